@@ -19,11 +19,7 @@ const LINKAGE: &str = "\
 .text
 ";
 /// What `linux.rs` calls.
-const FUNCTIONS: [&str; 3] = [
-    "aes_xts_encrypt_iv",
-    "aes_xts_encrypt_vaes_avx2",
-    "aes_xts_encrypt_vaes_avx10_512",
-];
+const FUNCTIONS: [&str; 3] = ["aes_xts_encrypt_iv", "aes_xts_encrypt_vaes_avx2", "aes_xts_encrypt_vaes_avx10_512"];
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(linux_xts)");
@@ -56,9 +52,8 @@ fn package() -> Option<PathBuf> {
 
 fn assemble(package: &Path, out: &Path) -> Result<(), String> {
     let include = out.join("include/linux");
-    let write = |path: &Path, text: &str| {
-        std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
-    };
+    let write =
+        |path: &Path, text: &str| std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()));
     std::fs::create_dir_all(&include).map_err(|error| error.to_string())?;
     write(&include.join("linkage.h"), LINKAGE)?;
     write(&include.join("cfi_types.h"), "")?;
@@ -67,31 +62,15 @@ fn assemble(package: &Path, out: &Path) -> Result<(), String> {
     let source = run(tar.arg(package).arg(format!("*/{SOURCE}")))?;
     for function in FUNCTIONS {
         if !source.contains(&format!("SYM_TYPED_FUNC_START({function})")) {
-            return Err(format!(
-                "{} has no {function}: set LINUX_SOURCE to one of Linux 6.12",
-                package.display()
-            ));
+            return Err(format!("{} has no {function}: set LINUX_SOURCE to one of Linux 6.12", package.display()));
         }
     }
     let (text, object) = (out.join("linux_xts.S"), out.join("linux_xts.o"));
     write(&text, &source)?;
     let mut cc = Command::new("cc");
-    cc.args([
-        "-c",
-        "-D__ASSEMBLY__",
-        "-DCONFIG_AS_VAES",
-        "-DCONFIG_AS_VPCLMULQDQ",
-        "-I",
-    ]);
-    run(cc
-        .arg(out.join("include"))
-        .arg(&text)
-        .arg("-o")
-        .arg(&object))?;
-    run(Command::new("ar")
-        .arg("crs")
-        .arg(out.join("liblinux_xts.a"))
-        .arg(&object))?;
+    cc.args(["-c", "-D__ASSEMBLY__", "-DCONFIG_AS_VAES", "-DCONFIG_AS_VPCLMULQDQ", "-I"]);
+    run(cc.arg(out.join("include")).arg(&text).arg("-o").arg(&object))?;
+    run(Command::new("ar").arg("crs").arg(out.join("liblinux_xts.a")).arg(&object))?;
     println!("cargo::rustc-link-search=native={}", out.display());
     println!("cargo::rustc-link-lib=static=linux_xts");
     Ok(())

@@ -18,11 +18,7 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let memory = SharedMemory::new(SIZE).expect("memory");
-    let new = NewTable {
-        sector_size: if choices & 1 == 0 { 512 } else { 4096 },
-        uuid: [1; 16],
-        is_zero: true,
-    };
+    let new = NewTable { sector_size: if choices & 1 == 0 { 512 } else { 4096 }, uuid: [1; 16], is_zero: true };
     new.write(&memory, |_| ()).expect("memory does not fail");
     let layout = locate(&memory).expect("a sound table")[0].info.layout;
     let parts = [0, layout.map, layout.flog, layout.info_copy].map(|part| START_V1 + part);
@@ -42,20 +38,16 @@ fuzz_target!(|data: &[u8]| {
     }
     if choices & 2 != 0 {
         // Nonsense under a right checksum goes further.
-        let sum = block[..4088]
-            .chunks(4)
-            .fold((0u32, 0u32), |(low, high), word| {
-                let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
-                let low = low.wrapping_add(word);
-                (low, high.wrapping_add(low))
-            });
+        let sum = block[..4088].chunks(4).fold((0u32, 0u32), |(low, high), word| {
+            let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+            let low = low.wrapping_add(word);
+            (low, high.wrapping_add(low))
+        });
         // The checksum's own two words count as zero.
         let high = sum.1.wrapping_add(sum.0.wrapping_mul(2));
         block[4088..4092].copy_from_slice(&sum.0.to_le_bytes());
         block[4092..].copy_from_slice(&high.to_le_bytes());
-        memory
-            .store(START_V1, &block)
-            .expect("memory does not fail");
+        memory.store(START_V1, &block).expect("memory does not fail");
     }
     let _ = check(&memory, choices & 4 != 0, |_| ());
     let Ok(table) = Btt::open(memory, choices & 8 != 0) else {

@@ -89,12 +89,7 @@ impl Kernel {
         let session = Session::start(&Arc::new(nodes), descriptors, options).expect("a session");
         let mut answer = vec![0; 1 << 20];
         assert_eq!(ours.recv(&mut answer).expect("an answer"), 80);
-        Self {
-            socket: ours,
-            unique: 1,
-            answer,
-            session,
-        }
+        Self { socket: ours, unique: 1, answer, session }
     }
 
     /// The number that the answer will have, if there will be one.
@@ -102,17 +97,9 @@ impl Kernel {
         self.unique += 1;
         let [opcode, node, how, _, data @ ..] = record;
         let len = usize::from(u16::from_ne_bytes(data)).min(DATA_MAX);
-        let high = if how & 4 == 0 {
-            0
-        } else {
-            u32::from(data[0]) << 8
-        };
+        let high = if how & 4 == 0 { 0 } else { u32::from(data[0]) << 8 };
         let opcode = u32::from(opcode) | high;
-        let node = if node == u8::MAX {
-            u64::MAX
-        } else {
-            node.into()
-        };
+        let node = if node == u8::MAX { u64::MAX } else { node.into() };
         let data = vec![opcode.to_ne_bytes()[0]; len];
         let mut message = message(opcode, node, self.unique, arguments, &data);
         let is_whole = how & 1 == 0;
@@ -137,10 +124,7 @@ impl Kernel {
             let word = |at: usize| self.answer[at..at + 4].try_into().expect("4 bytes");
             assert_eq!(u32::from_ne_bytes(word(0)) as usize, len);
             let error = i32::from_ne_bytes(word(4));
-            assert!(
-                error == 0 || len == 16 && (-4095..0).contains(&error),
-                "{error}"
-            );
+            assert!(error == 0 || len == 16 && (-4095..0).contains(&error), "{error}");
             let unique = self.answer[8..16].try_into().expect("8 bytes");
             let unique = u64::from_ne_bytes(unique);
             let at = wanted.iter().position(|it| *it == unique);

@@ -16,10 +16,7 @@ fuzz_target!(|data: &[u8]| {
     };
     // Both copies from one small input: its second half, if it starts a copy, is the second one.
     let mut image = parts.to_vec();
-    if let Some(at) = parts
-        .windows(6)
-        .position(|window| window == b"SKUL\xba\xbe")
-    {
+    if let Some(at) = parts.windows(6).position(|window| window == b"SKUL\xba\xbe") {
         image.truncate(at.min(COPY));
         image.resize(COPY, 0);
         image.extend_from_slice(&parts[at..]);

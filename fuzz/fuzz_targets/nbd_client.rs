@@ -59,14 +59,8 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(device) = NbdDevice::open_again(&uri, how & 32 != 0, reconnect) {
         let gate = Gate::new(device);
         if let Ok(channel) = Channel::open(&gate, backend, DEPTH) {
-            User {
-                gate: &gate,
-                channel,
-                server: &server,
-                model: vec![0; SIZE as usize],
-                has_lost: false,
-            }
-            .play(records, 1 + usize::from(batch % 6));
+            User { gate: &gate, channel, server: &server, model: vec![0; SIZE as usize], has_lost: false }
+                .play(records, 1 + usize::from(batch % 6));
         }
     }
     server.end();
@@ -150,10 +144,7 @@ impl User<'_> {
             }
             4 => Operation::Flush,
             5 => Operation::Discard { len },
-            6 => Operation::WriteZeroes {
-                len,
-                may_unmap: what & 8 != 0,
-            },
+            6 => Operation::WriteZeroes { len, may_unmap: what & 8 != 0 },
             _ if what & 8 != 0 => Operation::Cache { len },
             _ => {
                 let extent = self.gate.extent(offset, len);
@@ -170,11 +161,7 @@ impl User<'_> {
         {
             known.fill(0);
         }
-        Some(Request {
-            operation,
-            offset,
-            token,
-        })
+        Some(Request { operation, offset, token })
     }
 
     fn known(&mut self, offset: u64, len: u64) -> Option<&mut [u8]> {

@@ -5,9 +5,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use cryptline_nbd::{
-    BlockSizes, Capabilities, ExportInfo, Handshake, ProtocolError, ServerOffer, Step, TlsMode,
-};
+use cryptline_nbd::{BlockSizes, Capabilities, ExportInfo, Handshake, ProtocolError, ServerOffer, Step, TlsMode};
 use libfuzzer_sys::fuzz_target;
 
 type Trace = (Vec<u8>, Vec<Step>, Result<usize, ProtocolError>);
@@ -20,11 +18,7 @@ fn offer(tls: TlsMode) -> Arc<ServerOffer> {
         name: name.to_owned(),
         description: "a disk".to_owned(),
         size: 1 << 30,
-        flags: Capabilities {
-            dont_fragment: true,
-            ..Capabilities::default()
-        }
-        .into(),
+        flags: Capabilities { dont_fragment: true, ..Capabilities::default() }.into(),
         block_sizes: BlockSizes::default(),
         block_size_required,
         base_allocation,

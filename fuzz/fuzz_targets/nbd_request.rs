@@ -5,9 +5,7 @@
 #![no_main]
 
 use cryptline_nbd::export::DEFAULT_MAX_PAYLOAD;
-use cryptline_nbd::{
-    Command, ExportLimits, Rejection, TransmissionFlags, client, parse_request, validate,
-};
+use cryptline_nbd::{Command, ExportLimits, Rejection, TransmissionFlags, client, parse_request, validate};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

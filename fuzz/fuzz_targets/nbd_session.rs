@@ -79,9 +79,7 @@ impl Served {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("cryptline-fuzz-{}-{number}", process::id());
         let name = SocketAddr::from_abstract_name(name).expect("a short name");
-        let listener = [Listener::Unix(
-            UnixListener::bind_addr(&name).expect("bound"),
-        )];
+        let listener = [Listener::Unix(UnixListener::bind_addr(&name).expect("bound"))];
         let memory = Gate::new(RamDevice::new(SIZE).expect("memory"));
         let export = Export {
             name: String::new(),

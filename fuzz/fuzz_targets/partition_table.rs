@@ -108,8 +108,6 @@ fn entry(disk: &mut [u8], at: usize, kind: u8, first: u32, count: u32) {
 
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |sum, &byte| {
-        (0..8).fold(sum ^ u32::from(byte), |sum, _| {
-            (sum >> 1) ^ ((sum & 1) * 0xedb8_8320)
-        })
+        (0..8).fold(sum ^ u32::from(byte), |sum, _| (sum >> 1) ^ ((sum & 1) * 0xedb8_8320))
     })
 }

@@ -117,11 +117,5 @@ fn send(stream: &UnixStream, bytes: &[u8], files: &[BorrowedFd<'_>]) -> bool {
     if !files.is_empty() {
         assert!(control.push(SendAncillaryMessage::ScmRights(files)));
     }
-    sendmsg(
-        stream,
-        &[IoSlice::new(bytes)],
-        &mut control,
-        SendFlags::NOSIGNAL,
-    )
-    .is_ok()
+    sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).is_ok()
 }

@@ -24,10 +24,7 @@ pub const SIZE: u64 = 1 << 20;
 /// Longer than a busy machine takes, shorter than a hang.
 const PATIENCE: Duration = Duration::from_secs(6);
 /// How long somebody is left alone who may wait for what does not come.
-const PAUSE: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 10_000_000,
-};
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// Further connections are closed without a word.
 const CONNECTIONS: usize = 16;
 /// Options of one client.
@@ -127,14 +124,7 @@ impl Shared {
             lock(&self.clients).push(stream.try_clone().expect("a second descriptor"));
             let shared = Arc::clone(self);
             threads.push(thread::spawn(move || {
-                let mut client = Client {
-                    stream,
-                    shared,
-                    said: 0,
-                    number,
-                    held: Vec::new(),
-                    owes: false,
-                };
+                let mut client = Client { stream, shared, said: 0, number, held: Vec::new(), owes: false };
                 // However it ends, the client sees that it does.
                 let _ = client.serve();
                 let _ = client.stream.shutdown(Shutdown::Both);
@@ -258,11 +248,7 @@ impl Client {
     }
 
     fn greet(&mut self) -> Result<(), Over> {
-        let greeting = [
-            &INIT_PASSWD.to_be_bytes()[..],
-            &OPTION_MAGIC.to_be_bytes(),
-            &3_u16.to_be_bytes(),
-        ];
+        let greeting = [&INIT_PASSWD.to_be_bytes()[..], &OPTION_MAGIC.to_be_bytes(), &3_u16.to_be_bytes()];
         self.shake(&greeting.concat())?;
         self.wait()?;
         self.hear(&mut [0; 4])?;
@@ -296,11 +282,7 @@ impl Client {
             }
             opt::GO => {
                 let flags = TransmissionFlags::from_bits(script.flags).bits();
-                let export = [
-                    &info::EXPORT.to_be_bytes()[..],
-                    &SIZE.to_be_bytes(),
-                    &flags.to_be_bytes(),
-                ];
+                let export = [&info::EXPORT.to_be_bytes()[..], &SIZE.to_be_bytes(), &flags.to_be_bytes()];
                 self.reply(option, rep::INFO, &export.concat())?;
                 if let Some(sizes) = script.sizes {
                     let sizes = sizes.map(u32::to_be_bytes).concat();
@@ -408,12 +390,7 @@ impl Client {
                 self.lie(chunk(cookie, a, b, &payload))
             }
             14 if is_read => {
-                let hole = reply::offset_hole(
-                    cookie,
-                    header.offset + u64::from(a),
-                    u32::from(b) << 8,
-                    Last::Yes,
-                );
+                let hole = reply::offset_hole(cookie, header.offset + u64::from(a), u32::from(b) << 8, Last::Yes);
                 self.lie(hole.to_vec())
             }
             15 => {
@@ -441,13 +418,7 @@ fn in_two(header: &RequestHeader, right: &[u8]) -> Vec<u8> {
     let (first, second) = data.split_at(half as usize);
     let offset = header.offset + u64::from(half);
     let head = |offset, len, last| reply::offset_data(header.cookie, offset, len, last);
-    [
-        &head(offset, header.length - half, Last::No)[..],
-        second,
-        &head(header.offset, half, Last::Yes),
-        first,
-    ]
-    .concat()
+    [&head(offset, header.length - half, Last::No)[..], second, &head(header.offset, half, Last::Yes), first].concat()
 }
 
 /// A chunk of any kind.

@@ -24,11 +24,7 @@ impl Disk {
     /// A disk of `size` bytes; cut or filled with zeroes.
     #[must_use]
     pub fn new(head: Vec<u8>, size: u64) -> Self {
-        Self {
-            head,
-            size,
-            position: 0,
-        }
+        Self { head, size, position: 0 }
     }
 }
 
@@ -66,10 +62,7 @@ pub fn use_header(mut disk: Disk) {
     };
     let _ = (header.key_len(), header.info());
     for (allow_null_cipher, detached) in [(false, false), (true, true)] {
-        let policy = SegmentPolicy {
-            allow_null_cipher,
-            detached,
-        };
+        let policy = SegmentPolicy { allow_null_cipher, detached };
         for segment in header.segments(policy).unwrap_or_default() {
             let _ = segment.data_size(size);
         }

@@ -77,11 +77,7 @@ impl Client {
             option(&mut stream, 10, &body);
         }
         option(&mut stream, 7, &[0; 6]);
-        Self {
-            stream,
-            structured,
-            pace,
-        }
+        Self { stream, structured, pace }
     }
 
     /// Sends `records` and judges the answers, until the server ends the connection or all is said.
@@ -162,11 +158,7 @@ impl Client {
         if request.kind == READ && !failed {
             data.push((request.offset, self.bytes(request.len)?));
         }
-        Some(Answer {
-            cookie,
-            failed,
-            data,
-        })
+        Some(Answer { cookie, failed, data })
     }
 
     /// Chunks of several answers may be mixed only where several are awaited; all of one are gathered.
@@ -182,33 +174,17 @@ impl Client {
                 assert!(![READ, BLOCK_STATUS].contains(&request.kind));
                 let failed = rest[..4] != [0; 4];
                 let data = Vec::new();
-                return Some(Answer {
-                    cookie,
-                    failed,
-                    data,
-                });
+                return Some(Answer { cookie, failed, data });
             }
             assert_eq!(magic, [0x66, 0x8e, 0x33, 0xef], "a structured reply");
             let head: [u8; 16] = self.read()?;
             let cookie = u64::from_be_bytes(part(&head, 4));
             let request = *asked.get(&cookie).expect("an answer to what was asked");
             let len = u32::from_be_bytes(part(&head, 12));
-            assert!(
-                u64::from(len) <= request.len.max(64) + 4096,
-                "{request:?}: {len}"
-            );
+            assert!(u64::from(len) <= request.len.max(64) + 4096, "{request:?}: {len}");
             let payload = self.bytes(len.into())?;
-            let answer = answers.entry(cookie).or_insert(Answer {
-                cookie,
-                failed: false,
-                data: Vec::new(),
-            });
-            chunk(
-                u16::from_be_bytes(part(&head, 2)),
-                &payload,
-                request,
-                answer,
-            );
+            let answer = answers.entry(cookie).or_insert(Answer { cookie, failed: false, data: Vec::new() });
+            chunk(u16::from_be_bytes(part(&head, 2)), &payload, request, answer);
             if head[1] & 1 != 0 {
                 return answers.remove(&cookie);
             }
@@ -257,9 +233,7 @@ struct Model {
 
 impl Model {
     fn new() -> Self {
-        Self {
-            bytes: vec![Some(0); SIZE as usize],
-        }
+        Self { bytes: vec![Some(0); SIZE as usize] }
     }
 
     fn judge(&mut self, request: Request, answer: &Answer, payload: &[u8]) {
@@ -279,9 +253,7 @@ impl Model {
                 for (offset, data) in &answer.data {
                     let inside = usize::try_from(offset - request.offset).expect("inside");
                     let known = place[inside..].iter().zip(data);
-                    let wrong = known
-                        .into_iter()
-                        .any(|(known, read)| known.is_some_and(|known| known != *read));
+                    let wrong = known.into_iter().any(|(known, read)| known.is_some_and(|known| known != *read));
                     assert!(!wrong, "{request:?} reads what was not written");
                 }
             }
@@ -330,12 +302,7 @@ fn encode(record: &[u8; 8], cookie: u64) -> (Option<Request>, Vec<u8>) {
     bytes.extend(cookie.to_be_bytes());
     bytes.extend(offset.to_be_bytes());
     bytes.extend(len.to_be_bytes());
-    let request = Request {
-        kind,
-        offset,
-        len: len.into(),
-        cookie,
-    };
+    let request = Request { kind, offset, len: len.into(), cookie };
     if kind == WRITE && is_whole(request) {
         let pattern = (0..len).map(|at| (at / 509) as u8 ^ extra ^ cookie as u8);
         bytes.extend(pattern);
@@ -355,13 +322,8 @@ fn option(stream: &mut UnixStream, option: u32, body: &[u8]) {
         stream.read_exact(&mut head).expect("a reply");
         let kind = u32::from_be_bytes(part(&head, 12));
         let len = u32::from_be_bytes(part(&head, 16));
-        assert!(
-            kind & 1 << 31 == 0 && len < 4096,
-            "option {option}: {kind:#x}"
-        );
-        stream
-            .read_exact(&mut vec![0; len as usize])
-            .expect("its body");
+        assert!(kind & 1 << 31 == 0 && len < 4096, "option {option}: {kind:#x}");
+        stream.read_exact(&mut vec![0; len as usize]).expect("its body");
         if kind == 1 {
             return;
         }

@@ -136,26 +136,17 @@ impl Disk {
         Ok(self.get()?.volume().info().read_only)
     }
 
-    fn pread<'py>(
-        &self,
-        python: Python<'py>,
-        count: usize,
-        offset: u64,
-    ) -> PyResult<Bound<'py, PyBytes>> {
+    fn pread<'py>(&self, python: Python<'py>, count: usize, offset: u64) -> PyResult<Bound<'py, PyBytes>> {
         let size = self.get()?.size();
         let count = clamp(count, offset, size);
-        PyBytes::new_with(python, count, |target| {
-            self.run(python, move |disk| disk.read_at(offset, target))
-        })
+        PyBytes::new_with(python, count, |target| self.run(python, move |disk| disk.read_at(offset, target)))
     }
 
     /// Fills the buffer, as far as the disk goes; how many bytes.
     #[allow(clippy::needless_pass_by_value, reason = "it is released at the end")]
     fn readinto(&self, python: Python<'_>, target: PyBuffer<u8>, offset: u64) -> PyResult<usize> {
         if target.readonly() || !target.is_c_contiguous() {
-            return Err(PyBufferError::new_err(
-                "a contiguous buffer that can be written is needed",
-            ));
+            return Err(PyBufferError::new_err("a contiguous buffer that can be written is needed"));
         }
         let count = clamp(target.len_bytes(), offset, self.get()?.size());
         if count == 0 {
@@ -171,13 +162,7 @@ impl Disk {
     }
 
     #[allow(clippy::needless_pass_by_value, reason = "it is released at the end")]
-    fn pwrite(
-        &self,
-        python: Python<'_>,
-        source: PyBuffer<u8>,
-        offset: u64,
-        durable: bool,
-    ) -> PyResult<usize> {
+    fn pwrite(&self, python: Python<'_>, source: PyBuffer<u8>, offset: u64, durable: bool) -> PyResult<usize> {
         if !source.is_c_contiguous() {
             return Err(PyBufferError::new_err("a contiguous buffer is needed"));
         }
@@ -223,11 +208,7 @@ fn clamp(count: usize, offset: u64, size: u64) -> usize {
 /// Opens a volume.
 #[pyfunction]
 #[pyo3(signature = (target, *, passphrase, volume_key, key_file, key_slot, header, readonly, discards, shared, direct, partition, time_budget))]
-#[allow(
-    clippy::too_many_arguments,
-    clippy::fn_params_excessive_bools,
-    reason = "Python's keywords"
-)]
+#[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "Python's keywords")]
 pub fn open(
     python: Python<'_>,
     target: &Bound<'_, PyAny>,
@@ -246,21 +227,10 @@ pub fn open(
     let (place, raised) = Place::new(target)?;
     let limits = limits(time_budget)?;
     // Programs read files piece by piece. What others write to would be hidden by it.
-    let page_cache = if direct || shared {
-        DirectMode::Auto
-    } else {
-        DirectMode::Off
-    };
+    let page_cache = if direct || shared { DirectMode::Auto } else { DirectMode::Off };
     let partition = partition.map(str::parse).transpose();
     let partition = partition.map_err(|why: String| PyValueError::new_err(why))?;
-    if [
-        passphrase.is_some(),
-        volume_key.is_some(),
-        key_file.is_some(),
-    ]
-    .into_iter()
-    .filter(|is_given| *is_given)
-    .count()
+    if [passphrase.is_some(), volume_key.is_some(), key_file.is_some()].into_iter().filter(|is_given| *is_given).count()
         > 1
     {
         let text = "give one of passphrase, volume_key and key_file";
@@ -300,14 +270,8 @@ pub fn open(
     };
     let (disk, header) = raised.run(python, work, errors::of)?;
     if isize::try_from(disk.size()).is_err() {
-        return Err(PyOverflowError::new_err(
-            "the disk is larger than a file can be",
-        ));
+        return Err(PyOverflowError::new_err("the disk is larger than a file can be"));
     }
     let disk = RwLock::new(Some(Arc::new(disk)));
-    Ok(Disk {
-        disk,
-        raised,
-        header,
-    })
+    Ok(Disk { disk, raised, header })
 }

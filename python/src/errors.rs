@@ -8,12 +8,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
 create_exception!(cryptline, Error, PyOSError, "What failed, as an OSError.");
-create_exception!(
-    cryptline,
-    WrongKey,
-    Error,
-    "No key slot opens with this key, or none was given."
-);
+create_exception!(cryptline, WrongKey, Error, "No key slot opens with this key, or none was given.");
 
 /// A failure of the library.
 pub fn of(error: &cryptline::Error) -> PyErr {
@@ -31,16 +26,13 @@ pub fn of_fault(fault: Fault) -> PyErr {
 
 /// A failure of the system.
 pub fn of_io(error: &io::Error) -> PyErr {
-    let errno = error
-        .raw_os_error()
-        .unwrap_or(rustix::io::Errno::INVAL.raw_os_error());
+    let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::INVAL.raw_os_error());
     Error::new_err((errno, error.to_string()))
 }
 
 /// A volume is used by its own file object.
 pub fn inside() -> PyErr {
     let errno = rustix::io::Errno::DEADLK.raw_os_error();
-    let text =
-        "the volume is used inside of its own file object; use it when the object's call is over";
+    let text = "the volume is used inside of its own file object; use it when the object's call is over";
     Error::new_err((errno, text))
 }

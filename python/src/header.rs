@@ -14,13 +14,7 @@ use crate::disk::{Disk, Place, Secret, limits};
 use crate::errors;
 
 /// What a passphrase costs to try: a function's name, iterations, KiB of memory, threads, seconds.
-type Cost = (
-    Option<String>,
-    Option<u32>,
-    Option<u32>,
-    Option<u32>,
-    Option<f64>,
-);
+type Cost = (Option<String>, Option<u32>, Option<u32>, Option<u32>, Option<f64>);
 
 fn cost(given: Cost) -> PyResult<(Option<KdfKind>, KdfCost)> {
     let (name, iterations, memory_kib, cpus, seconds) = given;
@@ -34,12 +28,7 @@ fn cost(given: Cost) -> PyResult<(Option<KdfKind>, KdfCost)> {
             return Err(PyValueError::new_err(text));
         }
     };
-    let mut cost = KdfCost {
-        iterations,
-        memory_kib,
-        cpus,
-        ..KdfCost::default()
-    };
+    let mut cost = KdfCost { iterations, memory_kib, cpus, ..KdfCost::default() };
     if let Some(seconds) = seconds {
         let target = Duration::try_from_secs_f64(seconds);
         cost.target = target.map_err(|_| PyValueError::new_err("kdf_time is no length of time"))?;
@@ -100,12 +89,7 @@ pub fn create(
         if let Some(source) = source {
             create = create.fill(Copy::new(CopySource::raw(source)?));
         }
-        create
-            .format(format)
-            .replace(replace)
-            .preallocate(preallocate)
-            .passphrase(&passphrase)
-            .create()
+        create.format(format).replace(replace).preallocate(preallocate).passphrase(&passphrase).create()
     };
     Ok(raised.run(python, work, errors::of)?.data_size)
 }
@@ -113,13 +97,7 @@ pub fn create(
 /// Copies the decrypted disk to a new file, or to a device; bytes.
 #[pyfunction]
 #[pyo3(signature = (disk, target, *, verify, replace))]
-pub fn copy(
-    python: Python<'_>,
-    disk: &Disk,
-    target: OsString,
-    verify: bool,
-    replace: bool,
-) -> PyResult<u64> {
+pub fn copy(python: Python<'_>, disk: &Disk, target: OsString, verify: bool, replace: bool) -> PyResult<u64> {
     let source = disk.get()?;
     let work = move || {
         let copy = Copy::new(CopySource::volume(source.volume()));
@@ -131,11 +109,7 @@ pub fn copy(
 /// What a header says, as JSON.
 #[pyfunction]
 #[pyo3(signature = (target, *, header))]
-pub fn inspect(
-    python: Python<'_>,
-    target: &Bound<'_, PyAny>,
-    header: Option<OsString>,
-) -> PyResult<String> {
+pub fn inspect(python: Python<'_>, target: &Bound<'_, PyAny>, header: Option<OsString>) -> PyResult<String> {
     let (place, raised) = Place::new(target)?;
     let work = || {
         let open = place.open();
@@ -168,17 +142,8 @@ pub fn edit(
     let (place, raised) = Place::new(target)?;
     let limits = limits(time_budget)?;
     let (kdf, cost) = self::cost(cost)?;
-    let new = NewSlot {
-        slot,
-        kdf,
-        cost,
-        ..NewSlot::default()
-    };
-    let last = if last {
-        LastSlot::Remove
-    } else {
-        LastSlot::Keep
-    };
+    let new = NewSlot { slot, kdf, cost, ..NewSlot::default() };
+    let last = if last { LastSlot::Remove } else { LastSlot::Keep };
     let work = || {
         let mut edit = match &place {
             Place::Name(name) => Header::new(name),

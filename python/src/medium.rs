@@ -134,9 +134,7 @@ impl FileObject {
     /// An object with `seek` and `read`, and `write` if it can be written.
     pub fn new(object: &Bound<'_, PyAny>, raised: Raised) -> PyResult<Self> {
         if !object.hasattr("seek")? {
-            return Err(PyTypeError::new_err(
-                "a file object must have read() and seek()",
-            ));
+            return Err(PyTypeError::new_err("a file object must have read() and seek()"));
         }
         let is_read_only = if object.hasattr("writable")? {
             !object.call_method0("writable")?.is_truthy()?
@@ -181,18 +179,11 @@ impl FileObject {
         let own = OWN.with(|own| *own);
         self.raised.0.holder.store(own, Ordering::Relaxed);
         HELD.with(|held| held.set(held.get() + 1));
-        Ok(Held {
-            object: self,
-            _alone: alone,
-        })
+        Ok(Held { object: self, _alone: alone })
     }
 
     /// Does `work` with the object, which is at `offset` then.
-    fn at<T>(
-        &self,
-        offset: u64,
-        work: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>,
-    ) -> io::Result<T> {
+    fn at<T>(&self, offset: u64, work: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> io::Result<T> {
         let _held = self.hold()?;
         Python::attach(|python| {
             let object = self.object.bind(python);
@@ -262,9 +253,6 @@ impl Medium for FileObject {
 
     fn flush(&self) -> io::Result<()> {
         let _held = self.hold()?;
-        Python::attach(|python| {
-            self.make_durable(python)
-                .map_err(|error| self.raised.keep(python, error))
-        })
+        Python::attach(|python| self.make_durable(python).map_err(|error| self.raised.keep(python, error)))
     }
 }

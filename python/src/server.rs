@@ -73,7 +73,5 @@ pub fn serve(disk: &Disk, descriptor: u32, name: &str) -> PyResult<Server> {
     let block = disk.volume().info().logical_block;
     let running = socket.and_then(|socket| Background::start(disk.gate(), block, name, socket));
     let running = running.map_err(|error| errors::of_io(&error))?;
-    Ok(Server {
-        running: Mutex::new(Some(running)),
-    })
+    Ok(Server { running: Mutex::new(Some(running)) })
 }

@@ -32,28 +32,17 @@ pub fn run() -> Result<(), Failed> {
     }
     cargo(&["check", "--package=cryptline"], &[])?;
     cargo(&["test", "--package=cryptline-cipher", "--lib"], UNIT_TESTS)?;
-    let vectors = [
-        "--test=xts_edges",
-        "--test=page_end",
-        "--test=kernel_golden",
-    ];
-    cargo(
-        &[&["test", "--package=cryptline-cipher"], &vectors[..]].concat(),
-        &[],
-    )
+    let vectors = ["--test=xts_edges", "--test=page_end", "--test=kernel_golden"];
+    cargo(&[&["test", "--package=cryptline-cipher"], &vectors[..]].concat(), &[])
 }
 
 fn cargo(arguments: &[&str], tests: &[&str]) -> Result<(), Failed> {
     let variable = |name: &str| format!("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_{name}");
     let mut cargo = Command::new("cargo");
-    cargo
-        .args(arguments)
-        .args(["--locked", "--quiet", "--target", TARGET]);
+    cargo.args(arguments).args(["--locked", "--quiet", "--target", TARGET]);
     if !tests.is_empty() {
         cargo.arg("--").args(tests);
     }
-    cargo
-        .env(variable("LINKER"), LINKER)
-        .env(variable("RUNNER"), format!("{EMULATOR} -L {LIBRARIES}"));
+    cargo.env(variable("LINKER"), LINKER).env(variable("RUNNER"), format!("{EMULATOR} -L {LIBRARIES}"));
     run_command(&mut cargo)
 }

@@ -21,10 +21,7 @@ impl Beside {
     pub fn start(verb: &'static str) -> Result<Self, Failed> {
         let program = std::env::current_exe().map_err(|error| Failed(error.to_string()))?;
         let mut command = Command::new(program);
-        Ok(Self {
-            verb,
-            running: Background::spawn(command.arg(verb)),
-        })
+        Ok(Self { verb, running: Background::spawn(command.arg(verb)) })
     }
 
     /// Waits for its end and shows what it said.
@@ -37,10 +34,7 @@ impl Beside {
                 Ok(())
             }
             Some(_) => Err(Failed(run.to_string())),
-            None => Err(Failed(format!(
-                "`xtask {}` has not ended in {TIMEOUT:?}",
-                self.verb
-            ))),
+            None => Err(Failed(format!("`xtask {}` has not ended in {TIMEOUT:?}", self.verb))),
         }
     }
 }

@@ -29,13 +29,7 @@ const HEAD: &str = "\
 ";
 /// Those that valgrind can run.
 const BACKENDS: [&str; 2] = ["aesni", "portable"];
-const SHAPES: [(u32, u32); 5] = [
-    (512, 512),
-    (4096, 512),
-    (4096, 4096),
-    (65536, 512),
-    (65536, 4096),
-];
+const SHAPES: [(u32, u32); 5] = [(512, 512), (4096, 512), (4096, 4096), (65536, 512), (65536, 4096)];
 /// Percent by which a count may differ from the committed one.
 const TOLERANCE: u64 = 2;
 
@@ -69,9 +63,7 @@ pub fn run() -> Result<(), Failed> {
         let changed = changes(&baseline.counts, &counts);
         if !changed.is_empty() {
             let changed = changed.join("; ");
-            return Err(Failed(format!(
-                "{profile}: {changed}; if that is meant to be: cargo xtask recount"
-            )));
+            return Err(Failed(format!("{profile}: {changed}; if that is meant to be: cargo xtask recount")));
         }
     }
     Ok(())
@@ -83,8 +75,7 @@ pub fn update() -> Result<(), Failed> {
     for (shape, count) in count_all(PROFILES[0])? {
         let _infallible = writeln!(text, "{shape} {count}");
     }
-    std::fs::write(crate::root().join(BASELINE), text)
-        .map_err(|error| Failed(format!("{BASELINE}: {error}")))?;
+    std::fs::write(crate::root().join(BASELINE), text).map_err(|error| Failed(format!("{BASELINE}: {error}")))?;
     println!("wrote {BASELINE}");
     Ok(())
 }
@@ -115,9 +106,7 @@ fn changes(before: &Counts, now: &Counts) -> Vec<String> {
         match before.get(shape) {
             None => changed.push(format!("{shape} is not in the baseline")),
             Some(before) if before.abs_diff(*count) * 100 > before * TOLERANCE => {
-                changed.push(format!(
-                    "{shape} took {before} instructions and takes {count}"
-                ));
+                changed.push(format!("{shape} took {before} instructions and takes {count}"));
             }
             Some(_) => {}
         }
@@ -135,21 +124,9 @@ fn compiler() -> Result<String, Failed> {
 }
 
 fn count_all(profile: &str) -> Result<Counts, Failed> {
-    cargo(&[
-        "build",
-        "--profile",
-        profile,
-        "--package",
-        "cryptline-cipher",
-        "--example",
-        "instructions",
-        "--locked",
-    ])?;
+    cargo(&["build", "--profile", profile, "--package", "cryptline-cipher", "--example", "instructions", "--locked"])?;
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    let program = crate::root()
-        .join(target)
-        .join(profile)
-        .join("examples/instructions");
+    let program = crate::root().join(target).join(profile).join("examples/instructions");
     let mut counts = Counts::new();
     for backend in BACKENDS {
         for (bytes, sector) in SHAPES {
@@ -188,9 +165,7 @@ mod tests {
     use super::*;
 
     fn counts(of: &[(&str, u64)]) -> Counts {
-        let counts = of
-            .iter()
-            .map(|(shape, count)| ((*shape).to_owned(), *count));
+        let counts = of.iter().map(|(shape, count)| ((*shape).to_owned(), *count));
         counts.collect()
     }
 
@@ -200,10 +175,7 @@ mod tests {
         let now = counts(&[("less", 979), ("more", 1021), ("near", 1020)]);
         assert_eq!(
             changes(&before, &now),
-            [
-                "less took 1000 instructions and takes 979",
-                "more took 1000 instructions and takes 1021"
-            ]
+            ["less took 1000 instructions and takes 979", "more took 1000 instructions and takes 1021"]
         );
     }
 

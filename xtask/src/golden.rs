@@ -8,8 +8,7 @@ const FILE: &str = "crates/cipher/tests/data/kernel-golden.txt";
 
 /// Boots the kernel oracle and writes [`FILE`].
 pub fn run() -> Result<(), Failed> {
-    let oracle =
-        Oracle::new().ok_or_else(|| Failed("the kernel oracle cannot run here".to_owned()))?;
+    let oracle = Oracle::new().ok_or_else(|| Failed("the kernel oracle cannot run here".to_owned()))?;
     println!("kernel package {}", oracle.kernel_version());
     let path = crate::root().join(FILE);
     let text = golden::generate(oracle);

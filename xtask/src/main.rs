@@ -47,83 +47,27 @@ use step::Failed;
 type Verb = (&'static str, &'static str, fn() -> Result<(), Failed>);
 
 const VERBS: &[Verb] = &[
-    (
-        "test",
-        "install missing peers, lint, build and run every test",
-        suite::run,
-    ),
-    (
-        "tidy",
-        "check the style rules no other tool checks",
-        tidy::run,
-    ),
-    (
-        "peers",
-        "install the Debian packages the tests need",
-        peers::run,
-    ),
-    (
-        "tools",
-        "install the programs that checks run below target",
-        tools::run,
-    ),
-    (
-        "counts",
-        "compare instruction counts of AES-XTS with the committed ones",
-        counts::run,
-    ),
-    (
-        "recount",
-        "write the instruction counts of AES-XTS again",
-        counts::update,
-    ),
+    ("test", "install missing peers, lint, build and run every test", suite::run),
+    ("tidy", "check the style rules no other tool checks", tidy::run),
+    ("peers", "install the Debian packages the tests need", peers::run),
+    ("tools", "install the programs that checks run below target", tools::run),
+    ("counts", "compare instruction counts of AES-XTS with the committed ones", counts::run),
+    ("recount", "write the instruction counts of AES-XTS again", counts::update),
     ("miri", "run what Miri can run", miri::run),
-    (
-        "arm",
-        "compile for 64-bit ARM and run the ciphers' tests emulated",
-        arm::run,
-    ),
-    (
-        "header",
-        "write the C header again from the source",
-        header::update,
-    ),
+    ("arm", "compile for 64-bit ARM and run the ciphers' tests emulated", arm::run),
+    ("header", "write the C header again from the source", header::update),
     (
         "others",
         "the steps of `test` that run beside the rest: program without Ceph, counts, arm, header, python, fuzz",
         suite::others,
     ),
-    (
-        "static",
-        "make the static program, with its debug information and notices beside it",
-        portable::run,
-    ),
-    (
-        "notices",
-        "write the licences of what is in the program, and a CycloneDX list of it",
-        notices::run,
-    ),
-    (
-        "package",
-        "make a Debian package of the release build; in CI, install, use and purge it",
-        package::run,
-    ),
+    ("static", "make the static program, with its debug information and notices beside it", portable::run),
+    ("notices", "write the licences of what is in the program, and a CycloneDX list of it", notices::run),
+    ("package", "make a Debian package of the release build; in CI, install, use and purge it", package::run),
     ("python", "build and test the Python module", python::run),
-    (
-        "bench-python",
-        "measure the Python module beside pyluksde and dissect.fve",
-        python::bench,
-    ),
-    (
-        "wheel",
-        "make a wheel of the Python module from a release build",
-        python::wheel,
-    ),
-    (
-        "golden",
-        "write the kernel's golden ciphertexts again",
-        golden::run,
-    ),
+    ("bench-python", "measure the Python module beside pyluksde and dissect.fve", python::bench),
+    ("wheel", "make a wheel of the Python module from a release build", python::wheel),
+    ("golden", "write the kernel's golden ciphertexts again", golden::run),
 ];
 
 fn main() -> ExitCode {

@@ -15,40 +15,17 @@ use crate::step::{Failed, command, run as run_command, succeeds, toolchain_lacks
 
 /// The features a program under Miri asks for are those it is compiled for. The software AES of
 /// the library is what the kernels are compared with, and Miri lacks an instruction of its other.
-const FLAGS: &str =
-    "-Ctarget-feature=+aes,+ssse3,+avx2,+vaes,+vpclmulqdq --cfg aes_backend=\"soft\"";
+const FLAGS: &str = "-Ctarget-feature=+aes,+ssse3,+avx2,+vaes,+vpclmulqdq --cfg aes_backend=\"soft\"";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Tests that Miri runs in seconds, by parts of their names.
-const CIPHER: &[&str] = &[
-    "sector::tests::small::",
-    "xts::keys::",
-    "the_last_tweaks_of_a_4096_byte_sector",
-    "cpu::",
-];
-const SYS: &[&str] = &[
-    "pieces_are_disjoint",
-    "slot_is_free",
-    "slots_",
-    "racing_cop",
-    "overlapping_requests_of_threads",
-];
+const CIPHER: &[&str] = &["sector::tests::small::", "xts::keys::", "the_last_tweaks_of_a_4096_byte_sector", "cpu::"];
+const SYS: &[&str] =
+    &["pieces_are_disjoint", "slot_is_free", "slots_", "racing_cop", "overlapping_requests_of_threads"];
 
 /// Runs the chosen tests on a nightly toolchain, which is installed if need be.
 pub fn run() -> Result<(), Failed> {
-    let install = [
-        "toolchain",
-        "install",
-        "nightly",
-        "--profile=minimal",
-        "--component=miri,rust-src",
-    ];
-    let add = [
-        "component",
-        "add",
-        "--toolchain=nightly",
-        "miri",
-        "rust-src",
-    ];
+    let install = ["toolchain", "install", "nightly", "--profile=minimal", "--component=miri,rust-src"];
+    let add = ["component", "add", "--toolchain=nightly", "miri", "rust-src"];
     let here = || succeeds("rustup", &["run", "nightly", "cargo", "miri", "--version"]);
     // To the toolchain that is there, before another is fetched.
     let has = |arguments: &[&str]| command("rustup", arguments).is_ok() && here();

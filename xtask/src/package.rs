@@ -36,15 +36,11 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Makes the package. In CI, where the machine is there to be changed, it is installed as well.
 pub fn run() -> Result<(), Failed> {
     let Some(program) = CARGO_DEB.find() else {
-        return cannot_run(
-            "package",
-            "cargo-deb is missing: cargo xtask tools installs it",
-        );
+        return cannot_run("package", "cargo-deb is missing: cargo xtask tools installs it");
     };
     let package = "target/debian/cryptline.deb";
     let mut deb = Command::new(program);
-    deb.args(["deb", "--no-build", "--locked", "--strip"])
-        .args(["--package=cryptline-cli", "--output", package]);
+    deb.args(["deb", "--no-build", "--locked", "--strip"]).args(["--package=cryptline-cli", "--output", package]);
     let made = peer::in_ci().then(Build::made).flatten();
     let build = if let Some(build) = made {
         // The release build that is there already. Everything around it is the same.
@@ -84,11 +80,7 @@ fn write_pages(build: &Build) -> Result<(), Failed> {
     }
     fs::create_dir_all(&man).map_err(failed)?;
     run_command(Command::new(&program).arg("man").arg(&man))?;
-    let completions = [
-        ("bash", "cryptline.bash"),
-        ("fish", "cryptline.fish"),
-        ("zsh", "_cryptline"),
-    ];
+    let completions = [("bash", "cryptline.bash"), ("fish", "cryptline.fish"), ("zsh", "_cryptline")];
     for (shell, name) in completions {
         let script = output(Command::new(&program).args(["completions", shell]))?;
         fs::write(folder.join(name), script).map_err(failed)?;
@@ -98,11 +90,7 @@ fn write_pages(build: &Build) -> Result<(), Failed> {
 
 fn check_contents(package: &str) -> Result<(), Failed> {
     let contents = output(Command::new("dpkg-deb").args(["--contents", package]))?;
-    let has = |file: &str| {
-        contents
-            .lines()
-            .any(|line| line.ends_with(&format!(" .{file}")))
-    };
+    let has = |file: &str| contents.lines().any(|line| line.ends_with(&format!(" .{file}")));
     match FILES.iter().find(|file| !has(file)) {
         Some(missing) => Err(Failed(format!("the package has no {missing}"))),
         None => Ok(()),

@@ -54,16 +54,11 @@ fn install(privilege: &Privilege, packages: &[&str]) -> Result<(), Failed> {
 fn cannot_install(missing: &[&str]) -> Result<(), Failed> {
     let install = match missing {
         [] => String::new(),
-        _ => format!(
-            " && apt-get install --no-install-recommends {}",
-            missing.join(" ")
-        ),
+        _ => format!(" && apt-get install --no-install-recommends {}", missing.join(" ")),
     };
     let advice = format!("run as root: apt-get update{install}");
     if peer::in_ci() {
-        return Err(Failed(format!(
-            "test peers are missing and CI=true; {advice}"
-        )));
+        return Err(Failed(format!("test peers are missing and CI=true; {advice}")));
     }
     println!("some tests will be skipped; to run them all, {advice}");
     Ok(())
@@ -98,10 +93,7 @@ impl Privilege {
             Self::Sudo => ("sudo", &["-n", "env"]),
         };
         let mut command = Command::new(program);
-        command
-            .args(prefix)
-            .args(["DEBIAN_FRONTEND=noninteractive", "apt-get"])
-            .args(arguments);
+        command.args(prefix).args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]).args(arguments);
         command
     }
 }

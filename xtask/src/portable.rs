@@ -33,11 +33,7 @@ pub struct Build {
 
 /// What is distributed. Its profile makes it smaller than `release`, and no slower.
 const MUSL: Build = Build {
-    target: if cfg!(target_arch = "aarch64") {
-        "aarch64-unknown-linux-musl"
-    } else {
-        "x86_64-unknown-linux-musl"
-    },
+    target: if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-musl" } else { "x86_64-unknown-linux-musl" },
     is_named: true,
     profile: "dist",
     features: Some(FEATURES),
@@ -63,11 +59,8 @@ pub const USUAL: Build = Build {
     bytes_max: 24 << 20,
 };
 
-const GLIBC_TARGET: &str = if cfg!(target_arch = "aarch64") {
-    "aarch64-unknown-linux-gnu"
-} else {
-    "x86_64-unknown-linux-gnu"
-};
+const GLIBC_TARGET: &str =
+    if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
 /// All but `bench`: whoever measures other programs can build this one as well.
 const FEATURES: &str = "rbd";
 /// For what is written in C below us.
@@ -83,11 +76,7 @@ impl Build {
     /// Where Cargo puts the program.
     pub fn program(&self) -> PathBuf {
         let target = crate::root().join("target");
-        let folder = if self.is_named {
-            target.join(self.target)
-        } else {
-            target
-        };
+        let folder = if self.is_named { target.join(self.target) } else { target };
         folder.join(self.profile).join("cryptline")
     }
 }
@@ -153,12 +142,7 @@ fn failed(error: &io::Error) -> Failed {
 fn separate(whole: &str) -> Result<(), Failed> {
     let (program, debug) = (program(), debug());
     let objcopy = |arguments: &[&str]| run_command(Command::new("objcopy").args(arguments));
-    objcopy(&[
-        "--only-keep-debug",
-        "--compress-debug-sections",
-        whole,
-        &debug,
-    ])?;
+    objcopy(&["--only-keep-debug", "--compress-debug-sections", whole, &debug])?;
     let link = format!("--add-gnu-debuglink={debug}");
     objcopy(&["--strip-all", &link, whole, &program])
 }
@@ -169,36 +153,20 @@ fn check(build: &Build) -> Result<(), Failed> {
         let failure = || Failed(format!("{program}: {what}"));
         if holds { Ok(()) } else { Err(failure()) }
     };
-    let headers = output(Command::new("readelf").args([
-        "--file-header",
-        "--segments",
-        "--dynamic",
-        "--wide",
-        &program,
-    ]))?;
+    let headers =
+        output(Command::new("readelf").args(["--file-header", "--segments", "--dynamic", "--wide", &program]))?;
     require(!headers.contains("INTERP"), "it wants a dynamic linker")?;
     require(!headers.contains("(NEEDED)"), "it wants a shared library")?;
-    require(
-        headers.contains("DYN (Position-Independent"),
-        "it is always at the same address",
-    )?;
-    let bytes = fs::metadata(&program)
-        .map_err(|error| failed(&error))?
-        .len();
-    require(
-        bytes <= build.bytes_max,
-        &format!("{bytes} bytes are more than {}", build.bytes_max),
-    )?;
+    require(headers.contains("DYN (Position-Independent"), "it is always at the same address")?;
+    let bytes = fs::metadata(&program).map_err(|error| failed(&error))?.len();
+    require(bytes <= build.bytes_max, &format!("{bytes} bytes are more than {}", build.bytes_max))?;
     let version = output(Command::new(&program).arg("--version"))?;
     print!("{version}");
     require(
         version.contains("(commit ") && version.contains("\nfeatures: rbd"),
         "it does not say what it was made from",
     )?;
-    require(
-        line_of_main(&debug)?.contains("main.rs:"),
-        "its debug information has no lines",
-    )?;
+    require(line_of_main(&debug)?.contains("main.rs:"), "its debug information has no lines")?;
     println!("{program}: static, {bytes} bytes");
     Ok(())
 }

@@ -12,10 +12,7 @@ use crate::step::{Failed, cannot_run, run as run_command, succeeds};
 const PYTHON: &str = "/usr/bin/python3";
 const MANIFEST: &str = "--manifest-path=python/Cargo.toml";
 /// What builds the wheel, and what knows the form of the list that `notices` writes.
-const TOOLS: [&str; 2] = [
-    "maturin==1.16.0",
-    "cyclonedx-python-lib[json-validation]==11.12.0",
-];
+const TOOLS: [&str; 2] = ["maturin==1.16.0", "cyclonedx-python-lib[json-validation]==11.12.0"];
 /// What the module is tested and measured beside. Newer versions of them may be faster: they are part of the result.
 const BESIDE: [&str; 2] = ["libluksde-python==20260902", "dissect.fve==4.6"];
 /// Compares the stubs with the module.
@@ -128,15 +125,11 @@ fn try_bench(python: &Path) -> Result<(), Failed> {
 /// The command that measures the readers.
 fn readers(python: &Path, report: &Path) -> Command {
     let mut bench = Command::new(python);
-    bench
-        .args(["python/bench/readers.py", "--json"])
-        .arg(report)
-        .env("PYTHONDONTWRITEBYTECODE", "1");
+    bench.args(["python/bench/readers.py", "--json"]).arg(report).env("PYTHONDONTWRITEBYTECODE", "1");
     bench
 }
 
-const MISSING: &str =
-    "there is no Python 3.11 or later with venv: apt-get install python3 python3-venv";
+const MISSING: &str = "there is no Python 3.11 or later with venv: apt-get install python3 python3-venv";
 
 fn is_new_enough() -> bool {
     let check = "import ensurepip, sys; sys.exit(sys.version_info < (3, 11))";
@@ -144,9 +137,7 @@ fn is_new_enough() -> bool {
 }
 
 fn test(python: &mut Command) -> Result<(), Failed> {
-    python
-        .args(["-W", "error", "python/tests/test_cryptline.py", "--quiet"])
-        .env("PYTHONDONTWRITEBYTECODE", "1");
+    python.args(["-W", "error", "python/tests/test_cryptline.py", "--quiet"]).env("PYTHONDONTWRITEBYTECODE", "1");
     run_command(python)
 }
 
@@ -156,9 +147,7 @@ fn cargo(arguments: &[&str]) -> Result<(), Failed> {
 
 fn in_our_target(command: &mut Command) -> &mut Command {
     let target = crate::root().join("target");
-    command
-        .env("CARGO_TARGET_DIR", target)
-        .env("PYO3_PYTHON", PYTHON)
+    command.env("CARGO_TARGET_DIR", target).env("PYO3_PYTHON", PYTHON)
 }
 
 /// Puts the module together as a wheel would have it.
@@ -210,9 +199,7 @@ fn build(tools: &Path, profile: &str, into: &Path) -> Result<PathBuf, Failed> {
         .arg(into);
     run_command(in_our_target(&mut maturin))?;
     let mut made = fs::read_dir(into).map_err(failed)?;
-    let wheel = made
-        .next()
-        .ok_or_else(|| Failed("maturin made no wheel".to_owned()))?;
+    let wheel = made.next().ok_or_else(|| Failed("maturin made no wheel".to_owned()))?;
     Ok(wheel.map_err(failed)?.path())
 }
 
@@ -223,10 +210,6 @@ fn environment(tools: &Path, wheel: &Path) -> Result<PathBuf, Failed> {
     make.args(["-m", "venv", "--clear", "--without-pip"]);
     run_command(make.arg("--system-site-packages").arg(&folder))?;
     let python = folder.join("bin/python");
-    run_command(
-        pip(tools, &python)
-            .args(["--no-index", "--no-deps"])
-            .arg(wheel),
-    )?;
+    run_command(pip(tools, &python).args(["--no-index", "--no-deps"]).arg(wheel))?;
     Ok(python)
 }

@@ -40,10 +40,7 @@ pub fn cargo(arguments: &[&str]) -> Result<(), Failed> {
 pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(crate::root());
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
@@ -85,10 +82,7 @@ pub fn run(command: &mut Command) -> Result<(), Failed> {
         .collect::<Vec<_>>()
         .join(" ");
     println!("$ {text}");
-    let status = command
-        .current_dir(crate::root())
-        .stdin(Stdio::null())
-        .status();
+    let status = command.current_dir(crate::root()).stdin(Stdio::null()).status();
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(Failed(format!("`{text}` ended with {status}"))),

@@ -25,25 +25,13 @@ pub fn run() -> Result<(), Failed> {
     let portable = Beside::start("static")?;
     step("tidy", crate::tidy::run)?;
     step("format", || cargo(&["fmt", "--all", "--check"]))?;
-    step("clippy", || {
-        cargo(&[
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--locked",
-            "--",
-            "-D",
-            "warnings",
-        ])
-    })?;
+    step("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
     tools.map_or(Ok(()), |tools| step("tools", || tools.finish()))?;
     let others = Beside::start("others")?;
     step("licences and sources", deny)?;
     step("static release build", || portable.finish())?;
     step("Debian package", crate::package::run)?;
-    step("documentation tests", || {
-        cargo(&["test", "--workspace", "--doc", "--locked"])
-    })?;
+    step("documentation tests", || cargo(&["test", "--workspace", "--doc", "--locked"]))?;
     step("build of the tests", || tests(&["--no-run"]))?;
     step("Miri", || miri.finish())?;
     step("what ran beside", || others.finish())?;
@@ -67,11 +55,7 @@ pub fn others() -> Result<(), Failed> {
 /// What nobody builds here and others may: all that is optional left out.
 fn without_ceph() -> Result<(), Failed> {
     let program = ["--package", "cryptline-cli", "--no-default-features"];
-    let clippy = [
-        &["clippy", "--locked"],
-        &program[..],
-        &["--", "-D", "warnings"],
-    ];
+    let clippy = [&["clippy", "--locked"], &program[..], &["--", "-D", "warnings"]];
     cargo(&clippy.concat())
 }
 
@@ -95,18 +79,12 @@ fn deny() -> Result<(), Failed> {
 /// impossible the check is skipped by name, in CI too: nothing about this tree has failed.
 fn advisories(program: &str) -> Result<(), Failed> {
     let mut check = Command::new(program);
-    check
-        .args(["deny", "--locked", "check", "advisories"])
-        .current_dir(crate::root());
+    check.args(["deny", "--locked", "check", "advisories"]).current_dir(crate::root());
     check.env("GIT_TERMINAL_PROMPT", "0");
     let mut running = Background::spawn(&mut check);
     let late = running.wait(ADVISORIES_TIMEOUT).is_none();
     let run = running.collect();
-    if late
-        || run
-            .stderr_text()
-            .contains("failed to fetch advisory database")
-    {
+    if late || run.stderr_text().contains("failed to fetch advisory database") {
         println!("SKIP advisories: the advisory database cannot be reached");
     } else if run.status.success() {
         println!("no known vulnerability");

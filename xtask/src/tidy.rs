@@ -22,21 +22,9 @@ const LINES_MAX: usize = 600;
 /// A bigger file belongs elsewhere.
 const TEXT_MAX_BYTES: u64 = 1 << 20;
 /// Folders that are not source, by their path in the workspace.
-const NOT_SOURCE: &[&str] = &[
-    ".git",
-    "target",
-    "fuzz/target",
-    "fuzz/corpus",
-    "fuzz/corpus-run",
-    "fuzz/artifacts",
-];
+const NOT_SOURCE: &[&str] = &[".git", "target", "fuzz/target", "fuzz/corpus", "fuzz/corpus-run", "fuzz/artifacts"];
 /// Written by tools, in the tools' own style.
-const GENERATED: &[&str] = &[
-    "Cargo.lock",
-    "bench/xts/Cargo.lock",
-    "fuzz/Cargo.lock",
-    "python/Cargo.lock",
-];
+const GENERATED: &[&str] = &["Cargo.lock", "bench/xts/Cargo.lock", "fuzz/Cargo.lock", "python/Cargo.lock"];
 /// The crates, and the two files, that may hold `unsafe` code: an allocator that counts, and the C
 /// interface of a library that is measured against. `capi` and `python` touch memory that their callers name.
 const UNSAFE_PLACES: &[&str] = &[
@@ -74,8 +62,7 @@ pub fn run() -> Result<(), Failed> {
     let files = source_files(&root).map_err(|error| Failed(error.to_string()))?;
     let mut findings = Vec::new();
     for path in &files {
-        let bytes =
-            fs::read(root.join(path)).map_err(|error| Failed(format!("{path}: {error}")))?;
+        let bytes = fs::read(root.join(path)).map_err(|error| Failed(format!("{path}: {error}")))?;
         // Images and other data are not for reading.
         if let Ok(text) = String::from_utf8(bytes) {
             findings.extend(check(path, &text, &here));
@@ -96,10 +83,7 @@ pub fn run() -> Result<(), Failed> {
 /// The paths that must not be written down: this checkout's and the user's home.
 fn machine_paths(root: &Path) -> Vec<String> {
     let home = std::env::var("HOME").unwrap_or_default();
-    [format!("{}/", root.display()), format!("{home}/")]
-        .into_iter()
-        .filter(|path| path.len() > 2)
-        .collect()
+    [format!("{}/", root.display()), format!("{home}/")].into_iter().filter(|path| path.len() > 2).collect()
 }
 
 /// Every finding in one file, as `path:line: what`.
@@ -107,24 +91,15 @@ fn check(path: &str, text: &str, machine_paths: &[String]) -> Vec<String> {
     let mut findings = Vec::new();
     let mut report = |line: usize, what: String| findings.push(format!("{path}:{line}: {what}"));
     if !text.is_empty() && !text.ends_with('\n') {
-        report(
-            text.lines().count(),
-            "no line end at the end of the file".to_owned(),
-        );
+        report(text.lines().count(), "no line end at the end of the file".to_owned());
     }
     for (line, number) in text.split('\n').zip(1..) {
         if line.ends_with([' ', '\t', '\r']) {
             report(number, "space at the end of the line".to_owned());
         }
-        let named = machine_paths
-            .iter()
-            .map(String::as_str)
-            .chain(HOSTS.iter().copied());
+        let named = machine_paths.iter().map(String::as_str).chain(HOSTS.iter().copied());
         for name in named.filter(|name| line.contains(name)) {
-            report(
-                number,
-                format!("names {name:?}, which belongs to a machine or registry"),
-            );
+            report(number, format!("names {name:?}, which belongs to a machine or registry"));
         }
     }
     if path.ends_with(".rs") {
@@ -134,21 +109,14 @@ fn check(path: &str, text: &str, machine_paths: &[String]) -> Vec<String> {
 }
 
 fn check_rust(path: &str, text: &str, report: &mut impl FnMut(usize, String)) {
-    let may_be_unsafe = UNSAFE_PLACES
-        .iter()
-        .any(|allowed| path.starts_with(allowed));
+    let may_be_unsafe = UNSAFE_PLACES.iter().any(|allowed| path.starts_with(allowed));
     let lines = text.lines().count();
     if lines > LINES_MAX {
         report(lines, format!("{lines} lines; at most {LINES_MAX}"));
     }
-    let mut head = text
-        .lines()
-        .skip_while(|line| line.starts_with("// SPDX-License-Identifier:"));
+    let mut head = text.lines().skip_while(|line| line.starts_with("// SPDX-License-Identifier:"));
     if !head.next().is_some_and(|line| line.starts_with("//!")) {
-        report(
-            1,
-            "does not start with `//!` and what the file is for".to_owned(),
-        );
+        report(1, "does not start with `//!` and what the file is for".to_owned());
     }
     if path.ends_with("src/lib.rs") && !may_be_unsafe {
         let attribute = if path == DENY.0 { DENY.1 } else { FORBID };
@@ -159,19 +127,13 @@ fn check_rust(path: &str, text: &str, report: &mut impl FnMut(usize, String)) {
     for (line, number) in text.lines().zip(1..) {
         let code = line.split("//").next().unwrap_or_default();
         if !may_be_unsafe && is_unsafe(code) {
-            report(
-                number,
-                "unsafe code outside `sys`, `cipher` and the bindings".to_owned(),
-            );
+            report(number, "unsafe code outside `sys`, `cipher` and the bindings".to_owned());
         }
         if let Some(mark) = LEFT_FOR_LATER.iter().find(|mark| line.contains(**mark)) {
             report(number, format!("{mark:?}: do it, or open an issue"));
         }
         if code.trim_start().starts_with("fn test_") {
-            report(
-                number,
-                "name the test after the behaviour, without `test_`".to_owned(),
-            );
+            report(number, "name the test after the behaviour, without `test_`".to_owned());
         }
     }
 }
@@ -182,10 +144,7 @@ fn is_unsafe(code: &str) -> bool {
     code.match_indices("unsafe").any(|(at, word)| {
         let starts = !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '"');
         let rest = &code[at + word.len()..];
-        let block = rest.starts_with(' ')
-            && uses
-                .iter()
-                .any(|after| rest.trim_start().starts_with(after));
+        let block = rest.starts_with(' ') && uses.iter().any(|after| rest.trim_start().starts_with(after));
         starts && (block || rest.starts_with('('))
     })
 }
@@ -202,9 +161,7 @@ fn source_files(root: &Path) -> io::Result<Vec<String>> {
             let kind = entry.file_type()?;
             if kind.is_dir() && !NOT_SOURCE.contains(&name.as_str()) {
                 folders.push(path);
-            } else if kind.is_file()
-                && !GENERATED.contains(&name.as_str())
-                && entry.metadata()?.len() <= TEXT_MAX_BYTES
+            } else if kind.is_file() && !GENERATED.contains(&name.as_str()) && entry.metadata()?.len() <= TEXT_MAX_BYTES
             {
                 files.push(name);
             }
@@ -234,33 +191,13 @@ mod tests {
     fn every_rule_has_a_finding() {
         let cases = [
             ("a.rs", "fn main() {}\n", "a.rs:1: does not start with"),
-            (
-                "a.rs",
-                "//! A.\nlet x = unsafe { y };\n",
-                "a.rs:2: unsafe code",
-            ),
-            (
-                "a.rs",
-                "//! A.\npub unsafe fn x();\n",
-                "a.rs:2: unsafe code",
-            ),
-            (
-                "a.rs",
-                "//! A.\n#[unsafe(no_mangle)]\n",
-                "a.rs:2: unsafe code",
-            ),
+            ("a.rs", "//! A.\nlet x = unsafe { y };\n", "a.rs:2: unsafe code"),
+            ("a.rs", "//! A.\npub unsafe fn x();\n", "a.rs:2: unsafe code"),
+            ("a.rs", "//! A.\n#[unsafe(no_mangle)]\n", "a.rs:2: unsafe code"),
             ("a.rs", concat!("//! A.\nto", "do!();\n"), "a.rs:2: \"to"),
-            (
-                "a.rs",
-                concat!("//! A.\n// TO", "DO later\n"),
-                "a.rs:2: \"TO",
-            ),
+            ("a.rs", concat!("//! A.\n// TO", "DO later\n"), "a.rs:2: \"TO"),
             ("a.rs", "//! A.\nfn test_x() {}\n", "a.rs:2: name the test"),
-            (
-                "crates/x/src/lib.rs",
-                "//! A.\n",
-                "crates/x/src/lib.rs:1: no `#![forbid",
-            ),
+            ("crates/x/src/lib.rs", "//! A.\n", "crates/x/src/lib.rs:1: no `#![forbid"),
             ("a.md", "trailing \n", "a.md:1: space"),
             ("a.md", "carriage return\r\n", "a.md:1: space"),
             ("a.md", "no end", "a.md:1: no line end"),
@@ -269,16 +206,10 @@ mod tests {
         ];
         for (path, text, expected) in cases {
             let found = findings(path, text);
-            assert!(
-                found.len() == 1 && found[0].starts_with(expected),
-                "{text:?}: {found:?}"
-            );
+            assert!(found.len() == 1 && found[0].starts_with(expected), "{text:?}: {found:?}");
         }
         let long = "//! A.\n".repeat(LINES_MAX + 1);
-        assert_eq!(
-            findings("a.rs", &long),
-            ["a.rs:601: 601 lines; at most 600"]
-        );
+        assert_eq!(findings("a.rs", &long), ["a.rs:601: 601 lines; at most 600"]);
     }
 
     #[test]

@@ -3,8 +3,7 @@
 use std::ptr;
 
 use aws_lc_sys::{
-    EVP_CIPHER_CTX, EVP_CIPHER_CTX_free, EVP_CIPHER_CTX_new, EVP_EncryptInit_ex, EVP_EncryptUpdate,
-    EVP_aes_256_xts,
+    EVP_CIPHER_CTX, EVP_CIPHER_CTX_free, EVP_CIPHER_CTX_new, EVP_EncryptInit_ex, EVP_EncryptUpdate, EVP_aes_256_xts,
 };
 
 /// A context with its key schedule.
@@ -19,15 +18,8 @@ impl AwsLc {
         let aws_lc = AwsLc(context);
         // SAFETY: the context is live; the cipher is AWS-LC's own static; no engine; `key` is the
         // 64 bytes that this cipher reads; a null IV is left for later.
-        let done = unsafe {
-            EVP_EncryptInit_ex(
-                context,
-                EVP_aes_256_xts(),
-                ptr::null_mut(),
-                key.as_ptr(),
-                ptr::null(),
-            )
-        };
+        let done =
+            unsafe { EVP_EncryptInit_ex(context, EVP_aes_256_xts(), ptr::null_mut(), key.as_ptr(), ptr::null()) };
         assert_eq!(done, 1, "AWS-LC took the key");
         aws_lc
     }
@@ -39,20 +31,11 @@ impl AwsLc {
         let mut written = 0;
         // SAFETY: the context is live, has its cipher and key (`new`), and is borrowed by nobody
         // else; a null cipher and key keep them; `iv` is the 16 bytes that XTS reads.
-        let begun = unsafe {
-            EVP_EncryptInit_ex(
-                self.0,
-                ptr::null(),
-                ptr::null_mut(),
-                ptr::null(),
-                iv.as_ptr(),
-            )
-        };
+        let begun = unsafe { EVP_EncryptInit_ex(self.0, ptr::null(), ptr::null_mut(), ptr::null(), iv.as_ptr()) };
         // SAFETY: the context as above; `len` bytes to read and write at `start`, borrowed by nobody
         // else; EVP takes the same place as source and destination; XTS writes as many bytes as it
         // reads; `written` is live.
-        let done =
-            unsafe { EVP_EncryptUpdate(self.0, start, &raw mut written, start.cast_const(), len) };
+        let done = unsafe { EVP_EncryptUpdate(self.0, start, &raw mut written, start.cast_const(), len) };
         assert!(begun == 1 && done == 1 && written == len, "AWS-LC encrypts");
     }
 }

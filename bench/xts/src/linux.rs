@@ -47,22 +47,14 @@ impl Linux {
             && is_x86_feature_detected!("avx2");
         let wider = is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl");
         let (data, tweak) = key.split_at(32);
-        (narrow && (wider || !wide)).then(|| Linux {
-            data: Context::new(data),
-            tweak: Context::new(tweak),
-            wide,
-        })
+        (narrow && (wider || !wide)).then(|| Linux { data: Context::new(data), tweak: Context::new(tweak), wide })
     }
 
     /// Encrypts one sector in place.
     pub fn encrypt(&self, iv: &[u8; 16], data: &mut [u8]) {
         let len = u32::try_from(data.len()).expect("a sector");
         assert!(len > 0 && len.is_multiple_of(16), "whole blocks");
-        let crypt = if self.wide {
-            aes_xts_encrypt_vaes_avx10_512
-        } else {
-            aes_xts_encrypt_vaes_avx2
-        };
+        let crypt = if self.wide { aes_xts_encrypt_vaes_avx10_512 } else { aes_xts_encrypt_vaes_avx2 };
         let mut tweak = *iv;
         let start = data.as_mut_ptr();
         // SAFETY: `new` found the features that both functions take; the contexts are laid out as
@@ -71,13 +63,7 @@ impl Linux {
         // as source and destination; the tweak is 16 bytes to read and write.
         unsafe {
             aes_xts_encrypt_iv(&raw const self.tweak, &raw mut tweak);
-            crypt(
-                &raw const self.data,
-                start.cast_const(),
-                start,
-                len,
-                &raw mut tweak,
-            );
+            crypt(&raw const self.data, start.cast_const(), start, len, &raw mut tweak);
         }
     }
 }
@@ -92,10 +78,6 @@ impl Context {
         assert_eq!(done, 0, "AWS-LC took the key");
         // SAFETY: numbers all through, zero where the call wrote nothing.
         let schedule = unsafe { schedule.assume_init() };
-        Context {
-            encrypt: schedule.rd_key,
-            decrypt: [0; 60],
-            key_len: 32,
-        }
+        Context { encrypt: schedule.rd_key, decrypt: [0; 60], key_len: 32 }
     }
 }

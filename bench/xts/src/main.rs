@@ -81,10 +81,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (json, csv) = files()?;
     let mut pages = Box::new(Pages([0; 65536]));
     let rates = NAMES.map(|name| format!("{name}_gbps")).join(",");
-    let over: Vec<_> = NAMES[1..]
-        .iter()
-        .map(|name| format!("over_{name}"))
-        .collect();
+    let over: Vec<_> = NAMES[1..].iter().map(|name| format!("over_{name}")).collect();
     let mut table = format!("bytes,sector,backend,{rates},{}\n", over.join(","));
     let mut figures = Vec::new();
     let mut worst = OVER_LINUX.map(|(sector, goal)| (sector, goal, f64::NAN));
@@ -118,10 +115,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let figures = format!("{{\n  \"figures\": [\n{}\n  ]\n}}\n", figures.join(",\n"));
-    println!(
-        "OpenSSL: {}\n\n{table}\n{figures}",
-        openssl::version::version()
-    );
+    println!("OpenSSL: {}\n\n{table}\n{figures}", openssl::version::version());
     if let Some(file) = json {
         std::fs::write(file, figures)?;
     }
@@ -161,11 +155,7 @@ impl Ciphers {
         for (byte, at) in key.iter_mut().zip(0..) {
             *byte = at;
         }
-        let options = SectorOptions {
-            sector_size: sector,
-            iv_offset: 0,
-            iv_large_sectors: false,
-        };
+        let options = SectorOptions { sector_size: sector, iv_offset: 0, iv_large_sectors: false };
         let spec = CipherSpec::parse("aes-xts-plain64")?;
         let mut openssl = CipherCtx::new()?;
         openssl.encrypt_init(Some(Cipher::aes_256_xts()), Some(&key), None)?;
@@ -223,10 +213,7 @@ impl Ciphers {
         let clear = data.to_vec();
         self.encrypt(0, data);
         let ours = data.to_vec();
-        for which in (1..NAMES.len())
-            .filter(|&which| self.is_here(which))
-            .collect::<Vec<_>>()
-        {
+        for which in (1..NAMES.len()).filter(|&which| self.is_here(which)).collect::<Vec<_>>() {
             data.copy_from_slice(&clear);
             self.encrypt(which, data);
             if data != ours {
@@ -255,17 +242,10 @@ fn measure(ciphers: &mut Ciphers, data: &mut [u8]) -> Result<Measured, Box<dyn E
     }
     let over = |peer: usize| {
         let ratios = samples[0].iter().zip(&samples[peer]);
-        middle(
-            &ratios
-                .map(|(ours, theirs)| ours / theirs)
-                .collect::<Vec<_>>(),
-        )
+        middle(&ratios.map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>())
     };
     let over = [0, 1, 2, 3, 4].map(over);
-    Ok(Measured {
-        rates: samples.map(|samples| middle(&samples)),
-        over,
-    })
+    Ok(Measured { rates: samples.map(|samples| middle(&samples)), over })
 }
 
 /// Not a number of none.

@@ -61,9 +61,7 @@ impl Contents {
     /// memory, what is written first is scattered over what others have left, and slower to read by a fifth.
     pub fn write_to_each(self, gates: &[&Gate], piece: usize) -> Result<String, Error> {
         let mut sum = Sha256::new();
-        let writers = gates
-            .iter()
-            .map(|gate| Blocking::new(gate, BackendChoice::Auto));
+        let writers = gates.iter().map(|gate| Blocking::new(gate, BackendChoice::Auto));
         let mut writers = writers.collect::<Result<Vec<_>, _>>()?;
         let Some(first) = gates.first() else {
             return Ok(hex(&sum.finalize()));
@@ -128,8 +126,7 @@ fn each_piece(
     while offset < size {
         let left = usize::try_from(size - offset).unwrap_or(piece);
         let bytes = &mut bytes[..left.min(piece)];
-        with(offset, bytes)
-            .map_err(|fault| Error::device(format!("cannot {verb} at byte {offset}: {fault}")))?;
+        with(offset, bytes).map_err(|fault| Error::device(format!("cannot {verb} at byte {offset}: {fault}")))?;
         offset += bytes.len() as u64;
     }
     Ok(())

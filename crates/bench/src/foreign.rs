@@ -13,8 +13,7 @@ use crate::Error;
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let runs = |file: &PathBuf| {
-        std::fs::metadata(file)
-            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+        std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
     };
     std::env::split_paths(&path)
         .filter(|folder| !folder.as_os_str().is_empty())
@@ -53,11 +52,7 @@ pub fn typed(command: &[OsString]) -> String {
 /// Runs a program that must succeed, with nothing to read. Nothing if there is no such program.
 pub fn run(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Result<Option<Output>, Error> {
     let name = program.file_name().unwrap_or(program.as_os_str()).display();
-    let run = Command::new(program)
-        .args(arguments)
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .output();
+    let run = Command::new(program).args(arguments).env("LC_ALL", "C").stdin(Stdio::null()).output();
     match run {
         Ok(output) if output.status.success() => Ok(Some(output)),
         Ok(output) => {
@@ -97,13 +92,8 @@ impl Programs {
     pub fn find() -> Result<Self, Error> {
         let cryptline = std::env::current_exe()
             .map_err(|error| Error::device(format!("cannot find this program itself: {error}")))?;
-        let found = PACKAGES
-            .iter()
-            .filter_map(|(name, _)| Some((*name, find(name)?)));
-        Ok(Self {
-            cryptline,
-            found: found.collect(),
-        })
+        let found = PACKAGES.iter().filter_map(|(name, _)| Some((*name, find(name)?)));
+        Ok(Self { cryptline, found: found.collect() })
     }
 
     /// A program that is not there, with its package.
@@ -126,11 +116,7 @@ impl Programs {
             let said = String::from_utf8_lossy(&said.stdout).into_owned();
             let line = crate::error::on_one_line(said.lines().next()?.trim());
             let is_named = line.contains(name);
-            Some(if is_named {
-                line
-            } else {
-                format!("{name}: {line}")
-            })
+            Some(if is_named { line } else { format!("{name}: {line}") })
         };
         let needed = self.found.iter().filter(|(name, _)| is_needed(name));
         needed.filter_map(version).collect()
@@ -148,19 +134,13 @@ mod tests {
             name => format!("a {name}, b").into(),
         };
         let words = words("serve --unix={x} {none} file={y,},z {x}", value);
-        assert_eq!(
-            words,
-            ["serve", "--unix=a x, b", "file=a y,, b,z", "a x, b"]
-        );
+        assert_eq!(words, ["serve", "--unix=a x, b", "file=a y,, b,z", "a x, b"]);
         assert_eq!(typed(&words[..2]), "serve '--unix=a x, b'");
     }
 
     #[test]
     fn a_program_that_fails_is_told_with_what_it_said() {
-        let error = run(
-            Path::new("/bin/sh"),
-            &["-c", "echo; echo broken >&2; exit 3"],
-        );
+        let error = run(Path::new("/bin/sh"), &["-c", "echo; echo broken >&2; exit 3"]);
         let text = error.expect_err("it failed").to_string();
         assert_eq!(text, "sh failed: broken");
         assert!(matches!(run(Path::new("/no/such"), &["x"]), Ok(None)));

@@ -44,26 +44,19 @@ pre{background:var(--card);border:1px solid var(--line);border-radius:8px;paddin
 
 /// The whole page, with what the figures should be or without.
 pub fn page(report: &Report, goals: bool) -> String {
-    let style = STYLE
-        .replace("LIGHT", &plot::colours(false))
-        .replace("DARK", &plot::colours(true))
-        + plot::STYLE;
+    let style = STYLE.replace("LIGHT", &plot::colours(false)).replace("DARK", &plot::colours(true)) + plot::STYLE;
     let title = escape(report.title);
     let warning = |text: &String| element("p class=\"warning\"", escape(text));
     let note = |text: &String| element("p", escape(text));
     let command = |text: &String| element("pre", escape(text));
-    let condition =
-        |(name, value): (&str, String)| element("dt", name) + &element("dd", escape(&value));
+    let condition = |(name, value): (&str, String)| element("dt", name) + &element("dd", escape(&value));
     let version = format!("Measured by cryptline {}.", report.machine.cryptline);
     let body = [
         element("h1", &title),
         element("p class=\"soft\"", escape(&report.medium)),
         each(&report.warnings, warning),
         element("h2", "Figures"),
-        element(
-            "div class=\"figures\"",
-            each(&report.figures, |it| figure(it, goals)),
-        ),
+        element("div class=\"figures\"", each(&report.figures, |it| figure(it, goals))),
         each(report.footnote(), |it| element("p class=\"soft\"", it)),
         plots(&report.plots),
         each(&report.tables, table),
@@ -98,19 +91,12 @@ fn each<T>(items: impl IntoIterator<Item = T>, show: impl FnMut(T) -> String) ->
 fn figure(figure: &Figure, goals: bool) -> String {
     let verdict = figure.verdict();
     let goal = match figure.goal {
-        Some(_) if goals => format!(
-            "<span class=\"{verdict}\">{verdict}</span>: {}",
-            figure.goal_text()
-        ),
+        Some(_) if goals => format!("<span class=\"{verdict}\">{verdict}</span>: {}", figure.goal_text()),
         _ => String::new(),
     };
     let note = escape(figure.note.as_deref().unwrap_or_default());
-    let parts = [
-        element("code", figure.label()),
-        element("b", figure.value_text()),
-        goal,
-        element("p class=\"soft\"", note),
-    ];
+    let parts =
+        [element("code", figure.label()), element("b", figure.value_text()), goal, element("p class=\"soft\"", note)];
     element("div class=\"figure\"", parts.concat())
 }
 
@@ -125,10 +111,7 @@ fn plots(plots: &[Plot]) -> String {
         let named = format!("<svg role=\"img\" aria-label=\"{title}\" ");
         let legend = each(plot.series.iter().enumerate(), |(index, series)| {
             let colour = plot::colour_of(index);
-            let mark = format!(
-                "<i style=\"background:{colour}\"></i>{}",
-                escape(&series.name)
-            );
+            let mark = format!("<i style=\"background:{colour}\"></i>{}", escape(&series.name));
             element("span", mark)
         });
         let parts = [

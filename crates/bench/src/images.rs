@@ -92,8 +92,7 @@ impl Images {
 
     /// Makes the files.
     fn fill(&mut self, versions: &[Version]) -> Result<(), Error> {
-        let failed =
-            |error: std::io::Error| Error::device(format!("{}: {error}", self.key.display()));
+        let failed = |error: std::io::Error| Error::device(format!("{}: {error}", self.key.display()));
         let private = |path: &Path| {
             let mut new = File::options();
             new.write(true).create_new(true).mode(0o600).open(path)
@@ -118,20 +117,14 @@ impl Images {
         let header = FormatOptions {
             version,
             kdf: Some(KdfKind::Pbkdf2),
-            cost: KdfCost {
-                iterations: Some(ITERATIONS),
-                ..KdfCost::default()
-            },
+            cost: KdfCost { iterations: Some(ITERATIONS), ..KdfCost::default() },
             ..FormatOptions::default()
         };
         let room = self.size + HEADER_ROOM;
         let luks = Create::new(path).size(room).format(header);
         luks.passphrase(PASSPHRASE).create()?;
         let spare = self.open(version)?.gate().geometry().size - self.size;
-        let resized = File::options()
-            .write(true)
-            .open(path)
-            .and_then(|luks| luks.set_len(room - spare));
+        let resized = File::options().write(true).open(path).and_then(|luks| luks.set_len(room - spare));
         resized.map_err(|error| Error::device(format!("{}: {error}", path.display())))?;
         self.open(version)
     }
@@ -160,10 +153,7 @@ fn file_system(folder: &Path) -> Result<(String, u64), Error> {
     /// Magic of tmpfs, see statfs(2).
     const TMPFS: rustix::fs::FsWord = 0x0102_1994;
     let failed = |error: rustix::io::Errno| {
-        Error::parameters(format!(
-            "--dir {}: {error}; give another folder",
-            folder.display()
-        ))
+        Error::parameters(format!("--dir {}: {error}; give another folder", folder.display()))
     };
     let stat = rustix::fs::statfs(folder).map_err(failed)?;
     let space = rustix::fs::statvfs(folder).map_err(failed)?;
@@ -172,10 +162,7 @@ fn file_system(folder: &Path) -> Result<(String, u64), Error> {
     let kind = if stat.f_type == TMPFS {
         "memory (tmpfs)".to_owned()
     } else {
-        format!(
-            "a file system of type {:#x}, through the page cache",
-            stat.f_type
-        )
+        format!("a file system of type {:#x}, through the page cache", stat.f_type)
     };
     let name = format!("{kind} at {}", parent.display());
     Ok((name, space.f_bavail.saturating_mul(space.f_frsize)))

@@ -20,9 +20,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cryptline_engine::{
-    BackendChoice, Buffer, Channel, Completion, Gate, Operation, Request, Submitted,
-};
+use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Gate, Operation, Request, Submitted};
 use cryptline_sys::Waker;
 use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -95,10 +93,7 @@ pub fn run(gate: &Gate, job: &Job) -> Result<Sample, Error> {
 }
 
 /// Runs a job over the transports that `open` gives, one for each stream.
-pub fn drive<T: Transport>(
-    job: &Job,
-    open: impl Fn(u32) -> Result<T, Error> + Sync,
-) -> Result<Sample, Error> {
+pub fn drive<T: Transport>(job: &Job, open: impl Fn(u32) -> Result<T, Error> + Sync) -> Result<Sample, Error> {
     let streams = job.shape.streams.max(1);
     let barrier = Barrier::new(usize::try_from(streams).unwrap_or(1));
     let stream = |index| {
@@ -128,11 +123,7 @@ pub fn drive<T: Transport>(
 
 /// Keeps the calling thread, and what it starts, on one processor.
 pub fn pin(cpu: usize) -> Result<(), Error> {
-    let refused = |why: String| {
-        Error::parameters(format!(
-            "cannot stay on processor {cpu}: {why}; use --no-pin"
-        ))
-    };
+    let refused = |why: String| Error::parameters(format!("cannot stay on processor {cpu}: {why}; use --no-pin"));
     if cpu >= CpuSet::MAX_CPU {
         return Err(refused("this machine has fewer".into()));
     }
@@ -165,17 +156,12 @@ fn sum(streams: &[Counted], job: &Job) -> Sample {
     let wall: Duration = streams.iter().map(|one| one.wall).sum();
     Sample {
         bytes_per_second: rate * f64::from(job.shape.block),
-        latency: latency
-            .filter(|all| !all.is_empty())
-            .map(|all| Latency::of(&all)),
+        latency: latency.filter(|all| !all.is_empty()).map(|all| Latency::of(&all)),
         client_busy: Some(cpu.as_secs_f64() / wall.as_secs_f64().max(1e-9)),
         server_busy: None,
         next: streams.first().map_or(0, |stream| stream.next),
         windows: streams.iter().map(|one| one.windows.len()).sum(),
-        spread: streams
-            .iter()
-            .map(|one| spread(&one.windows))
-            .fold(0.0, f64::max),
+        spread: streams.iter().map(|one| spread(&one.windows)).fold(0.0, f64::max),
     }
 }
 
@@ -299,11 +285,7 @@ impl<'a, T: Transport> Stream<'a, T> {
         if self.ended.is_empty() {
             return Ok(());
         }
-        let now = if self.job.latency {
-            Instant::now()
-        } else {
-            self.since[0]
-        };
+        let now = if self.job.latency { Instant::now() } else { self.since[0] };
         while let Some(slot) = self.ended.pop() {
             self.end(slot, now);
         }
@@ -404,11 +386,7 @@ impl Transport for Calls {
     }
 
     fn collect(&mut self, wait: bool, ended: &mut Vec<usize>) -> Result<(), Error> {
-        let entered = if wait {
-            self.channel.wait(&mut self.done)
-        } else {
-            self.channel.poll(&mut self.done)
-        };
+        let entered = if wait { self.channel.wait(&mut self.done) } else { self.channel.poll(&mut self.done) };
         entered.map_err(|error| Error::device(format!("cannot wait for I/O: {error}")))?;
         for completion in self.done.drain(..) {
             ended.push(take_back(&mut self.buffers, completion)?);
@@ -436,8 +414,7 @@ fn take_back(buffers: &mut [Option<Buffer>], completion: Completion) -> Result<u
         )));
     }
     let slot = usize::try_from(request.token).unwrap_or(0);
-    let (Operation::Read(buffer) | Operation::Write { data: buffer, .. }) = request.operation
-    else {
+    let (Operation::Read(buffer) | Operation::Write { data: buffer, .. }) = request.operation else {
         return Err(Error::device("a transfer came back as something else"));
     };
     buffers[slot] = Some(buffer);

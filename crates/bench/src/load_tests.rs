@@ -11,13 +11,7 @@ const SIZE: u64 = 1 << 20;
 
 fn job(direction: Direction, pattern: Pattern, block: u32, depth: u32, streams: u32) -> Job {
     Job {
-        shape: Shape {
-            direction,
-            pattern,
-            block,
-            depth,
-            streams,
-        },
+        shape: Shape { direction, pattern, block, depth, streams },
         warm_up: Duration::from_millis(1),
         time: Duration::from_millis(5),
         start: 3,
@@ -40,10 +34,7 @@ fn every_shape_moves_data_and_takes_time() {
                 let latency = sample.latency.expect("it was wanted");
                 assert!(sample.bytes_per_second > 0.0, "{sample:?}");
                 assert!(sample.client_busy.expect("always known") >= 0.0);
-                assert!(
-                    latency.p50_us > 0.0 && latency.p50_us <= latency.max_us,
-                    "{latency:?}"
-                );
+                assert!(latency.p50_us > 0.0 && latency.p50_us <= latency.max_us, "{latency:?}");
             }
         }
     }
@@ -171,11 +162,7 @@ fn sequential_streams_visit_every_block_and_begin_apart() {
     assert_eq!((first.take(), second.take()), (0, SIZE / 2));
     let visited: BTreeSet<u64> = (0..SIZE / 4096).map(|_| first.take()).collect();
     assert_eq!(visited.len(), 256);
-    assert!(
-        visited
-            .iter()
-            .all(|offset| offset + 4096 <= SIZE && offset % 4096 == 0)
-    );
+    assert!(visited.iter().all(|offset| offset + 4096 <= SIZE && offset % 4096 == 0));
 }
 
 #[test]
@@ -184,9 +171,5 @@ fn random_streams_stay_inside_and_go_everywhere() {
     let mut offsets = Offsets::new(SIZE, &job, 0);
     let visited: BTreeSet<u64> = (0..1000).map(|_| offsets.take()).collect();
     assert_eq!(visited.len(), 16, "{visited:?}");
-    assert!(
-        visited
-            .iter()
-            .all(|offset| offset + 65536 <= SIZE && offset % 65536 == 0)
-    );
+    assert!(visited.iter().all(|offset| offset + 65536 <= SIZE && offset % 65536 == 0));
 }

@@ -53,11 +53,7 @@ pub struct Moment {
 impl Machine {
     /// This one, where `backend` runs AES-XTS.
     pub fn here(backend: &str) -> Self {
-        let build = if cfg!(debug_assertions) {
-            "debug"
-        } else {
-            "release"
-        };
+        let build = if cfg!(debug_assertions) { "debug" } else { "release" };
         Self {
             cpu: cpu_model().unwrap_or_else(|| "unknown processor".into()),
             cores: cores(),
@@ -76,10 +72,7 @@ impl Others {
         let start = Moment::now();
         sleep(LOOK);
         watch.add(start, Moment::now());
-        Self {
-            before: watch.share(),
-            during: None,
-        }
+        Self { before: watch.share(), during: None }
     }
 }
 
@@ -112,11 +105,7 @@ impl Moment {
         let stat = fs::read_to_string("/proc/stat").ok()?;
         let (busy, all) = processor_time(&stat)?;
         let own = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).ok()?;
-        Some(Self {
-            busy,
-            all,
-            own: (own + children_time()?).as_secs_f64(),
-        })
+        Some(Self { busy, all, own: (own + children_time()?).as_secs_f64() })
     }
 }
 
@@ -165,10 +154,7 @@ fn processor_time(stat: &str) -> Option<(f64, f64)> {
     let CpuTicks { idle, all, .. } = CpuTicks::parse(stat.lines().next()?)?;
     let seconds = |ticks: u64| Duration::from_millis(ticks).as_secs_f64() * 1000.0;
     let per_second = seconds(clock_ticks_per_second().max(1));
-    Some((
-        seconds(all.saturating_sub(idle)) / per_second,
-        seconds(all) / per_second,
-    ))
+    Some((seconds(all.saturating_sub(idle)) / per_second, seconds(all) / per_second))
 }
 
 fn cpu_model() -> Option<String> {

@@ -65,16 +65,8 @@ impl Output {
             write("--html", path, &page)?;
         }
         let json_to_stdout = self.json.is_some() && self.json_file().is_none();
-        let (stdout, stderr) = if json_to_stdout {
-            (json, text)
-        } else {
-            (text, String::new())
-        };
-        Ok(Printed {
-            stdout,
-            stderr,
-            warnings: report.warnings,
-        })
+        let (stdout, stderr) = if json_to_stdout { (json, text) } else { (text, String::new()) };
+        Ok(Printed { stdout, stderr, warnings: report.warnings })
     }
 
     /// Whether both files can be written.
@@ -86,10 +78,9 @@ impl Output {
             probe("--html", path)?;
         }
         match (self.json_file(), &self.html) {
-            (Some(json), Some(html)) if json == html => Err(Error::parameters(format!(
-                "--json and --html both name {}; give two files",
-                json.display()
-            ))),
+            (Some(json), Some(html)) if json == html => {
+                Err(Error::parameters(format!("--json and --html both name {}; give two files", json.display())))
+            }
             _ => Ok(()),
         }
     }
@@ -138,9 +129,7 @@ fn probe(option: &str, path: &Path) -> Result<(), Error> {
     let tried = Sink::open(path).map(drop);
     tried.map_err(|error| {
         let path = path.display();
-        Error::parameters(format!(
-            "{option} {path}: cannot be written: {error}; nothing was measured"
-        ))
+        Error::parameters(format!("{option} {path}: cannot be written: {error}; nothing was measured"))
     })
 }
 
@@ -172,20 +161,13 @@ mod tests {
     use super::*;
 
     fn to(json: &Path) -> Output {
-        Output {
-            json: Some(json.to_owned()),
-            ..Output::default()
-        }
+        Output { json: Some(json.to_owned()), ..Output::default() }
     }
 
     #[test]
     fn what_cannot_be_written_is_known_before() {
         let folder = tempfile::tempdir().expect("a folder");
-        let bad = [
-            folder.path().to_owned(),
-            folder.path().join("no/such/x.json"),
-            "".into(),
-        ];
+        let bad = [folder.path().to_owned(), folder.path().join("no/such/x.json"), "".into()];
         for path in bad {
             let error = to(&path).check().expect_err("cannot be written");
             assert_eq!(error.kind(), cryptline::ErrorKind::Parameters);
@@ -193,17 +175,8 @@ mod tests {
         }
         assert!(to(Path::new("-")).check().is_ok());
         assert!(to(Path::new("/dev/null")).check().is_ok());
-        let same = Output {
-            json: Some(folder.path().join("x")),
-            html: Some(folder.path().join("x")),
-            goals: false,
-        };
-        assert!(
-            same.check()
-                .expect_err("one file")
-                .to_string()
-                .contains("two files")
-        );
+        let same = Output { json: Some(folder.path().join("x")), html: Some(folder.path().join("x")), goals: false };
+        assert!(same.check().expect_err("one file").to_string().contains("two files"));
     }
 
     #[test]

@@ -19,11 +19,9 @@ impl Pins {
     pub fn choose() -> Option<Self> {
         let allowed = (cores() > 1).then(allowed_processors)?;
         match allowed[..] {
-            [server, client, ref others @ ..] => Some(Self {
-                server,
-                client,
-                below: others.first().copied().unwrap_or(client),
-            }),
+            [server, client, ref others @ ..] => {
+                Some(Self { server, client, below: others.first().copied().unwrap_or(client) })
+            }
             _ => None,
         }
     }
@@ -32,9 +30,7 @@ impl Pins {
 /// The processors that this process may use, in order.
 fn allowed_processors() -> Vec<usize> {
     match sched_getaffinity(None) {
-        Ok(set) => (0..CpuSet::MAX_CPU)
-            .filter(|&cpu| set.is_set(cpu))
-            .collect(),
+        Ok(set) => (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
         Err(_) => Vec::new(),
     }
 }

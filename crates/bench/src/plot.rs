@@ -38,29 +38,18 @@ pub struct Value {
 
 impl From<f64> for Value {
     fn from(at: f64) -> Self {
-        Self {
-            at,
-            ends: None,
-            is_spoiled: false,
-        }
+        Self { at, ends: None, is_spoiled: false }
     }
 }
 
 impl From<&String> for Series {
     fn from(name: &String) -> Self {
-        Self {
-            name: name.clone(),
-            values: Vec::new(),
-        }
+        Self { name: name.clone(), values: Vec::new() }
     }
 }
 
 /// Where the one is that is looked for; where there is none, a new one at the end.
-fn place_of<'a, T: From<&'a String>>(
-    all: &mut Vec<T>,
-    is_it: impl Fn(&T) -> bool,
-    name: &'a String,
-) -> usize {
+fn place_of<'a, T: From<&'a String>>(all: &mut Vec<T>, is_it: impl Fn(&T) -> bool, name: &'a String) -> usize {
     all.iter().position(is_it).unwrap_or_else(|| {
         all.push(name.into());
         all.len() - 1
@@ -123,12 +112,8 @@ impl Plot {
         [x_label, y_label]: [&str; 2],
         values: impl IntoIterator<Item = (C, S, V)>,
     ) -> Self {
-        let mut plot = Self {
-            title: title.into(),
-            x_label: x_label.to_owned(),
-            y_label: y_label.to_owned(),
-            ..Self::default()
-        };
+        let mut plot =
+            Self { title: title.into(), x_label: x_label.to_owned(), y_label: y_label.to_owned(), ..Self::default() };
         for (category, name, value) in values {
             let (category, name) = (category.into(), name.into());
             let place = place_of(&mut plot.categories, |one| *one == category, &category);
@@ -169,8 +154,7 @@ impl Plot {
         let bars = self.values().any(|value| value.ends.is_some());
         let spoiled = self.values().any(|value| value.is_spoiled);
         let bars = bars.then_some("Half of the turns lie within a bar.");
-        let spoiled =
-            spoiled.then_some("Faint, with a dashed line: other programs kept the machine busy.");
+        let spoiled = spoiled.then_some("Faint, with a dashed line: other programs kept the machine busy.");
         let words: Vec<_> = bars.into_iter().chain(spoiled).collect();
         words.join(" ")
     }
@@ -196,13 +180,7 @@ impl Plot {
         text(&mut svg, "", middle, HEIGHT - 8.0, &self.x_label);
         // Turned by a quarter, "right" is up.
         svg.push_str("<g transform=\"rotate(-90)\">");
-        text(
-            &mut svg,
-            "",
-            -f64::midpoint(TOP, BOTTOM),
-            14.0,
-            &self.y_label,
-        );
+        text(&mut svg, "", -f64::midpoint(TOP, BOTTOM), 14.0, &self.y_label);
         svg.push_str("</g>\n");
         if let Some(y) = self.guide.and_then(|guide| axis.y(guide)) {
             line(&mut svg, "guide", [LEFT, y, RIGHT, y]);
@@ -240,9 +218,8 @@ impl Plot {
             let left = x - group / 2.0 + float(index) * each;
             let (middle, height) = (left + width / 2.0, BOTTOM - y);
             let look = look(&colour, value);
-            *svg += &format!(
-                "<rect {look} x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>\n"
-            );
+            *svg +=
+                &format!("<rect {look} x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>\n");
             let top = bar(svg, axis, middle, value).unwrap_or(y);
             text(svg, "", middle, top - 4.0, &axis_number(value.at));
         }
@@ -273,18 +250,12 @@ struct Axis {
 
 impl Axis {
     fn of(plot: &Plot) -> Option<Self> {
-        let mut axis = Self {
-            low: 0.0,
-            high: 1.0,
-            logarithmic: plot.logarithmic,
-        };
+        let mut axis = Self { low: 0.0, high: 1.0, logarithmic: plot.logarithmic };
         let points = plot.values().flat_map(|value| {
             let ends = value.ends.filter(|_| value.at.is_finite());
             std::iter::once(value.at).chain(ends.into_iter().flatten())
         });
-        let heights = points
-            .chain(plot.guide)
-            .filter_map(|value| axis.height(value));
+        let heights = points.chain(plot.guide).filter_map(|value| axis.height(value));
         let heights: Vec<f64> = heights.collect();
         let high = heights.iter().copied().reduce(f64::max)?;
         if axis.logarithmic {
@@ -338,10 +309,7 @@ impl Axis {
 }
 
 fn line(svg: &mut String, class: &str, [x1, y1, x2, y2]: [f64; 4]) {
-    let _ = writeln!(
-        svg,
-        "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
-    );
+    let _ = writeln!(svg, "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>");
 }
 
 /// How the mark of a value looks.
@@ -369,19 +337,12 @@ fn bar(svg: &mut String, axis: &Axis, x: f64, value: Value) -> Option<f64> {
 
 fn text(svg: &mut String, class: &str, x: f64, y: f64, text: &str) {
     let text = escape(text);
-    let _ = writeln!(
-        svg,
-        "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>"
-    );
+    let _ = writeln!(svg, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>");
 }
 
 /// Text that stands for itself in HTML and SVG, in attributes too.
 pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-        .replace('\'', "&#39;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
 }
 
 /// A count as a divisor: at least 1 where it divides.
@@ -429,14 +390,8 @@ mod tests {
     #[test]
     fn columns_are_drawn_for_the_values_there_are() {
         let svg = plot().columns().svg();
-        assert_eq!(
-            svg.matches("<rect style=\"fill:var(--series-0)\"").count(),
-            2
-        );
-        assert_eq!(
-            svg.matches("<rect style=\"fill:var(--series-1)\"").count(),
-            3
-        );
+        assert_eq!(svg.matches("<rect style=\"fill:var(--series-0)\"").count(), 2);
+        assert_eq!(svg.matches("<rect style=\"fill:var(--series-1)\"").count(), 3);
         assert!(svg.contains(">300</text>"), "{svg}");
     }
 
@@ -446,10 +401,7 @@ mod tests {
             let axis = Axis::of(&plot).expect("values");
             let values = [1.0, 10.0, 20.0, 200.0, 300.0];
             let places = values.map(|value| axis.y(value).expect("a place"));
-            assert!(
-                places.iter().all(|y| (TOP..=BOTTOM).contains(y)),
-                "{places:?}"
-            );
+            assert!(places.iter().all(|y| (TOP..=BOTTOM).contains(y)), "{places:?}");
             assert!(places.is_sorted_by(|a, b| a > b), "{places:?}");
             for (value, label) in axis.ticks() {
                 let y = axis.y(value).expect("a place");
@@ -468,15 +420,8 @@ mod tests {
 
     #[test]
     fn values_have_bars_between_their_ends_and_spoiled_ones_look_spoiled() {
-        let value = |at, is_spoiled| Value {
-            at,
-            ends: Some([at * 0.5, at * 1.5]),
-            is_spoiled,
-        };
-        let values = [
-            ("4k", "inline", value(10.0, false)),
-            ("64k", "inline", value(20.0, true)),
-        ];
+        let value = |at, is_spoiled| Value { at, ends: Some([at * 0.5, at * 1.5]), is_spoiled };
+        let values = [("4k", "inline", value(10.0, false)), ("64k", "inline", value(20.0, true))];
         let plot = Plot::of("Throughput", ["block", "MB/s"], values);
         for plot in [plot.clone(), plot.columns()] {
             let svg = plot.svg();
@@ -502,13 +447,7 @@ mod tests {
 
     #[test]
     fn numbers_on_axes_are_short() {
-        for (value, text) in [
-            (0.97, "0.97"),
-            (1.0, "1"),
-            (12.5, "12.5"),
-            (1234.0, "1234"),
-            (0.0, "0"),
-        ] {
+        for (value, text) in [(0.97, "0.97"), (1.0, "1"), (12.5, "12.5"), (1234.0, "1234"), (0.0, "0")] {
             assert_eq!(axis_number(value), text);
         }
     }

@@ -75,12 +75,7 @@ impl Process {
             .stderr(said)
             .spawn()
             .map_err(|error| failed(&format!("cannot run {}: {error}", program.display())))?;
-        let mut process = Self {
-            child,
-            left,
-            name: name.to_owned(),
-            log: log.to_owned(),
-        };
+        let mut process = Self { child, left, name: name.to_owned(), log: log.to_owned() };
         process.wait_until(ready)?;
         Ok(process)
     }
@@ -179,9 +174,7 @@ impl Stop {
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             let second = signal_hook::flag::register_conditional_default(signal, Arc::clone(&flag));
             let first = signal_hook::flag::register(signal, Arc::clone(&flag));
-            second.and(first).map_err(|error| {
-                Error::memory(format!("cannot handle signals: {error}; try again"))
-            })?;
+            second.and(first).map_err(|error| Error::memory(format!("cannot handle signals: {error}; try again")))?;
         }
         Ok(Self(flag))
     }
@@ -214,10 +207,7 @@ mod tests {
         .expect_err("it ended");
         assert_eq!(error.kind(), cryptline::ErrorKind::Device);
         let text = error.to_string();
-        assert!(
-            text.contains("some server: ended with exit status: 3"),
-            "{text}"
-        );
+        assert!(text.contains("some server: ended with exit status: 3"), "{text}");
         assert!(text.ends_with("it says: broken"), "{text}");
     }
 
@@ -225,10 +215,7 @@ mod tests {
     fn a_dropped_server_is_gone() {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("socket");
-        let child = Command::new("/bin/sleep")
-            .arg("1000")
-            .spawn()
-            .expect("sleep");
+        let child = Command::new("/bin/sleep").arg("1000").spawn().expect("sleep");
         let id = child.id();
         std::fs::write(&socket, "").expect("room");
         drop(Process {

@@ -62,11 +62,7 @@ impl Group {
 
     /// Ways with one turn in each run.
     pub fn once(name: impl Into<String>, ways: impl IntoIterator<Item = usize>) -> Self {
-        Self {
-            name: name.into(),
-            ways: ways.into_iter().collect(),
-            times: 1,
-        }
+        Self { name: name.into(), ways: ways.into_iter().collect(), times: 1 }
     }
 }
 
@@ -112,9 +108,7 @@ pub fn seconds(given: f64) -> Result<Duration, Error> {
     if given > 0.0 && given <= SECONDS_MAX {
         Ok(Duration::from_secs_f64(given))
     } else {
-        Err(Error::parameters(format!(
-            "--seconds {given}: give more than 0 and at most {SECONDS_MAX}"
-        )))
+        Err(Error::parameters(format!("--seconds {given}: give more than 0 and at most {SECONDS_MAX}")))
     }
 }
 
@@ -170,10 +164,7 @@ mod tests {
         let mut seen = BTreeSet::new();
         let ran = run(&mut report, &groups, |rows, turn| {
             assert!(seen.insert((turn.way, turn.nth)), "{turn:?} came twice");
-            rows[turn.way].take(Sample {
-                bytes_per_second: f64::from(turn.run + 1),
-                ..Sample::default()
-            });
+            rows[turn.way].take(Sample { bytes_per_second: f64::from(turn.run + 1), ..Sample::default() });
             Ok(())
         });
         ran.expect("nothing failed");
@@ -189,11 +180,7 @@ mod tests {
         let mut turns = 0;
         let failed = run(&mut report, &Group::all(3), |_, turn| {
             turns += 1;
-            if turn.run == 1 {
-                Err(Error::device("on purpose"))
-            } else {
-                Ok(())
-            }
+            if turn.run == 1 { Err(Error::device("on purpose")) } else { Ok(()) }
         });
         assert!(failed.is_err());
         assert_eq!(turns, 4);

@@ -42,14 +42,7 @@ impl<'a> Setting<'a> {
         folder: &'a Path,
         stop: &'a Stop,
     ) -> Self {
-        Self {
-            images,
-            programs,
-            pins,
-            folder,
-            stop,
-            commands: RefCell::default(),
-        }
+        Self { images, programs, pins, folder, stop, commands: RefCell::default() }
     }
 
     /// The command of a line, see [`foreign::words`], with the places of images and of the key, and of the program.
@@ -112,10 +105,7 @@ impl<'a> Setting<'a> {
 
     /// The job of a turn.
     pub fn job(&self, shape: Shape, time: Duration, start: u64) -> Job {
-        Job {
-            cpu: self.pins.map(|pins| pins.client),
-            ..Job::timed(shape, WARM_UP, time, start)
-        }
+        Job { cpu: self.pins.map(|pins| pins.client), ..Job::timed(shape, WARM_UP, time, start) }
     }
 
     /// What a report says of it. `clients` are those that make load.
@@ -141,9 +131,9 @@ impl<'a> Setting<'a> {
 pub fn pins(programs: &Programs, no_pin: bool) -> Result<Option<Pins>, Error> {
     let pins = if no_pin { None } else { Pins::choose() };
     match programs.missing(TASKSET) {
-        Some(taskset) if pins.is_some() => Err(Error::parameters(format!(
-            "not installed: {taskset}; install it, or give --no-pin"
-        ))),
+        Some(taskset) if pins.is_some() => {
+            Err(Error::parameters(format!("not installed: {taskset}; install it, or give --no-pin")))
+        }
         _ => Ok(pins),
     }
 }
@@ -153,8 +143,5 @@ pub fn check_size(size: u64) -> Result<(), Error> {
     if size >= SIZE_MIN && size.is_multiple_of(1 << 20) {
         return Ok(());
     }
-    Err(Error::parameters(format!(
-        "--size {size}: give a multiple of 1M, at least {}",
-        size::human(SIZE_MIN)
-    )))
+    Err(Error::parameters(format!("--size {size}: give a multiple of 1M, at least {}", size::human(SIZE_MIN))))
 }

@@ -109,10 +109,7 @@ pub fn measure(args: &SubBlockArgs) -> Result<Report, Error> {
         writes_arrive(&row.name, gate, &whole)?;
     }
     let parts = rows.len() - 2;
-    let mut groups = [
-        Group::once("parts of sectors", 0..parts),
-        Group::once("whole sectors", parts..rows.len()),
-    ];
+    let mut groups = [Group::once("parts of sectors", 0..parts), Group::once("whole sectors", parts..rows.len())];
     groups[1].times = WHOLE_TURNS;
     report.rows = rows;
     runner::run(&mut report, &groups, |rows, turn| {
@@ -152,10 +149,7 @@ fn ways(medium: &Gate, args: &SubBlockArgs) -> Result<(Vec<Row>, Vec<Gate>), Err
     for (medium, place) in [(&slow, slow_name), (medium, fast_name)] {
         for word in [XTS, CBC] {
             let cipher = Cipher::new(word)?;
-            for (exclusion, name) in [
-                (Exclusion::Exclusive, "exclusive"),
-                (Exclusion::Shared, "shared"),
-            ] {
+            for (exclusion, name) in [(Exclusion::Exclusive, "exclusive"), (Exclusion::Shared, "shared")] {
                 let gate = cipher.in_blocks(medium, args.block, exclusion)?;
                 add(format!("{name}, {word}, {place}"), word, args.block, gate);
             }
@@ -180,11 +174,7 @@ fn writes_arrive(name: &str, gate: &Gate, whole: &Gate) -> Result<(), Error> {
     let block = usize::try_from(gate.geometry().logical_block).unwrap_or(AREA);
     let area = AREA.min(usize::try_from(whole.geometry().size).unwrap_or(AREA));
     // No two ways write the same bytes.
-    let contents = Contents::new(
-        name.bytes()
-            .map(u64::from)
-            .fold(7, |a, b| a * 31 % 65_521 + b),
-    );
+    let contents = Contents::new(name.bytes().map(u64::from).fold(7, |a, b| a * 31 % 65_521 + b));
     let mut bytes = vec![0; area];
     let mut writer = Blocking::new(gate, BackendChoice::Auto)?;
     let blocks = area / block;
@@ -192,27 +182,21 @@ fn writes_arrive(name: &str, gate: &Gate, whole: &Gate) -> Result<(), Error> {
     for turn in 0..blocks {
         let at = (turn * 37 % blocks * block) as u64;
         contents.fill(at, &mut bytes[..block]);
-        writer
-            .write_at(at, &bytes[..block], false)
-            .map_err(failed)?;
+        writer.write_at(at, &bytes[..block], false).map_err(failed)?;
     }
     let mut reader = Blocking::new(whole, BackendChoice::Auto)?;
     reader.read_at(0, &mut bytes).map_err(failed)?;
     match contents.first_difference(0, &bytes) {
         None => Ok(()),
-        Some(byte) => Err(Error::device(format!(
-            "{name}: byte {byte} is not what was written to it; nothing was measured"
-        ))),
+        Some(byte) => {
+            Err(Error::device(format!("{name}: byte {byte} is not what was written to it; nothing was measured")))
+        }
     }
 }
 
 /// From rows to the table, the plot and the figures.
 fn summarise(report: &mut Report, args: &SubBlockArgs) {
-    report.medium = format!(
-        "RAM, {}; and the same with writes of {}",
-        size::human(args.size),
-        args.write
-    );
+    report.medium = format!("RAM, {}; and the same with writes of {}", size::human(args.size), args.write);
     report.notes = vec![
         format!(
             "{} threads with {} random writes of {} bytes in flight each, on cipher sectors of 4096 bytes. All ways use the same RAM and take turns in each run.",
@@ -258,11 +242,8 @@ fn summarise(report: &mut Report, args: &SubBlockArgs) {
     let other_load = (args.jobs, args.depth, args.write.as_str()) != (8, 256, "100us");
     let why = other_load.then_some("the goal is for 8 threads, 256 deep, writes of 100us");
     report.figures = vec![
-        shared_over_exclusive("shared_over_exclusive_xts", XTS)
-            .at_least(EXT4)
-            .unless(why),
+        shared_over_exclusive("shared_over_exclusive_xts", XTS).at_least(EXT4).unless(why),
         shared_over_exclusive("shared_over_exclusive_cbc", CBC),
-        cost.at_most(COST_MAX)
-            .noted("whole sectors with CBC over RAM; with XTS there is no locking"),
+        cost.at_most(COST_MAX).noted("whole sectors with CBC over RAM; with XTS there is no locking"),
     ];
 }

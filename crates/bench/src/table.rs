@@ -19,23 +19,12 @@ pub type Column<'a, T> = (&'a str, &'a dyn Fn(&T) -> String);
 
 impl Table {
     /// An empty one.
-    pub fn new<C: Into<String>>(
-        title: impl Into<String>,
-        columns: impl IntoIterator<Item = C>,
-    ) -> Self {
-        Self {
-            title: title.into(),
-            columns: columns.into_iter().map(C::into).collect(),
-            rows: Vec::new(),
-        }
+    pub fn new<C: Into<String>>(title: impl Into<String>, columns: impl IntoIterator<Item = C>) -> Self {
+        Self { title: title.into(), columns: columns.into_iter().map(C::into).collect(), rows: Vec::new() }
     }
 
     /// A line for each of `items`, and in it a cell by each column.
-    pub fn of<T>(
-        title: impl Into<String>,
-        columns: &[Column<'_, T>],
-        items: impl IntoIterator<Item = T>,
-    ) -> Self {
+    pub fn of<T>(title: impl Into<String>, columns: &[Column<'_, T>], items: impl IntoIterator<Item = T>) -> Self {
         let heads = columns.iter().map(|(head, _)| *head);
         let mut table = Self::new(title, heads);
         for item in items {
@@ -107,12 +96,7 @@ impl Table {
             let room = widest.max(longest.unwrap_or(0));
             let head = wrapped(head, if fold { room } else { usize::MAX });
             let of_head = head.iter().map(|line| line.chars().count()).max();
-            Laid {
-                place,
-                width: widest.max(of_head.unwrap_or(0)),
-                is_number: numbers[place],
-                head,
-            }
+            Laid { place, width: widest.max(of_head.unwrap_or(0)), is_number: numbers[place], head }
         };
         self.columns.iter().enumerate().map(column).collect()
     }
@@ -139,11 +123,8 @@ impl Table {
             for (cell, column) in line.iter().zip(columns) {
                 let width = column.width;
                 // Writing to a String does not fail.
-                let _ = if column.is_number {
-                    write!(text, "  {cell:>width$}")
-                } else {
-                    write!(text, "  {cell:<width$}")
-                };
+                let _ =
+                    if column.is_number { write!(text, "  {cell:>width$}") } else { write!(text, "  {cell:<width$}") };
             }
             text.truncate(text.trim_end().len());
             text.push('\n');
@@ -188,11 +169,7 @@ pub fn megabytes(bytes_per_second: f64) -> String {
 
 /// A ratio for people; empty where it could not be measured.
 pub fn ratio(value: f64) -> String {
-    if value.is_finite() {
-        format!("{value:.3}")
-    } else {
-        String::new()
-    }
+    if value.is_finite() { format!("{value:.3}") } else { String::new() }
 }
 
 /// A spread for people.
@@ -231,10 +208,7 @@ mod tests {
         let mut table = Table::new("Title", ["name", "MB/s"]);
         table.push(["a longer name".to_owned(), "7".to_owned()]);
         table.push(["b".to_owned(), "12345".to_owned()]);
-        assert_eq!(
-            table.text(),
-            "Title\n  name            MB/s\n  a longer name      7\n  b              12345\n"
-        );
+        assert_eq!(table.text(), "Title\n  name            MB/s\n  a longer name      7\n  b              12345\n");
     }
 
     #[test]
@@ -243,33 +217,19 @@ mod tests {
         let mut table = Table::new("Title ".repeat(30).trim_end(), heads);
         table.push((0..20).map(|number| format!("{number}0000")));
         let text = table.text();
-        assert!(
-            text.lines().all(|line| line.chars().count() <= WIDTH),
-            "{text}"
-        );
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         for number in 0..20 {
             assert!(text.contains(&format!("{number}0000")), "{text}");
         }
         // Each part has the first column.
         let parts = text.matches(" 00000").count();
-        assert!(
-            parts > 1 && text.matches("column").count() == 19 + parts,
-            "{text}"
-        );
+        assert!(parts > 1 && text.matches("column").count() == 19 + parts, "{text}");
     }
 
     #[test]
     fn text_that_begins_with_a_digit_is_no_number() {
         let mut table = Table::new("Title", ["a", "b", "c", "d"]);
-        table.push(
-            [
-                "4k, QD 1, 1 zone",
-                "4 KiB reads, one at a time",
-                "5.1 %",
-                "4k",
-            ]
-            .map(str::to_owned),
-        );
+        table.push(["4k, QD 1, 1 zone", "4 KiB reads, one at a time", "5.1 %", "4k"].map(str::to_owned));
         assert_eq!(table.numbers(), [false, false, true, true]);
     }
 

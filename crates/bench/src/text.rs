@@ -42,11 +42,7 @@ pub fn figures(figures: &[Figure], goals: bool) -> String {
     let columns = if goals { &all[..] } else { &all[..2] };
     let table = Table::of("Figures", columns, figures).text();
     let mut lines = table.lines();
-    let mut text: String = lines
-        .by_ref()
-        .take(2)
-        .map(|line| line.to_owned() + "\n")
-        .collect();
+    let mut text: String = lines.by_ref().take(2).map(|line| line.to_owned() + "\n").collect();
     for (line, figure) in lines.zip(figures) {
         text += &format!("{line}\n");
         let note = figure.note.iter();
@@ -60,14 +56,8 @@ pub fn figures(figures: &[Figure], goals: bool) -> String {
 /// Under which conditions it was measured, by name.
 pub fn conditions(report: &Report) -> Vec<(&'static str, String)> {
     let machine = &report.machine;
-    let share =
-        |share: Option<f64>| share.map_or("?".into(), |share| format!("{:.0} %", share * 100.0));
-    let Report {
-        runs,
-        seconds,
-        others,
-        ..
-    } = report;
+    let share = |share: Option<f64>| share.map_or("?".into(), |share| format!("{:.0} %", share * 100.0));
+    let Report { runs, seconds, others, .. } = report;
     let hardware = format!(
         "{}, {} cores, {} of memory, Linux {}",
         machine.cpu,
@@ -85,10 +75,7 @@ pub fn conditions(report: &Report) -> Vec<(&'static str, String)> {
         ("medium", report.medium.clone()),
         ("machine", hardware),
         ("cipher", machine.backend.clone()),
-        (
-            "runs",
-            format!("{runs} of {seconds} s each, in turns; spread {spread}"),
-        ),
+        ("runs", format!("{runs} of {seconds} s each, in turns; spread {spread}")),
         ("others", busy),
     ]
 }
@@ -100,22 +87,13 @@ mod tests {
     #[test]
     fn goals_are_shown_to_those_who_ask_and_no_line_is_too_long() {
         let note = "4 KiB random reads, 32 in flight, ".repeat(8);
-        let all = [
-            Figure::new("some_figure", 0.5).at_least(0.97).noted(note),
-            Figure::new("another", 2.0),
-        ];
+        let all = [Figure::new("some_figure", 0.5).at_least(0.97).noted(note), Figure::new("another", 2.0)];
         let [without, with] = [false, true].map(|goals| figures(&all, goals));
         for word in ["0.97", "missed", "goal"] {
-            assert!(
-                with.contains(word) && !without.contains(word),
-                "{word}: {with}"
-            );
+            assert!(with.contains(word) && !without.contains(word), "{word}: {with}");
         }
         for text in [with, without] {
-            assert!(
-                text.lines().all(|line| line.chars().count() <= WIDTH),
-                "{text}"
-            );
+            assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
             assert!(text.contains("  some_figure  0.500"), "{text}");
             assert!(text.contains("  another      2.000"), "{text}");
         }

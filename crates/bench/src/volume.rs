@@ -61,11 +61,7 @@ impl Cipher {
         let supported = spec.check_supported();
         supported.map_err(|error| refused(error.to_string()))?;
         let fits = |len: &usize| SectorCipher::check_key_size(&spec, *len).is_ok();
-        let len = if spec.is_null() {
-            Some(0)
-        } else {
-            KEY_LENS.into_iter().find(fits)
-        };
+        let len = if spec.is_null() { Some(0) } else { KEY_LENS.into_iter().find(fits) };
         let len = len.ok_or_else(|| refused("it takes no key that this bench has".into()))?;
         let cipher = Self {
             word: word.to_owned(),
@@ -98,25 +94,14 @@ impl Cipher {
     }
 
     /// The same inline, in blocks of `block` bytes.
-    pub fn in_blocks(
-        &self,
-        medium: &Gate,
-        block: u32,
-        exclusion: Exclusion,
-    ) -> Result<Gate, Error> {
+    pub fn in_blocks(&self, medium: &Gate, block: u32, exclusion: Exclusion) -> Result<Gate, Error> {
         let open = Open::device(medium).logical_block(block);
         self.opened(open.exclusion(exclusion), Mode::Inline)
     }
 
     fn opened(&self, open: Open, mode: Mode) -> Result<Gate, Error> {
-        let plain = Plain {
-            sector_size: SECTOR_SIZE,
-            ..Plain::new(&self.word, self.key.len())
-        };
-        let dispatch = DispatchOptions {
-            both: Some(mode),
-            ..DispatchOptions::default()
-        };
+        let plain = Plain { sector_size: SECTOR_SIZE, ..Plain::new(&self.word, self.key.len()) };
+        let dispatch = DispatchOptions { both: Some(mode), ..DispatchOptions::default() };
         let open = open.plain(plain).key(&self.key).dispatch(dispatch);
         Ok(open.discards(true).open()?.gate().clone())
     }
@@ -129,16 +114,8 @@ pub fn aes_backend() -> &'static str {
 }
 
 /// A cipher with sectors counted from 0.
-pub fn sector_cipher(
-    spec: &CipherSpec,
-    key: &[u8],
-    sector_size: u32,
-) -> Result<SectorCipher, CipherError> {
-    let options = SectorOptions {
-        sector_size,
-        iv_offset: 0,
-        iv_large_sectors: false,
-    };
+pub fn sector_cipher(spec: &CipherSpec, key: &[u8], sector_size: u32) -> Result<SectorCipher, CipherError> {
+    let options = SectorOptions { sector_size, iv_offset: 0, iv_large_sectors: false };
     SectorCipher::new(spec, key, options)
 }
 
@@ -147,9 +124,7 @@ pub fn check_size(bytes: u64) -> Result<(), Error> {
     if bytes > 0 && bytes.is_multiple_of(u64::from(SECTOR_SIZE)) {
         return Ok(());
     }
-    Err(Error::parameters(format!(
-        "--size {bytes}: give a multiple of {SECTOR_SIZE} bytes, and not 0, such as 1G"
-    )))
+    Err(Error::parameters(format!("--size {bytes}: give a multiple of {SECTOR_SIZE} bytes, and not 0, such as 1G")))
 }
 
 /// A RAM disk of `bytes`, when the machine has `needed` bytes of memory to spare.

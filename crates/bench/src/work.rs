@@ -36,11 +36,7 @@ impl<W: FnMut(u32)> Transport for Work<W> {
 
 /// Measures for about `time` on `threads` threads at once. `make` is called once on each thread and
 /// gives the work, which is told how many units to do. The speed that comes of it is in units.
-pub fn rate<W>(
-    threads: usize,
-    time: Duration,
-    make: impl Fn() -> Result<W, Error> + Sync,
-) -> Result<Sample, Error>
+pub fn rate<W>(threads: usize, time: Duration, make: impl Fn() -> Result<W, Error> + Sync) -> Result<Sample, Error>
 where
     W: FnMut(u32),
 {
@@ -73,9 +69,7 @@ fn units(work: &mut impl FnMut(u32)) -> u32 {
         let elapsed = start.elapsed();
         if elapsed >= STEP / 2 || units >= UNITS_MAX {
             let scaled = u128::from(units) * STEP.as_nanos() / elapsed.as_nanos().max(1);
-            return u32::try_from(scaled)
-                .unwrap_or(UNITS_MAX)
-                .clamp(1, UNITS_MAX);
+            return u32::try_from(scaled).unwrap_or(UNITS_MAX).clamp(1, UNITS_MAX);
         }
         units *= 2;
     }

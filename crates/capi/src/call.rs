@@ -83,8 +83,7 @@ fn keep(text: &str) {
 /// next call of this thread that fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn cryptline_last_error() -> *const c_char {
-    LAST.try_with(|last| last.borrow().as_ptr())
-        .unwrap_or(c"the thread is ending".as_ptr())
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"the thread is ending".as_ptr())
 }
 
 /// The version of the library, such as "0.1.0".
@@ -112,11 +111,7 @@ pub(crate) unsafe fn bytes<'a>(start: *const c_void, len: usize, what: &str) -> 
 ///
 /// # Safety
 /// `start` is null, or `len` bytes from it on can be written and are used by nobody else during `'a`.
-pub(crate) unsafe fn bytes_mut<'a>(
-    start: *mut c_void,
-    len: usize,
-    what: &str,
-) -> Outcome<&'a mut [u8]> {
+pub(crate) unsafe fn bytes_mut<'a>(start: *mut c_void, len: usize, what: &str) -> Outcome<&'a mut [u8]> {
     if len == 0 {
         return Ok(&mut []);
     }
@@ -162,8 +157,7 @@ pub(crate) unsafe fn text<'a>(start: *const c_char, what: &str) -> Outcome<&'a O
 
 /// As UTF-8.
 pub(crate) fn utf8<'a>(text: &'a OsStr, what: &str) -> Outcome<&'a str> {
-    text.to_str()
-        .ok_or_else(|| Failure::invalid(format!("{what} is not UTF-8")))
+    text.to_str().ok_or_else(|| Failure::invalid(format!("{what} is not UTF-8")))
 }
 
 /// Where a result goes.
@@ -204,12 +198,7 @@ impl<T> Out<T> {
 ///
 /// # Safety
 /// `room` is null, or `len` bytes can be written there; `needed` is null, or a size can be written there.
-pub(crate) unsafe fn give_text(
-    text: &str,
-    room: *mut c_char,
-    len: usize,
-    needed: *mut usize,
-) -> Outcome {
+pub(crate) unsafe fn give_text(text: &str, room: *mut c_char, len: usize, needed: *mut usize) -> Outcome {
     // SAFETY: the caller's promise is the same.
     if let Some(needed) = unsafe { Out::optional(needed, "the place for the size") }? {
         needed.set(text.len() + 1);

@@ -182,12 +182,7 @@ pub unsafe extern "C" fn cryptline_extents(
             let extent = extent?;
             let hole = if extent.hole { CRYPTLINE_HOLE } else { 0 };
             let zero = if extent.zero { CRYPTLINE_ZERO } else { 0 };
-            let run = cryptline_extent {
-                offset: at,
-                length: extent.len,
-                flags: hole | zero,
-                reserved: 0,
-            };
+            let run = cryptline_extent { offset: at, length: extent.len, flags: hole | zero, reserved: 0 };
             // SAFETY: `index` is less than `room`, of which the caller promises that they can be written; the place
             // is not null and aligned (checked above), and extents are plain values.
             unsafe { extents.add(index).write(run) };

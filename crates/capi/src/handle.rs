@@ -92,9 +92,7 @@ impl<T> Table<T> {
     pub fn add<H>(&self, value: T) -> *mut H {
         let handle = new::<H>();
         let number = handle.addr() as u64;
-        self.write()
-            .get_or_insert_default()
-            .insert(number, Arc::new(value));
+        self.write().get_or_insert_default().insert(number, Arc::new(value));
         handle
     }
 
@@ -123,10 +121,7 @@ impl<T> Table<T> {
         let mut alone = cryptline_sys::lock(&self.alone);
         // It is in no table any more, so nobody new gets it.
         while Arc::strong_count(taken) > 1 {
-            alone = self
-                .ended
-                .wait(alone)
-                .unwrap_or_else(PoisonError::into_inner);
+            alone = self.ended.wait(alone).unwrap_or_else(PoisonError::into_inner);
         }
         drop(alone);
         self.closers.fetch_sub(1, Ordering::Relaxed);

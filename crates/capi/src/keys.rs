@@ -6,8 +6,7 @@ use cryptline::luks::edit::LastSlot;
 
 use crate::call::{Failure, Out, Outcome, call, give_text, text};
 use crate::options::{
-    CRYPTLINE_LAST_SLOT, cryptline_create_options, cryptline_key_options, cryptline_open_options,
-    options,
+    CRYPTLINE_LAST_SLOT, cryptline_create_options, cryptline_key_options, cryptline_open_options, options,
 };
 
 /// Makes a LUKS volume in a new file, or on a device that is there. A file gets its name when it is whole.
@@ -113,11 +112,7 @@ pub unsafe extern "C" fn cryptline_key_remove(
     // SAFETY: the caller promises the same.
     unsafe {
         edit(target, given, slot, |header, given| {
-            let last = if given.flags & CRYPTLINE_LAST_SLOT != 0 {
-                LastSlot::Remove
-            } else {
-                LastSlot::Keep
-            };
+            let last = if given.flags & CRYPTLINE_LAST_SLOT != 0 { LastSlot::Remove } else { LastSlot::Keep };
             let removed = match given.slot() {
                 Some(slot) => header.kill_slot(slot, last),
                 None => header.remove_key(last),

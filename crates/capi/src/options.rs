@@ -203,18 +203,14 @@ pub(crate) unsafe fn options<T: Sized>(given: *const T) -> Outcome<T> {
 fn check_flags(flags: u32, known: u32, name: &str) -> Outcome {
     match flags & !known {
         0 => Ok(()),
-        others => Err(Failure::invalid(format!(
-            "{name}: flags {others:#x} have no meaning here"
-        ))),
+        others => Err(Failure::invalid(format!("{name}: flags {others:#x} have no meaning here"))),
     }
 }
 
 fn limits(limit_ms: u64) -> KdfLimits {
     match limit_ms {
         0 => KdfLimits::default(),
-        ms => KdfLimits {
-            time: Duration::from_millis(ms),
-        },
+        ms => KdfLimits { time: Duration::from_millis(ms) },
     }
 }
 
@@ -227,11 +223,7 @@ struct Way<'a> {
 
 impl Way<'_> {
     fn check(&self, name: &str) -> Outcome {
-        let given = [
-            self.passphrase.is_some(),
-            self.volume_key.is_some(),
-            self.key_file.is_some(),
-        ];
+        let given = [self.passphrase.is_some(), self.volume_key.is_some(), self.key_file.is_some()];
         if given.into_iter().filter(|given| *given).count() > 1 {
             let text = format!("{name}: give one of passphrase, volume_key and key_file");
             return Err(Failure::invalid(text));
@@ -299,11 +291,7 @@ impl cryptline_open_options {
                 volume_key: self.volume_key.get("volume_key")?,
                 key_file: optional_text(self.key_file),
             };
-            (
-                way,
-                optional_text(self.header),
-                optional_text(self.partition),
-            )
+            (way, optional_text(self.header), optional_text(self.partition))
         };
         way.check(Self::NAME)?;
         let mut open = Open::new(target)

@@ -15,9 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cryptline::Channel;
-use cryptline::engine::{
-    Arena, BackendChoice, Buffer, Completion, Fault, Operation, Request, Submitted,
-};
+use cryptline::engine::{Arena, BackendChoice, Buffer, Completion, Fault, Operation, Request, Submitted};
 use rustix::io::Errno;
 
 use crate::call::{Failure, Out, Outcome, bytes, bytes_mut, call, count};
@@ -78,10 +76,7 @@ impl Queue {
         let channel = Channel::open(disk.gate(), BackendChoice::Auto, depth);
         let mut channel = channel.map_err(cryptline::Error::from)?;
         let slots = depth as usize;
-        let none = Slot {
-            token: 0,
-            target: std::ptr::null_mut(),
-        };
+        let none = Slot { token: 0, target: std::ptr::null_mut() };
         Ok(Self {
             buffers: channel.buffers(BUFFER, slots)?,
             channel,
@@ -110,11 +105,7 @@ impl Queue {
             return Err(Failure::new(Errno::AGAIN, text));
         };
         self.slots[index] = slot;
-        let request = Request {
-            offset,
-            operation,
-            token: index as u64,
-        };
+        let request = Request { offset, operation, token: index as u64 };
         if let Submitted::Done(completion) = self.channel.submit(request) {
             self.end(&completion);
             // Its descriptor is readable then, and nobody waits in vain.
@@ -175,10 +166,7 @@ impl Queue {
 }
 
 /// Does `work` with a queue of this thread.
-fn with<T>(
-    queue: *const cryptline_queue,
-    work: impl FnOnce(&mut Queue) -> Outcome<T>,
-) -> Outcome<T> {
+fn with<T>(queue: *const cryptline_queue, work: impl FnOnce(&mut Queue) -> Outcome<T>) -> Outcome<T> {
     let number = handle::number(queue, "queue")?;
     let found = QUEUES.try_with(|queues| {
         let mut queues = queues.try_borrow_mut().ok()?;
@@ -287,44 +275,22 @@ pub unsafe extern "C" fn cryptline_queue_write(
 /// Submits a flush: durable is what was collected before.
 #[unsafe(no_mangle)]
 pub extern "C" fn cryptline_queue_flush(queue: *mut cryptline_queue, token: u64) -> c_int {
-    call(|| {
-        with(queue, |queue| {
-            queue.submit(no_target(token), Operation::Flush, 0)
-        })
-    })
+    call(|| with(queue, |queue| queue.submit(no_target(token), Operation::Flush, 0)))
 }
 
 /// Submits a discard.
 #[unsafe(no_mangle)]
-pub extern "C" fn cryptline_queue_discard(
-    queue: *mut cryptline_queue,
-    offset: u64,
-    len: u64,
-    token: u64,
-) -> c_int {
+pub extern "C" fn cryptline_queue_discard(queue: *mut cryptline_queue, offset: u64, len: u64, token: u64) -> c_int {
     let operation = Operation::Discard { len };
-    call(|| {
-        with(queue, |queue| {
-            queue.submit(no_target(token), operation, offset)
-        })
-    })
+    call(|| with(queue, |queue| queue.submit(no_target(token), operation, offset)))
 }
 
 /// Submits that a range is to read as zeros; -EOPNOTSUPP where the volume can only write them.
 #[unsafe(no_mangle)]
-pub extern "C" fn cryptline_queue_zero(
-    queue: *mut cryptline_queue,
-    offset: u64,
-    len: u64,
-    token: u64,
-) -> c_int {
+pub extern "C" fn cryptline_queue_zero(queue: *mut cryptline_queue, offset: u64, len: u64, token: u64) -> c_int {
     let may_unmap = false;
     let operation = Operation::WriteZeroes { len, may_unmap };
-    call(|| {
-        with(queue, |queue| {
-            queue.submit(no_target(token), operation, offset)
-        })
-    })
+    call(|| with(queue, |queue| queue.submit(no_target(token), operation, offset)))
 }
 
 fn no_target(token: u64) -> Slot {

@@ -57,11 +57,9 @@ fn start(volume: *const cryptline_volume, fd: c_int, name: Option<&OsStr>) -> Ou
         Failure::invalid(format!("descriptor {number}: {error}; {advice}"))
     })?;
     let block = disk.volume().info().logical_block;
-    Background::start(disk.gate(), block, name, listener).map_err(|error| {
-        match error.raw_os_error() {
-            Some(_) => error.into(),
-            None => Failure::invalid(error.to_string()),
-        }
+    Background::start(disk.gate(), block, name, listener).map_err(|error| match error.raw_os_error() {
+        Some(_) => error.into(),
+        None => Failure::invalid(error.to_string()),
     })
 }
 
@@ -72,14 +70,10 @@ fn start(volume: *const cryptline_volume, fd: c_int, name: Option<&OsStr>) -> Ou
 pub extern "C" fn cryptline_server_stop(server: *mut cryptline_server) -> c_int {
     call(|| {
         let running = SERVERS.take(server)?;
-        let running = running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let running = running.lock().unwrap_or_else(PoisonError::into_inner).take();
         let running = running.ok_or_else(|| unknown("server"))?;
         if !running.runs_here() {
-            let text =
-                "the server runs in the process that this one was forked from; stop it there";
+            let text = "the server runs in the process that this one was forked from; stop it there";
             return Err(Failure::new(Errno::BADF, text));
         }
         match running.stop()? {

@@ -53,15 +53,7 @@ impl Installed {
         let program = self.path(name);
         let mut command = cc.command();
         command
-            .args([
-                "-std=c11",
-                "-D_GNU_SOURCE",
-                "-g",
-                "-Wall",
-                "-Wextra",
-                "-Wpedantic",
-                "-Werror",
-            ])
+            .args(["-std=c11", "-D_GNU_SOURCE", "-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror"])
             .arg(crate_path(source))
             .args(self.flags(&pkg_config, &["--cflags", "--libs"]))
             .arg(format!("-Wl,-rpath,{}", self.path("lib").display()))
@@ -75,19 +67,10 @@ impl Installed {
     fn image(&self, version: &str, phrase: &str) -> Option<PathBuf> {
         let cryptsetup = peer::require("cryptsetup")?;
         let path = self.path("disk.img");
-        std::fs::File::create(&path)
-            .unwrap()
-            .set_len(24 << 20)
-            .unwrap();
+        std::fs::File::create(&path).unwrap().set_len(24 << 20).unwrap();
         let mut format = cryptsetup.command();
         format
-            .args([
-                "luksFormat",
-                "--batch-mode",
-                "--key-file=-",
-                "--type",
-                version,
-            ])
+            .args(["luksFormat", "--batch-mode", "--key-file=-", "--type", version])
             .args(["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"])
             .arg(&path);
         run_with_input(&mut format, PATIENCE, phrase.as_bytes()).success();
@@ -101,10 +84,7 @@ fn run_program(program: &Path, arguments: &[&Path]) -> Run {
 
 /// Writes `bytes` to the start of the decrypted disk, with the library for Rust.
 fn fill(image: &Path, bytes: &[u8]) {
-    let volume = cryptline::Open::new(image)
-        .passphrase(PHRASE)
-        .open()
-        .unwrap();
+    let volume = cryptline::Open::new(image).passphrase(PHRASE).open().unwrap();
     let mut disk = volume.blocking().unwrap();
     disk.write_at(0, bytes, true).unwrap();
 }
@@ -113,22 +93,17 @@ fn fill(image: &Path, bytes: &[u8]) {
 fn example_reads_what_is_in_an_image_of_cryptsetups() {
     let installed = Installed::new();
     for version in ["luks1", "luks2"] {
-        let (Some(program), Some(image)) = (
-            installed.compile("examples/open_and_read.c", "open_and_read"),
-            installed.image(version, PHRASE),
-        ) else {
+        let (Some(program), Some(image)) =
+            (installed.compile("examples/open_and_read.c", "open_and_read"), installed.image(version, PHRASE))
+        else {
             return;
         };
         let bytes: Vec<u8> = (0..=255).cycle().take(8192).collect();
         fill(&image, &bytes);
-        let read =
-            |phrase: &str| run_program(&program, &[&image, phrase.as_ref(), "8192".as_ref()]);
+        let read = |phrase: &str| run_program(&program, &[&image, phrase.as_ref(), "8192".as_ref()]);
         assert!(read(PHRASE).success().stdout == bytes);
         let refused = read("wrong").exited_with(1);
-        assert!(
-            refused.stderr_text().contains("No key available"),
-            "{refused}"
-        );
+        assert!(refused.stderr_text().contains("No key available"), "{refused}");
     }
 }
 
@@ -140,10 +115,9 @@ fn example_of_the_page_runs_as_it_is_written() {
     let installed = Installed::new();
     let source = installed.path("page.c");
     std::fs::write(&source, example).unwrap();
-    let (Some(program), Some(image)) = (
-        installed.compile(source.to_str().unwrap(), "page"),
-        installed.image("luks2", "secret"),
-    ) else {
+    let (Some(program), Some(image)) =
+        (installed.compile(source.to_str().unwrap(), "page"), installed.image("luks2", "secret"))
+    else {
         return;
     };
     let mut command = Command::new(program);
@@ -155,10 +129,9 @@ fn example_of_the_page_runs_as_it_is_written() {
 #[test]
 fn example_keeps_many_requests_in_flight() {
     let installed = Installed::new();
-    let (Some(program), Some(image)) = (
-        installed.compile("examples/async.c", "async"),
-        installed.image("luks2", PHRASE),
-    ) else {
+    let (Some(program), Some(image)) =
+        (installed.compile("examples/async.c", "async"), installed.image("luks2", PHRASE))
+    else {
         return;
     };
     let done = run_program(&program, &[&image, PHRASE.as_ref()]).success();
@@ -171,10 +144,9 @@ fn example_keeps_many_requests_in_flight() {
 #[test]
 fn every_call_does_what_the_header_says() {
     let installed = Installed::new();
-    let (Some(program), Some(_)) = (
-        installed.compile("tests/c/calls.c", "calls"),
-        peer::require_all(["nbdinfo", "nbdcopy"]),
-    ) else {
+    let (Some(program), Some(_)) =
+        (installed.compile("tests/c/calls.c", "calls"), peer::require_all(["nbdinfo", "nbdcopy"]))
+    else {
         return;
     };
     let noise: Vec<u8> = (0..4_u32 << 18).flat_map(u32::to_le_bytes).collect();
@@ -193,23 +165,15 @@ fn every_call_does_what_the_header_says() {
 #[test]
 fn valgrind_finds_nothing_in_a_program_that_makes_every_call() {
     let installed = Installed::new();
-    let (Some(program), Some(valgrind)) = (
-        installed.compile("tests/c/calls.c", "calls"),
-        peer::require("valgrind"),
-    ) else {
+    let (Some(program), Some(valgrind)) = (installed.compile("tests/c/calls.c", "calls"), peer::require("valgrind"))
+    else {
         return;
     };
     let mut command = valgrind.command();
     command
         .args(["--quiet", "--error-exitcode=99", "--leak-check=full"])
-        .arg(format!(
-            "--suppressions={}",
-            crate_path("tests/c/valgrind.supp").display()
-        ))
-        .args([
-            "--errors-for-leak-kinds=definite",
-            "--show-leak-kinds=definite",
-        ])
+        .arg(format!("--suppressions={}", crate_path("tests/c/valgrind.supp").display()))
+        .args(["--errors-for-leak-kinds=definite", "--show-leak-kinds=definite"])
         .arg(program)
         .arg(installed.folder.path());
     run(&mut command, PATIENCE).success();
@@ -218,10 +182,9 @@ fn valgrind_finds_nothing_in_a_program_that_makes_every_call() {
 #[test]
 fn program_with_the_library_in_it_needs_no_other() {
     let installed = Installed::new();
-    let (Some([cc, pkg_config]), Some(image)) = (
-        peer::require_all(["cc", "pkg-config"]),
-        installed.image("luks2", PHRASE),
-    ) else {
+    let (Some([cc, pkg_config]), Some(image)) =
+        (peer::require_all(["cc", "pkg-config"]), installed.image("luks2", PHRASE))
+    else {
         return;
     };
     std::fs::remove_file(installed.path("lib/libcryptline.so")).unwrap();
@@ -247,15 +210,7 @@ fn header_is_one_for_cplusplus_too() {
     std::fs::write(&source, text).unwrap();
     let mut command = compiler.command();
     command
-        .args([
-            "-std=c++17",
-            "-Wall",
-            "-Wextra",
-            "-Wpedantic",
-            "-Werror",
-            "-fsyntax-only",
-            "-I",
-        ])
+        .args(["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I"])
         .args([crate_path("include"), source]);
     run(&mut command, PATIENCE).success();
 }
@@ -266,22 +221,14 @@ fn shared_library_offers_its_calls_and_nothing_else() {
     let Some(nm) = peer::require("nm") else {
         return;
     };
-    let listed = nm.run([
-        "--dynamic".as_ref(),
-        "--defined-only".as_ref(),
-        installed.path("lib/libcryptline.so").as_os_str(),
-    ]);
+    let listed =
+        nm.run(["--dynamic".as_ref(), "--defined-only".as_ref(), installed.path("lib/libcryptline.so").as_os_str()]);
     let listed = listed.success().stdout_text();
     let header = std::fs::read_to_string(crate_path("include/cryptline.h")).unwrap();
-    let names = listed
-        .lines()
-        .filter_map(|line| line.split_whitespace().nth(2));
+    let names = listed.lines().filter_map(|line| line.split_whitespace().nth(2));
     let mut count = 0;
     for name in names {
-        assert!(
-            header.contains(&format!("{name}(")),
-            "{name} is not in the header"
-        );
+        assert!(header.contains(&format!("{name}(")), "{name} is not in the header");
         count += 1;
     }
     let calls = header.lines().filter(|line| {

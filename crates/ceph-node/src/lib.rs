@@ -58,10 +58,7 @@ impl Node {
             made.map_err(|error| format!("{}: {error}", folder.display()))?;
         }
         let (port, fsid) = (free_port()?, uuid()?);
-        write(
-            &folder.join("ceph.conf"),
-            &configuration::text(folder, &fsid, port, options),
-        )?;
+        write(&folder.join("ceph.conf"), &configuration::text(folder, &fsid, port, options))?;
         let new = ["--gen-key", "-n"];
         let keyring = folder.join("keyring");
         let key = |more: &[&str]| {
@@ -92,10 +89,8 @@ impl Node {
         }
         node.wait_for_osds()?;
         let groups = groups::COUNT.to_string();
-        for words in [
-            &["pool", "create", POOL, &groups, &groups][..],
-            &["pool", "application", "enable", POOL, "rbd"],
-        ] {
+        for words in [&["pool", "create", POOL, &groups, &groups][..], &["pool", "application", "enable", POOL, "rbd"]]
+        {
             run(node.command("ceph").arg("osd").args(words))?;
         }
         run(node.command("rbd").args(["pool", "init", POOL]))?;
@@ -121,11 +116,7 @@ impl Node {
     pub fn kill_osd(&mut self, osd: usize) -> Result<()> {
         self.wait_for_copies()?;
         drop(self.osds[osd].take());
-        run(self
-            .command("ceph")
-            .args(["osd", "down"])
-            .arg(osd.to_string()))
-        .map(drop)
+        run(self.command("ceph").args(["osd", "down"]).arg(osd.to_string())).map(drop)
     }
 
     /// Kills all storage daemons, and nobody is told. What they have in memory is lost.
@@ -159,21 +150,11 @@ impl Node {
         let number = osd.to_string();
         run(self.command("ceph").args(["osd", "new", &id, &number]))?;
         let keyring = folder.join("keyring");
-        let caps = [
-            "--cap",
-            "mon",
-            "allow profile osd",
-            "--cap",
-            "osd",
-            "allow *",
-        ];
+        let caps = ["--cap", "mon", "allow profile osd", "--cap", "osd", "allow *"];
         let mut key = self.command("ceph-authtool");
         key.arg("-C").arg(&keyring).args(["--gen-key", "-n", &name]);
         run(key.args(caps))?;
-        run(self
-            .command("ceph")
-            .args(["auth", "import", "-i"])
-            .arg(&keyring))?;
+        run(self.command("ceph").args(["auth", "import", "-i"]).arg(&keyring))?;
         let daemon = self.start_osd(osd)?;
         self.osds.push(Some(daemon));
         Ok(())
@@ -255,15 +236,8 @@ impl Daemon {
                 None => bound.env_remove(name),
             };
         }
-        let spawned = bound
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        spawned
-            .map(Self)
-            .map_err(|error| cannot_run(&bound, &error))
+        let spawned = bound.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        spawned.map(Self).map_err(|error| cannot_run(&bound, &error))
     }
 }
 
@@ -278,10 +252,7 @@ impl Drop for Daemon {
 /// A program that finds the cluster in `folder`.
 fn command(folder: &Path, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
-    command
-        .env("CEPH_CONF", folder.join("ceph.conf"))
-        .env_remove("CEPH_ARGS")
-        .env("LC_ALL", "C");
+    command.env("CEPH_CONF", folder.join("ceph.conf")).env_remove("CEPH_ARGS").env("LC_ALL", "C");
     command
 }
 
@@ -295,19 +266,13 @@ fn run(command: &mut Command) -> Result<String> {
     let errors = said(&output.stderr);
     let last = errors.lines().rfind(|line| !line.trim().is_empty());
     let program = command.get_program().display();
-    Err(format!(
-        "{program} failed: {}",
-        last.unwrap_or("it says nothing").trim()
-    ))
+    Err(format!("{program} failed: {}", last.unwrap_or("it says nothing").trim()))
 }
 
 /// What a program says that must end in time. It may say little: a pipe holds it meanwhile.
 fn output_within(command: &mut Command, time: Duration) -> Result<Output> {
     command.stdin(Stdio::null());
-    let spawned = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
+    let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = spawned.map_err(|error| cannot_run(command, &error))?;
     let deadline = Instant::now() + time;
     while matches!(child.try_wait(), Ok(None)) {
@@ -315,9 +280,7 @@ fn output_within(command: &mut Command, time: Duration) -> Result<Output> {
             let _ = child.kill();
             let _ = child.wait();
             let program = command.get_program().display();
-            return Err(format!(
-                "{program} does not end; its cluster may not have got ready"
-            ));
+            return Err(format!("{program} does not end; its cluster may not have got ready"));
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -82,13 +82,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         };
         let measured = measure(shape, width)?;
         println!("{}", shape.row(&measured));
-        let _infallible = writeln!(
-            csv,
-            "{row},{:.3},{:.4},{}",
-            measured.rate / 1e9,
-            measured.of_ceiling,
-            measured.kept
-        );
+        let _infallible =
+            writeln!(csv, "{row},{:.3},{:.4},{}", measured.rate / 1e9, measured.of_ceiling, measured.kept);
         figures.extend(shape.figure(&measured, width));
     }
     print_figures(&figures);
@@ -103,11 +98,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 impl Arguments {
     fn parse() -> Result<Arguments, Box<dyn Error>> {
-        let mut parsed = Arguments {
-            json: None,
-            csv: None,
-            filter: String::new(),
-        };
+        let mut parsed = Arguments { json: None, csv: None, filter: String::new() };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
             match word.as_str() {
@@ -125,25 +116,13 @@ impl Arguments {
 
 /// AES-256 in every shape, AES-128 where it is limited by nothing else.
 fn shapes() -> Vec<Shape> {
-    let sizes = [
-        (512, 512),
-        (4096, 512),
-        (4096, 4096),
-        (65536, 512),
-        (65536, 4096),
-    ];
+    let sizes = [(512, 512), (4096, 512), (4096, 4096), (65536, 512), (65536, 4096)];
     let mut shapes = Vec::new();
     for key_bytes in [64, 32] {
         for backend in Backend::available() {
             for (len, sector) in sizes {
                 for decrypt in [false, true] {
-                    let shape = Shape {
-                        backend,
-                        key_bytes,
-                        len,
-                        sector,
-                        decrypt,
-                    };
+                    let shape = Shape { backend, key_bytes, len, sector, decrypt };
                     if key_bytes == 64 || len == 65536 {
                         shapes.push(shape);
                     }
@@ -160,17 +139,9 @@ impl Shape {
     }
 
     fn csv(self) -> String {
-        let Shape {
-            backend,
-            len,
-            sector,
-            ..
-        } = self;
+        let Shape { backend, len, sector, .. } = self;
         let direction = self.direction();
-        format!(
-            "{backend},{},{len},{sector},{direction}",
-            self.key_bytes * 4
-        )
+        format!("{backend},{},{len},{sector},{direction}", self.key_bytes * 4)
     }
 
     fn direction(self) -> &'static str {
@@ -215,11 +186,7 @@ impl Shape {
             other => format!("_{other}"),
         };
         Some(Figure {
-            name: format!(
-                "xts256_{}_{}k_of_ceiling{suffix}",
-                self.sector,
-                self.len / 1024
-            ),
+            name: format!("xts256_{}_{}k_of_ceiling{suffix}", self.sector, self.len / 1024),
             value: measured.of_ceiling,
             unit: "ratio",
             goal: goals.map(|goals| goals[column]),
@@ -246,11 +213,7 @@ impl Shape {
 }
 
 fn measure(shape: Shape, width: Width) -> Result<Share, Box<dyn Error>> {
-    let options = SectorOptions {
-        sector_size: shape.sector,
-        iv_offset: 0,
-        iv_large_sectors: false,
-    };
+    let options = SectorOptions { sector_size: shape.sector, iv_offset: 0, iv_large_sectors: false };
     let key: Vec<u8> = (0..=255).take(shape.key_bytes).collect();
     let spec = CipherSpec::parse("aes-xts-plain64")?;
     let cipher = SectorCipher::with_backend(&spec, &key, options, shape.backend)?;
@@ -283,22 +246,13 @@ fn print_figures(figures: &[Figure]) {
             ),
             None => "no goal".to_owned(),
         };
-        println!(
-            "{:<42} {:>7.3} {:<6} {goal}",
-            figure.name, figure.value, figure.unit
-        );
+        println!("{:<42} {:>7.3} {:<6} {goal}", figure.name, figure.value, figure.unit);
     }
 }
 
 impl Figure {
     fn met(&self) -> bool {
-        self.goal.is_none_or(|goal| {
-            if self.at_most {
-                self.value <= goal
-            } else {
-                self.value >= goal
-            }
-        })
+        self.goal.is_none_or(|goal| if self.at_most { self.value <= goal } else { self.value >= goal })
     }
 }
 
@@ -309,7 +263,10 @@ fn json(figures: &[Figure]) -> String {
             let goal = figure.goal.map_or("null".to_owned(), |goal| goal.to_string());
             format!(
                 "    {{\"name\": \"{}\", \"value\": {:.4}, \"unit\": \"{}\", \"goal\": {goal}, \"met\": {}}}",
-                figure.name, figure.value, figure.unit, figure.met()
+                figure.name,
+                figure.value,
+                figure.unit,
+                figure.met()
             )
         })
         .collect();

@@ -15,11 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [direction, len, sector_size] = &arguments[..] else {
         return Err("usage: instructions encrypt|decrypt BYTES SECTOR".into());
     };
-    let options = SectorOptions {
-        sector_size: sector_size.parse()?,
-        iv_offset: 0,
-        iv_large_sectors: false,
-    };
+    let options = SectorOptions { sector_size: sector_size.parse()?, iv_offset: 0, iv_large_sectors: false };
     let key: Vec<u8> = (0..64).collect();
     let cipher = SectorCipher::new(&CipherSpec::parse("aes-xts-plain64")?, &key, options)?;
     let mut data = vec![0x5a; len.parse()?];

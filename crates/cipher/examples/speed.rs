@@ -14,24 +14,15 @@ const SAMPLES: u32 = 2000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let word = arguments
-        .next()
-        .unwrap_or_else(|| "aes-xts-plain64".to_owned());
+    let word = arguments.next().unwrap_or_else(|| "aes-xts-plain64".to_owned());
     let key_bits: usize = arguments.next().map_or(Ok(512), |bits| bits.parse())?;
     let key: Vec<u8> = (0..=255).cycle().take(key_bits / 8).collect();
     let spec = CipherSpec::parse(&word)?;
 
-    println!(
-        "{:>6} {:>6} {:>12} {:>12} {:>8}  GB/s",
-        "bytes", "sector", "encrypt", "decrypt", "copy"
-    );
+    println!("{:>6} {:>6} {:>12} {:>12} {:>8}  GB/s", "bytes", "sector", "encrypt", "decrypt", "copy");
     for len in [512, 4096, 16 << 10, 64 << 10] {
         for sector_size in [512_u32, 4096] {
-            let options = SectorOptions {
-                sector_size,
-                iv_offset: 0,
-                iv_large_sectors: false,
-            };
+            let options = SectorOptions { sector_size, iv_offset: 0, iv_large_sectors: false };
             let cipher = SectorCipher::new(&spec, &key, options)?;
             if usize::try_from(sector_size)? <= len {
                 print_row(&cipher, len);
@@ -46,9 +37,7 @@ fn print_row(cipher: &SectorCipher, len: usize) {
     let mut data = vec![0; len];
     let encrypt = best(len, || cipher.encrypt_in_place(8, black_box(&mut data)));
     let decrypt = best(len, || cipher.decrypt_in_place(8, black_box(&mut data)));
-    let copy = best(len, || {
-        black_box(&mut data).copy_from_slice(black_box(&source))
-    });
+    let copy = best(len, || black_box(&mut data).copy_from_slice(black_box(&source)));
     println!(
         "{len:>6} {:>6} {encrypt:>12.2} {decrypt:>12.2} {copy:>8.1}  {}",
         cipher.sector_size(),

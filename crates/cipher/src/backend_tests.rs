@@ -135,10 +135,7 @@ fn a_back_end_that_is_not_here_is_refused() {
 }
 
 fn range_of_4096(offset: u64, len: usize) {
-    let options = SectorOptions {
-        sector_size: 4096,
-        ..PLAIN
-    };
+    let options = SectorOptions { sector_size: 4096, ..PLAIN };
     let cipher = cipher("aes-xts-plain64", &[1; 32], options).unwrap();
     cipher.encrypt_range_in_place(offset, &mut vec![0; len]);
 }

@@ -10,10 +10,7 @@
 //! The clock and the neighbours of a virtual machine change from moment to moment, so a speed alone
 //! says little; its ratio to a ceiling measured just before and after says more. For benchmarks only.
 
-#![cfg_attr(
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    allow(unsafe_code)
-)]
+#![cfg_attr(any(target_arch = "x86_64", target_arch = "aarch64"), allow(unsafe_code))]
 
 use std::time::Instant;
 
@@ -87,11 +84,7 @@ impl Width {
         let usual = middle(sampled.iter().map(|(ceiling, _)| *ceiling));
         sampled.retain(|(ceiling, _)| (ceiling / usual - 1.0).abs() < DISTURBED);
         let ratios = sampled.iter().map(|(ceiling, rate)| rate / ceiling);
-        Share {
-            of_ceiling: middle(ratios),
-            rate: middle(sampled.iter().map(|(_, rate)| *rate)),
-            kept: sampled.len(),
-        }
+        Share { of_ceiling: middle(ratios), rate: middle(sampled.iter().map(|(_, rate)| *rate)), kept: sampled.len() }
     }
 
     /// Bytes a second through `rounds` rounds, now.

@@ -52,13 +52,7 @@ pub enum BackendError {
 
 impl Backend {
     /// Every back end, on this machine or not, the widest first.
-    pub const ALL: [Backend; 5] = [
-        Backend::Avx512,
-        Backend::Avx2,
-        Backend::AesNi,
-        Backend::Armv8,
-        Backend::Portable,
-    ];
+    pub const ALL: [Backend; 5] = [Backend::Avx512, Backend::Avx2, Backend::AesNi, Backend::Armv8, Backend::Portable];
 
     /// The word for it in [`CPU_VARIABLE`].
     #[must_use]
@@ -91,26 +85,17 @@ impl Backend {
         let Some(value) = variable else {
             return Ok(Backend::fastest());
         };
-        let Some(backend) = Backend::ALL
-            .into_iter()
-            .find(|backend| value == backend.as_str())
-        else {
+        let Some(backend) = Backend::ALL.into_iter().find(|backend| value == backend.as_str()) else {
             let value = value.to_string_lossy().escape_debug().to_string();
             return Err(BackendError::Unknown { value });
         };
-        if backend.is_available() {
-            Ok(backend)
-        } else {
-            Err(BackendError::Unavailable { backend })
-        }
+        if backend.is_available() { Ok(backend) } else { Err(BackendError::Unavailable { backend }) }
     }
 
     fn fastest() -> Backend {
         let mut candidates = Backend::available().into_iter();
         let narrow = detection::wide_registers_slow_the_clock();
-        candidates
-            .find(|&backend| !(narrow && backend == Backend::Avx512))
-            .unwrap_or(Backend::Portable)
+        candidates.find(|&backend| !(narrow && backend == Backend::Avx512)).unwrap_or(Backend::Portable)
     }
 
     fn is_available(self) -> bool {
@@ -263,8 +248,7 @@ pub(crate) mod detection {
     impl Armv8 {
         /// On little-endian systems only: the order of the halves of a register.
         pub(crate) fn detect() -> Option<Armv8> {
-            let here =
-                cfg!(target_endian = "little") && std::arch::is_aarch64_feature_detected!("aes");
+            let here = cfg!(target_endian = "little") && std::arch::is_aarch64_feature_detected!("aes");
             here.then_some(Armv8(()))
         }
 

@@ -41,14 +41,7 @@ fn without_the_variable_a_back_end_of_this_cpu_is_chosen() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn ice_lake_and_before_prefer_256_bits_and_sapphire_rapids_does_not() {
-    let slowed = |eax| {
-        detection::is_slowed_model(std::arch::x86_64::CpuidResult {
-            eax,
-            ebx: 0,
-            ecx: 0,
-            edx: 0,
-        })
-    };
+    let slowed = |eax| detection::is_slowed_model(std::arch::x86_64::CpuidResult { eax, ebx: 0, ecx: 0, edx: 0 });
     // Signatures: Skylake-X, Ice Lake server and client, Tiger Lake.
     for eax in [0x0005_0654, 0x0006_06a6, 0x0007_06e5, 0x0008_06c1] {
         assert!(slowed(eax), "{eax:#x}");

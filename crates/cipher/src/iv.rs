@@ -29,14 +29,10 @@ impl IvLayout {
     pub(crate) fn of(mode: &IvMode) -> IvLayout {
         match mode {
             IvMode::Plain => IvLayout::Plain,
-            IvMode::Plain64 | IvMode::Essiv(_) | IvMode::Eboiv | IvMode::Elephant => {
-                IvLayout::Plain64
-            }
+            IvMode::Plain64 | IvMode::Essiv(_) | IvMode::Eboiv | IvMode::Elephant => IvLayout::Plain64,
             IvMode::Plain64Be | IvMode::Benbi => IvLayout::Plain64Be,
             IvMode::Spdk => IvLayout::Spdk,
-            IvMode::Null | IvMode::None | IvMode::Lmk | IvMode::Tcw | IvMode::Random => {
-                IvLayout::Null
-            }
+            IvMode::Null | IvMode::None | IvMode::Lmk | IvMode::Tcw | IvMode::Random => IvLayout::Null,
         }
     }
 
@@ -85,12 +81,7 @@ pub(crate) struct IvSequence {
 impl IvSequence {
     /// A placeholder where no IV is needed.
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    pub(crate) const NONE: IvSequence = IvSequence {
-        layout: IvLayout::Null,
-        next: 0,
-        step: 0,
-        shift: 0,
-    };
+    pub(crate) const NONE: IvSequence = IvSequence { layout: IvLayout::Null, next: 0, step: 0, shift: 0 };
 
     /// The value of `next` after `sectors` more cipher sectors.
     #[inline(always)]

@@ -78,22 +78,14 @@ mod tests {
     use crate::{CipherSpec, SectorCipher, SectorOptions};
 
     fn cipher(word: &str, key: usize, sector_size: u32) -> SectorCipher {
-        let key: Vec<u8> = (0..key)
-            .map(|at| u8::try_from(at * 7 % 251).unwrap())
-            .collect();
-        let options = SectorOptions {
-            sector_size,
-            iv_offset: 8,
-            iv_large_sectors: false,
-        };
+        let key: Vec<u8> = (0..key).map(|at| u8::try_from(at * 7 % 251).unwrap()).collect();
+        let options = SectorOptions { sector_size, iv_offset: 8, iv_large_sectors: false };
         SectorCipher::new(&CipherSpec::parse(word).unwrap(), &key, options).unwrap()
     }
 
     #[test]
     fn every_range_of_blocks_is_what_the_whole_sectors_have_there() {
-        let clear: Vec<u8> = (0..3 * 4096_usize)
-            .map(|at| u8::try_from(at % 253).unwrap())
-            .collect();
+        let clear: Vec<u8> = (0..3 * 4096_usize).map(|at| u8::try_from(at % 253).unwrap()).collect();
         let base = 5 * 4096;
         for sector_size in [512, 4096] {
             let cipher = cipher("aes-xts-plain64", 64, sector_size);

@@ -29,9 +29,7 @@ pub enum CipherError {
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// The key does not fit the cipher.
-    #[error(
-        "Error decoding and setting key ({cipher} takes {expected} and this one has {actual} bytes)"
-    )]
+    #[error("Error decoding and setting key ({cipher} takes {expected} and this one has {actual} bytes)")]
     KeySize {
         /// The cipher word.
         cipher: String,
@@ -41,9 +39,7 @@ pub enum CipherError {
         actual: usize,
     },
     /// The cipher sector size is not 512, 1024, 2048 or 4096 bytes.
-    #[error(
-        "Invalid feature value for sector_size (512, 1024, 2048 and 4096 are possible, not {0})"
-    )]
+    #[error("Invalid feature value for sector_size (512, 1024, 2048 and 4096 are possible, not {0})")]
     SectorSize(u32),
     /// `iv_offset` is not a multiple of the cipher sector.
     #[error("Invalid iv_offset sector ({iv_offset} is not a multiple of {multiple})")]
@@ -86,11 +82,7 @@ impl SectorCipher {
     /// # Errors
     /// An unsupported cipher, a key of a wrong size, an impossible sector size, an `iv_offset`
     /// that is not a multiple of it, a back end in [`crate::CPU_VARIABLE`] that cannot be had.
-    pub fn new(
-        spec: &CipherSpec,
-        key: &[u8],
-        options: SectorOptions,
-    ) -> Result<SectorCipher, CipherError> {
+    pub fn new(spec: &CipherSpec, key: &[u8], options: SectorOptions) -> Result<SectorCipher, CipherError> {
         SectorCipher::with_backend(spec, key, options, Backend::selected()?)
     }
 
@@ -113,10 +105,7 @@ impl SectorCipher {
         let multiple = u64::from(size / SECTOR_BYTES);
         if !options.iv_offset.is_multiple_of(multiple) {
             let iv_offset = options.iv_offset;
-            return Err(CipherError::IvOffset {
-                iv_offset,
-                multiple,
-            });
+            return Err(CipherError::IvOffset { iv_offset, multiple });
         }
         if size != SECTOR_BYTES && matches!(spec.iv_mode(), IvMode::Lmk | IvMode::Tcw) {
             return Err(CipherError::IvNeedsSmallSectors);
@@ -149,11 +138,7 @@ impl SectorCipher {
             return Ok(());
         }
         let cipher = spec.as_str().escape_debug().to_string();
-        Err(CipherError::KeySize {
-            cipher,
-            expected,
-            actual: size,
-        })
+        Err(CipherError::KeySize { cipher, expected, actual: size })
     }
 
     /// Encrypts `data` in place. `sector` is its place on the target in 512-byte sectors.
@@ -289,12 +274,7 @@ impl SectorCipher {
 }
 
 impl Engine {
-    fn new(
-        spec: &CipherSpec,
-        key: &[u8],
-        sector_size: u32,
-        backend: Backend,
-    ) -> Result<Engine, CipherError> {
+    fn new(spec: &CipherSpec, key: &[u8], sector_size: u32, backend: Backend) -> Result<Engine, CipherError> {
         if spec.is_null() {
             return Ok(Engine::Null);
         }
@@ -305,9 +285,7 @@ impl Engine {
             return Ok(Engine::Xts(kernel));
         }
         let modes = Modes::new(spec, key, sector_size, backend);
-        Ok(Engine::Modes(
-            modes.expect("cipher, mode and key size were checked"),
-        ))
+        Ok(Engine::Modes(modes.expect("cipher, mode and key size were checked")))
     }
 }
 
@@ -315,8 +293,7 @@ impl Engine {
 fn is_for_kernels(spec: &CipherSpec) -> bool {
     use IvMode::{Null, Plain, Plain64, Plain64Be, Spdk};
     let (cipher, mode, keys) = (spec.cipher_name(), spec.chain_mode(), spec.key_count());
-    (cipher, mode, keys) == ("aes", "xts", 1)
-        && matches!(spec.iv_mode(), Plain | Plain64 | Plain64Be | Null | Spdk)
+    (cipher, mode, keys) == ("aes", "xts", 1) && matches!(spec.iv_mode(), Plain | Plain64 | Plain64Be | Null | Spdk)
 }
 
 #[cfg(test)]

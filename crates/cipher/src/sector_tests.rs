@@ -17,25 +17,14 @@ mod backends;
 #[path = "small_tests.rs"]
 mod small;
 
-const PLAIN: SectorOptions = SectorOptions {
-    sector_size: 512,
-    iv_offset: 0,
-    iv_large_sectors: false,
-};
+const PLAIN: SectorOptions = SectorOptions { sector_size: 512, iv_offset: 0, iv_large_sectors: false };
 
 fn cipher(word: &str, key: &[u8], options: SectorOptions) -> Result<SectorCipher, CipherError> {
-    SectorCipher::new(
-        &CipherSpec::parse(word).expect("a valid cipher word"),
-        key,
-        options,
-    )
+    SectorCipher::new(&CipherSpec::parse(word).expect("a valid cipher word"), key, options)
 }
 
 fn error(word: &str, key: &[u8], options: SectorOptions) -> String {
-    cipher(word, key, options)
-        .err()
-        .expect("refused")
-        .to_string()
+    cipher(word, key, options).err().expect("refused").to_string()
 }
 
 /// A second implementation: one block at a time, from another crate.
@@ -86,8 +75,8 @@ struct Case {
 }
 
 fn cases() -> impl Strategy<Value = Case> {
-    let keys = prop_oneof![Just(32_usize), Just(48), Just(64)]
-        .prop_flat_map(|len| prop::collection::vec(any::<u8>(), len));
+    let keys =
+        prop_oneof![Just(32_usize), Just(48), Just(64)].prop_flat_map(|len| prop::collection::vec(any::<u8>(), len));
     let modes = prop::sample::select(vec!["plain", "plain64", "plain64be", "null"]);
     // Near both ends of the number range and of its low half, where carries and wraps live.
     let number = || {
@@ -99,31 +88,19 @@ fn cases() -> impl Strategy<Value = Case> {
     };
     let options = (0..4_u32, number(), any::<bool>()).prop_map(|(log, offset, large)| {
         let sector_size = 512 << log;
-        SectorOptions {
-            sector_size,
-            iv_offset: offset >> log << log,
-            iv_large_sectors: large,
-        }
+        SectorOptions { sector_size, iv_offset: offset >> log << log, iv_large_sectors: large }
     });
     let sizes = prop_oneof![4 => 1..10_usize, 1 => 60..150_usize];
-    (modes, keys, options, number(), sizes, any::<u8>()).prop_map(
-        |(mode, key, options, sector, count, seed)| {
-            let log = options.sector_size.trailing_zeros() - 9;
-            let size = usize::try_from(options.sector_size).unwrap();
-            let mut state = u32::from(seed) + 1;
-            let data = (0..count * size).map(|_| {
-                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                state.to_be_bytes()[0]
-            });
-            Case {
-                mode,
-                key,
-                options,
-                sector: sector >> log << log,
-                data: data.collect(),
-            }
-        },
-    )
+    (modes, keys, options, number(), sizes, any::<u8>()).prop_map(|(mode, key, options, sector, count, seed)| {
+        let log = options.sector_size.trailing_zeros() - 9;
+        let size = usize::try_from(options.sector_size).unwrap();
+        let mut state = u32::from(seed) + 1;
+        let data = (0..count * size).map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state.to_be_bytes()[0]
+        });
+        Case { mode, key, options, sector: sector >> log << log, data: data.collect() }
+    })
 }
 
 fn expected(case: &Case, encrypt: bool) -> Vec<u8> {
@@ -132,12 +109,7 @@ fn expected(case: &Case, encrypt: bool) -> Vec<u8> {
     let size = usize::try_from(case.options.sector_size).unwrap();
     let mut sector = case.sector;
     for data in out.chunks_exact_mut(size) {
-        oracle(
-            &case.key,
-            oracle_iv(case.mode, sector, case.options),
-            data,
-            encrypt,
-        );
+        oracle(&case.key, oracle_iv(case.mode, sector, case.options), data, encrypt);
         sector = sector.wrapping_add(step);
     }
     out
@@ -211,44 +183,24 @@ fn large_sectors_step_the_iv_by_their_512_byte_sectors_unless_iv_large_sectors()
     };
     let sector_of = |number: u64| {
         let mut data = vec![0; 512];
-        cipher("aes-xts-plain64", &key, PLAIN)
-            .unwrap()
-            .encrypt_in_place(number, &mut data);
+        cipher("aes-xts-plain64", &key, PLAIN).unwrap().encrypt_in_place(number, &mut data);
         data
     };
-    let options = SectorOptions {
-        sector_size: 4096,
-        iv_offset: 8,
-        iv_large_sectors: false,
-    };
+    let options = SectorOptions { sector_size: 4096, iv_offset: 8, iv_large_sectors: false };
     assert_eq!(first_of_each(options), [sector_of(24), sector_of(32)]);
-    let options = SectorOptions {
-        iv_large_sectors: true,
-        ..options
-    };
+    let options = SectorOptions { iv_large_sectors: true, ..options };
     assert_eq!(first_of_each(options), [sector_of(3), sector_of(4)]);
 }
 
 #[test]
 fn the_sector_number_wraps_before_it_is_divided() {
     let key = [7; 32];
-    let options = SectorOptions {
-        sector_size: 4096,
-        iv_offset: u64::MAX - 7,
-        iv_large_sectors: true,
-    };
+    let options = SectorOptions { sector_size: 4096, iv_offset: u64::MAX - 7, iv_large_sectors: true };
     let mut data = vec![0; 8192];
-    cipher("aes-xts-plain64", &key, options)
-        .unwrap()
-        .encrypt_in_place(0, &mut data);
-    let options = SectorOptions {
-        iv_offset: 0,
-        ..options
-    };
+    cipher("aes-xts-plain64", &key, options).unwrap().encrypt_in_place(0, &mut data);
+    let options = SectorOptions { iv_offset: 0, ..options };
     let mut second = vec![0; 4096];
-    cipher("aes-xts-plain64", &key, options)
-        .unwrap()
-        .encrypt_in_place(0, &mut second);
+    cipher("aes-xts-plain64", &key, options).unwrap().encrypt_in_place(0, &mut second);
     assert_eq!(data[4096..], second);
 }
 
@@ -256,10 +208,7 @@ fn the_sector_number_wraps_before_it_is_divided() {
 fn the_capi_form_names_the_same_cipher() {
     let key: Vec<u8> = (0..32).collect();
     let mut data = [vec![1; 1024], vec![1; 1024]];
-    for (word, data) in ["aes-xts-plain64", "capi:xts(aes)-plain64"]
-        .iter()
-        .zip(&mut data)
-    {
+    for (word, data) in ["aes-xts-plain64", "capi:xts(aes)-plain64"].iter().zip(&mut data) {
         cipher(word, &key, PLAIN).unwrap().encrypt_in_place(5, data);
     }
     assert_eq!(data[0], data[1]);
@@ -283,48 +232,26 @@ fn the_null_cipher_changes_nothing() {
 
 #[test]
 fn an_empty_request_is_nothing() {
-    cipher("aes-xts-plain64", &[1; 32], PLAIN)
-        .unwrap()
-        .encrypt_in_place(0, &mut []);
+    cipher("aes-xts-plain64", &[1; 32], PLAIN).unwrap().encrypt_in_place(0, &mut []);
 }
 
 #[test]
 fn keys_of_other_sizes_are_refused_with_the_kernels_words() {
     for len in [0, 1, 16, 31, 33, 40, 63, 65, 128] {
         let message = error("aes-xts-plain64", &vec![1; len], PLAIN);
-        assert!(
-            message.starts_with("Error decoding and setting key"),
-            "{len}: {message}"
-        );
+        assert!(message.starts_with("Error decoding and setting key"), "{len}: {message}");
     }
     let message = error("cipher_null-ecb", &[1], PLAIN);
-    assert!(
-        message.starts_with("Error decoding and setting key"),
-        "{message}"
-    );
+    assert!(message.starts_with("Error decoding and setting key"), "{message}");
 }
 
 #[test]
 fn impossible_sector_sizes_and_iv_offsets_are_refused() {
     for sector_size in [0, 1, 256, 511, 513, 1536, 8192, u32::MAX] {
-        let message = error(
-            "aes-xts-plain64",
-            &[1; 32],
-            SectorOptions {
-                sector_size,
-                ..PLAIN
-            },
-        );
-        assert!(
-            message.starts_with("Invalid feature value for sector_size"),
-            "{message}"
-        );
+        let message = error("aes-xts-plain64", &[1; 32], SectorOptions { sector_size, ..PLAIN });
+        assert!(message.starts_with("Invalid feature value for sector_size"), "{message}");
     }
-    let options = SectorOptions {
-        sector_size: 4096,
-        iv_offset: 4,
-        iv_large_sectors: false,
-    };
+    let options = SectorOptions { sector_size: 4096, iv_offset: 4, iv_large_sectors: false };
     let message = error("aes-xts-plain64", &[1; 32], options);
     assert!(message.starts_with("Invalid iv_offset sector"), "{message}");
 }
@@ -338,25 +265,15 @@ fn other_ciphers_are_not_supported_yet_by_name() {
 #[test]
 #[should_panic(expected = "not whole cipher sectors")]
 fn a_part_of_a_cipher_sector_is_the_callers_error() {
-    let options = SectorOptions {
-        sector_size: 4096,
-        ..PLAIN
-    };
-    cipher("aes-xts-plain64", &[1; 32], options)
-        .unwrap()
-        .encrypt_in_place(0, &mut [0; 512]);
+    let options = SectorOptions { sector_size: 4096, ..PLAIN };
+    cipher("aes-xts-plain64", &[1; 32], options).unwrap().encrypt_in_place(0, &mut [0; 512]);
 }
 
 #[test]
 #[should_panic(expected = "inside a cipher sector")]
 fn a_start_inside_a_cipher_sector_is_the_callers_error() {
-    let options = SectorOptions {
-        sector_size: 4096,
-        ..PLAIN
-    };
-    cipher("aes-xts-plain64", &[1; 32], options)
-        .unwrap()
-        .encrypt_in_place(1, &mut [0; 4096]);
+    let options = SectorOptions { sector_size: 4096, ..PLAIN };
+    cipher("aes-xts-plain64", &[1; 32], options).unwrap().encrypt_in_place(1, &mut [0; 4096]);
 }
 
 #[test]

@@ -9,10 +9,7 @@ use super::*;
 fn on_all(key_bytes: u8, sector_size: u32) -> Vec<(Backend, SectorCipher)> {
     let key: Vec<u8> = (0..key_bytes).collect();
     let spec = CipherSpec::parse("aes-xts-plain64").unwrap();
-    let options = SectorOptions {
-        sector_size,
-        ..PLAIN
-    };
+    let options = SectorOptions { sector_size, ..PLAIN };
     let mut backends = Backend::available();
     if cfg!(miri) && key_bytes > 32 {
         backends.retain(|&backend| backend != Backend::Portable);

@@ -41,18 +41,15 @@ const KERNEL_CIPHERS: &[&str] = &[
 ];
 
 /// Chaining modes that the kernel's crypto API knows.
-const KERNEL_CHAIN_MODES: &[&str] = &[
-    "adiantum", "cbc", "cfb", "ctr", "ecb", "hctr2", "lrw", "ofb", "pcbc", "xctr", "xts",
-];
+const KERNEL_CHAIN_MODES: &[&str] =
+    &["adiantum", "cbc", "cfb", "ctr", "ecb", "hctr2", "lrw", "ofb", "pcbc", "xctr", "xts"];
 
 /// Why a cipher word was refused. Where the kernel has a text for the case, the message starts
 /// with exactly that text; what follows in parentheses says what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpecError {
     /// The old form contains `(`, or is used together with an `integrity:...:aead` option.
-    #[error(
-        "Bad cipher specification (write for example aes-xts-plain64 or capi:xts(aes)-plain64)"
-    )]
+    #[error("Bad cipher specification (write for example aes-xts-plain64 or capi:xts(aes)-plain64)")]
     BadSpecification,
     /// The key count is not a number or not a power of two.
     #[error("Bad cipher key count specification (a power of two is needed, as in aes:64-cbc-lmk)")]
@@ -64,9 +61,7 @@ pub enum SpecError {
     #[error("Digest algorithm missing for ESSIV mode (write for example essiv:sha256)")]
     EssivDigestMissing,
     /// An `authenc(...)` specification without its two parts.
-    #[error(
-        "Invalid AEAD cipher spec (write for example capi:authenc(hmac(sha256),xts(aes))-random)"
-    )]
+    #[error("Invalid AEAD cipher spec (write for example capi:authenc(hmac(sha256),xts(aes))-random)")]
     InvalidAead,
     /// `lmk` together with an `integrity:...:aead` option.
     #[error("AEAD transforms not supported for LMK (choose another IV, for example plain64)")]
@@ -303,16 +298,10 @@ fn parse_new(text: &str, rest: &str, aead: bool) -> Result<CipherSpec, SpecError
     })
 }
 
-fn parse_iv_mode(
-    chain_mode: &str,
-    name: Option<&str>,
-    options: Option<&str>,
-) -> Result<IvMode, SpecError> {
+fn parse_iv_mode(chain_mode: &str, name: Option<&str>, options: Option<&str>) -> Result<IvMode, SpecError> {
     match name {
         // The crypto API makes the IV here, so there must be room for one.
-        Some("essiv") if chain_mode == "ecb" => {
-            Err(SpecError::UnknownCipher("essiv(ecb)".to_owned()))
-        }
+        Some("essiv") if chain_mode == "ecb" => Err(SpecError::UnknownCipher("essiv(ecb)".to_owned())),
         // A cipher without IVs drops the IV mode, whatever it is called.
         Some(name) if chain_mode != "ecb" => IvMode::parse(name, options),
         _ => Ok(IvMode::None),
@@ -348,9 +337,7 @@ fn check_known(cipher: &str, chain_mode: &str) -> Result<(), SpecError> {
 
 /// `authenc(` must be followed by a MAC and a cipher.
 fn check_aead(api_name: &str) -> Result<(), SpecError> {
-    let broken = api_name
-        .strip_prefix("authenc(")
-        .is_some_and(|parts| !parts.contains(','));
+    let broken = api_name.strip_prefix("authenc(").is_some_and(|parts| !parts.contains(','));
     if broken {
         return Err(SpecError::InvalidAead);
     }

@@ -15,12 +15,7 @@ fn error(text: &str) -> String {
 fn parts(text: &str) -> (String, String, IvMode, u32) {
     let spec = parse(text);
     assert_eq!(spec.as_str(), text);
-    (
-        spec.cipher_name().into(),
-        spec.chain_mode().into(),
-        spec.iv_mode().clone(),
-        spec.key_count(),
-    )
+    (spec.cipher_name().into(), spec.chain_mode().into(), spec.iv_mode().clone(), spec.key_count())
 }
 
 #[test]
@@ -28,68 +23,32 @@ fn both_forms_give_their_parts() {
     let cases: &[(&str, &str, &str, IvMode, u32)] = &[
         ("aes-xts-plain64", "aes", "xts", IvMode::Plain64, 1),
         ("aes-xts-plain64be", "aes", "xts", IvMode::Plain64Be, 1),
-        (
-            "aes-cbc-essiv:sha256",
-            "aes",
-            "cbc",
-            IvMode::Essiv("sha256".into()),
-            1,
-        ),
+        ("aes-cbc-essiv:sha256", "aes", "cbc", IvMode::Essiv("sha256".into()), 1),
         ("aes:64-cbc-lmk", "aes", "cbc", IvMode::Lmk, 64),
         ("twofish-lrw-benbi", "twofish", "lrw", IvMode::Benbi, 1),
-        (
-            "xchacha12,aes-adiantum-plain64",
-            "xchacha12,aes",
-            "adiantum",
-            IvMode::Plain64,
-            1,
-        ),
+        ("xchacha12,aes-adiantum-plain64", "xchacha12,aes", "adiantum", IvMode::Plain64, 1),
         ("cipher_null-ecb", "cipher_null", "ecb", IvMode::None, 1),
         ("aes-xts-plain64:ignored", "aes", "xts", IvMode::Plain64, 1),
         ("capi:xts(aes)-plain64", "aes", "xts", IvMode::Plain64, 1),
-        (
-            "capi:cbc(aes)-essiv:sha3-256",
-            "aes",
-            "cbc",
-            IvMode::Essiv("sha3-256".into()),
-            1,
-        ),
+        ("capi:cbc(aes)-essiv:sha3-256", "aes", "cbc", IvMode::Essiv("sha3-256".into()), 1),
         ("capi:cbc(aes)-lmk", "aes", "cbc", IvMode::Lmk, 64),
-        (
-            "capi:ecb(cipher_null)",
-            "cipher_null",
-            "ecb",
-            IvMode::None,
-            1,
-        ),
+        ("capi:ecb(cipher_null)", "cipher_null", "ecb", IvMode::None, 1),
     ];
     for (text, cipher, chain, iv, count) in cases {
-        assert_eq!(
-            parts(text),
-            ((*cipher).into(), (*chain).into(), iv.clone(), *count),
-            "{text}"
-        );
+        assert_eq!(parts(text), ((*cipher).into(), (*chain).into(), iv.clone(), *count), "{text}");
     }
 }
 
 #[test]
 fn a_bare_cipher_name_means_cbc_plain() {
     for text in ["aes", "aes-plain"] {
-        assert_eq!(
-            parts(text),
-            ("aes".into(), "cbc".into(), IvMode::Plain, 1),
-            "{text}"
-        );
+        assert_eq!(parts(text), ("aes".into(), "cbc".into(), IvMode::Plain, 1), "{text}");
     }
 }
 
 #[test]
 fn a_cipher_without_iv_drops_the_iv_mode() {
-    for text in [
-        "cipher_null-ecb-plain64",
-        "aes-ecb-nonsense",
-        "capi:ecb(aes)-plain",
-    ] {
+    for text in ["cipher_null-ecb-plain64", "aes-ecb-nonsense", "capi:ecb(aes)-plain"] {
         assert_eq!(*parse(text).iv_mode(), IvMode::None, "{text}");
     }
 }
@@ -105,18 +64,12 @@ fn every_kernel_error_string_is_said() {
         ("aes:3-xts-plain64", "Bad cipher key count specification"),
         ("aes:+4-xts-plain64", "Bad cipher key count specification"),
         ("aes:4x-xts-plain64", "Bad cipher key count specification"),
-        (
-            "aes:4294967296-xts-plain64",
-            "Bad cipher key count specification",
-        ),
+        ("aes:4294967296-xts-plain64", "Bad cipher key count specification"),
         ("aes-xts", "IV mechanism required"),
         ("capi:xts(aes)", "IV mechanism required"),
         ("capi:", "IV mechanism required"),
         ("aes-cbc-essiv", "Digest algorithm missing for ESSIV mode"),
-        (
-            "capi:cbc(aes)-essiv",
-            "Digest algorithm missing for ESSIV mode",
-        ),
+        ("capi:cbc(aes)-essiv", "Digest algorithm missing for ESSIV mode"),
         (long.as_str(), "Cannot allocate cipher string"),
         ("rot13-xts-plain64", "Error allocating crypto tfm"),
         ("capi:gcm(aes)-random", "Error allocating crypto tfm"),
@@ -142,22 +95,14 @@ fn every_kernel_error_string_is_said() {
 fn every_kernel_error_string_of_authenticated_encryption_is_said() {
     let cases = [
         ("aes-xts-plain64", "Bad cipher specification"),
-        (
-            "capi:authenc(hmac(sha256)-random",
-            "Invalid AEAD cipher spec",
-        ),
+        ("capi:authenc(hmac(sha256)-random", "Invalid AEAD cipher spec"),
         ("capi:xts(aes)-lmk", "AEAD transforms not supported for LMK"),
     ];
     for (text, kernel) in cases {
-        let message = CipherSpec::parse_with_aead(text, true)
-            .expect_err(text)
-            .to_string();
+        let message = CipherSpec::parse_with_aead(text, true).expect_err(text).to_string();
         assert!(message.starts_with(kernel), "{text}: {message}");
     }
-    for text in [
-        "capi:authenc(hmac(sha256),xts(aes))-random",
-        "capi:gcm(aes)-random",
-    ] {
+    for text in ["capi:authenc(hmac(sha256),xts(aes))-random", "capi:gcm(aes)-random"] {
         let spec = CipherSpec::parse_with_aead(text, true).expect(text);
         assert_eq!(*spec.iv_mode(), IvMode::Random);
         let message = spec.check_supported().expect_err(text).to_string();
@@ -227,42 +172,21 @@ fn parts_that_do_not_go_together_are_refused_in_the_kernels_words() {
         ("aes-ctr-eboiv", "Error creating IV"),
         ("aes-ctr-elephant", "Error creating IV"),
         ("xchacha12,aes-adiantum-eboiv", "Error creating IV"),
-        (
-            "xchacha12,aes-adiantum-essiv:sha256",
-            "Error allocating crypto tfm",
-        ),
-        (
-            "capi:essiv(cbc(aes),sha512)-plain64",
-            "Error allocating crypto tfm",
-        ),
-        (
-            "capi:essiv(cbc(aes),sha1)-plain64",
-            "Error decoding and setting key",
-        ),
-        (
-            "capi:essiv(cbc(aes),)-plain64",
-            "Error allocating crypto tfm",
-        ),
-        (
-            "capi:essiv(adiantum(xchacha12,aes),sha256)-plain64",
-            "Error allocating crypto tfm",
-        ),
+        ("xchacha12,aes-adiantum-essiv:sha256", "Error allocating crypto tfm"),
+        ("capi:essiv(cbc(aes),sha512)-plain64", "Error allocating crypto tfm"),
+        ("capi:essiv(cbc(aes),sha1)-plain64", "Error decoding and setting key"),
+        ("capi:essiv(cbc(aes),)-plain64", "Error allocating crypto tfm"),
+        ("capi:essiv(adiantum(xchacha12,aes),sha256)-plain64", "Error allocating crypto tfm"),
         ("aes-cbc-random", "Integrity profile not supported."),
     ];
     for (text, kernel) in cases {
         let message = parse(text).check_supported().expect_err(text).to_string();
         assert!(message.starts_with(kernel), "{text}: {message}");
     }
-    for text in [
-        "aes-ecb-essiv:sha256",
-        "capi:essiv(ecb(aes),sha256)-plain64",
-        "capi:essiv(cbc(rot13),sha256)-plain64",
-    ] {
+    for text in ["aes-ecb-essiv:sha256", "capi:essiv(ecb(aes),sha256)-plain64", "capi:essiv(cbc(rot13),sha256)-plain64"]
+    {
         let message = error(text);
-        assert!(
-            message.starts_with("Error allocating crypto tfm"),
-            "{message}"
-        );
+        assert!(message.starts_with("Error allocating crypto tfm"), "{message}");
     }
 }
 

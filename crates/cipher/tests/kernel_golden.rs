@@ -105,17 +105,14 @@ fn vectors(backend: Backend) -> Vec<Vector> {
             ("sha256", Some(vector)) => vector.sha256 = rest,
             ("sector", Some(vector)) => {
                 let (number, start) = rest.split_once(' ').expect("a number and bytes");
-                vector
-                    .sectors
-                    .push((number.parse().expect("a number"), start));
+                vector.sectors.push((number.parse().expect("a number"), start));
             }
             _ => panic!("not a line of this format: {line}"),
         }
     }
     assert_eq!(vectors.len(), VECTORS);
     for vector in &vectors {
-        let sectors =
-            vector.sectors.len() * usize::try_from(vector.cipher.sector_size()).unwrap_or(0);
+        let sectors = vector.sectors.len() * usize::try_from(vector.cipher.sector_size()).unwrap_or(0);
         assert_eq!(sectors, vector.length, "sectors of {}", vector.table);
     }
     vectors
@@ -132,25 +129,11 @@ fn length(table: &str) -> usize {
 /// The cipher of `START LENGTH crypt CIPHER KEY IV_OFFSET DEVICE OFFSET [COUNT OPTION...]`.
 fn cipher(table: &str, backend: Backend) -> SectorCipher {
     let words: Vec<&str> = table.split(' ').collect();
-    let [
-        "0",
-        _,
-        "crypt",
-        cipher,
-        key,
-        iv_offset,
-        "DEVICE",
-        "0",
-        options @ ..,
-    ] = &words[..]
-    else {
+    let ["0", _, "crypt", cipher, key, iv_offset, "DEVICE", "0", options @ ..] = &words[..] else {
         panic!("not a table of this file: {table}");
     };
-    let mut sectors = SectorOptions {
-        sector_size: 512,
-        iv_offset: iv_offset.parse().expect("a number"),
-        iv_large_sectors: false,
-    };
+    let mut sectors =
+        SectorOptions { sector_size: 512, iv_offset: iv_offset.parse().expect("a number"), iv_large_sectors: false };
     for option in options.iter().skip(1) {
         match option.strip_prefix("sector_size:") {
             Some(size) => sectors.sector_size = size.parse().expect("a number"),

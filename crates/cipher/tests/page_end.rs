@@ -46,11 +46,7 @@ impl Drop for Fenced {
 }
 
 fn cipher(backend: Backend, sector_size: u32) -> SectorCipher {
-    let options = SectorOptions {
-        sector_size,
-        iv_offset: 0,
-        iv_large_sectors: false,
-    };
+    let options = SectorOptions { sector_size, iv_offset: 0, iv_large_sectors: false };
     let key: Vec<u8> = (0..64).collect();
     let spec = CipherSpec::parse("aes-xts-plain64").expect("a cipher word");
     SectorCipher::with_backend(&spec, &key, options, backend).expect("a cipher")
@@ -60,14 +56,7 @@ fn cipher(backend: Backend, sector_size: u32) -> SectorCipher {
 fn requests_stay_inside_their_buffers() {
     let mut page = Fenced::new();
     for backend in Backend::available() {
-        for (size, sectors) in [
-            (512, 1),
-            (512, 9),
-            (512, 70),
-            (1024, 3),
-            (4096, 1),
-            (4096, 9),
-        ] {
+        for (size, sectors) in [(512, 1), (512, 9), (512, 70), (1024, 3), (4096, 1), (4096, 9)] {
             let cipher = cipher(backend, size);
             let len = usize::try_from(size).expect("at most 4096") * sectors;
             for at_end in [false, true] {

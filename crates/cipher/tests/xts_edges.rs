@@ -42,15 +42,9 @@ fn every_part_of_a_sector_is_that_of_the_whole() {
                 let offset = first * 512 + u64::try_from(start).unwrap();
                 let mut part = plaintext[start..end].to_vec();
                 cipher.encrypt_range_in_place(offset, &mut part);
-                assert!(
-                    part == expected[start..end],
-                    "{backend} {key} {first} {start}..{end}"
-                );
+                assert!(part == expected[start..end], "{backend} {key} {first} {start}..{end}");
                 cipher.decrypt_range_in_place(offset, &mut part);
-                assert!(
-                    part == plaintext[start..end],
-                    "{backend} {key} {first} {start}..{end}"
-                );
+                assert!(part == plaintext[start..end], "{backend} {key} {first} {start}..{end}");
             }
         }
     }
@@ -94,17 +88,11 @@ fn entries<const FIELDS: usize>(kind: &str) -> Vec<[&'static str; FIELDS]> {
 }
 
 fn ciphers(key: &str, sector_size: u32) -> Vec<(Backend, SectorCipher)> {
-    let options = SectorOptions {
-        sector_size,
-        iv_offset: 0,
-        iv_large_sectors: false,
-    };
+    let options = SectorOptions { sector_size, iv_offset: 0, iv_large_sectors: false };
     let spec = CipherSpec::parse("aes-xts-plain64").unwrap();
     let make = |backend| SectorCipher::with_backend(&spec, &bytes(key), options, backend);
     let available = Backend::available().into_iter();
-    available
-        .map(|backend| (backend, make(backend).unwrap()))
-        .collect()
+    available.map(|backend| (backend, make(backend).unwrap())).collect()
 }
 
 fn bytes(hex: &str) -> Vec<u8> {

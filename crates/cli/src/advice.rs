@@ -24,9 +24,7 @@ pub fn advice_for(verb: &Command, advice: &str) -> String {
     if fits(advice) {
         return advice.to_owned();
     }
-    let without = advice
-        .rsplit_once(" (")
-        .and_then(|(before, rest)| rest.ends_with(')').then_some(before));
+    let without = advice.rsplit_once(" (").and_then(|(before, rest)| rest.ends_with(')').then_some(before));
     without.filter(|text| fits(text)).unwrap_or("").to_owned()
 }
 

@@ -18,18 +18,10 @@ fn advice_that_the_verb_cannot_follow_is_left_out() {
     let either = "; so it is not encrypted, unless without a header (--type plain or --table)";
     for (name, advice, left) in [
         ("serve", either, either),
-        (
-            "info",
-            either,
-            "; so it is not encrypted, unless without a header",
-        ),
+        ("info", either, "; so it is not encrypted, unless without a header"),
         ("info", "; leave out --shared", ""),
         ("info", "; give another name", "; give another name"),
-        (
-            "info",
-            "; `cryptline btt check --repair` helps",
-            "; `cryptline btt check --repair` helps",
-        ),
+        ("info", "; `cryptline btt check --repair` helps", "; `cryptline btt check --repair` helps"),
         ("serve", "; use --direct=auto", "; use --direct=auto"),
     ] {
         assert_eq!(advice_for(&verb(name), advice), left, "{name}");
@@ -63,9 +55,7 @@ fn wrong_in_command(program: &Command, words: &str) -> Vec<String> {
     let (verb, rest) = named(program, words);
     let own = rest.split(['|', '\'', ';', ']']).next().unwrap_or_default();
     let wrong = options(own).filter(|option| !has(&verb, option));
-    wrong
-        .map(|option| format!("`cryptline {words}`: {option}"))
-        .collect()
+    wrong.map(|option| format!("`cryptline {words}`: {option}")).collect()
 }
 
 /// Options that a text names and that neither its verb nor the command beside them has.
@@ -80,8 +70,7 @@ fn wrong_in_text(program: &Command, verb: &Command, text: &str) -> Vec<String> {
                 Some((_, command)) => wrong.extend(wrong_in_command(program, command)),
                 None => {
                     let of_verbs = |option| verb.get_subcommands().any(|below| has(below, option));
-                    let lacking =
-                        options(prose).filter(|option| !has(verb, option) && !of_verbs(option));
+                    let lacking = options(prose).filter(|option| !has(verb, option) && !of_verbs(option));
                     wrong.extend(lacking.map(|option| format!("{option} in {line:?}")));
                 }
             }
@@ -96,15 +85,8 @@ fn wrong_in_text(program: &Command, verb: &Command, text: &str) -> Vec<String> {
 
 /// Everything that the help of a verb says.
 fn texts(verb: &Command) -> Vec<String> {
-    let of_verb = [
-        verb.get_about(),
-        verb.get_long_about(),
-        verb.get_after_help(),
-        verb.get_after_long_help(),
-    ];
-    let of_args = verb
-        .get_arguments()
-        .flat_map(|arg| [arg.get_help(), arg.get_long_help()]);
+    let of_verb = [verb.get_about(), verb.get_long_about(), verb.get_after_help(), verb.get_after_long_help()];
+    let of_args = verb.get_arguments().flat_map(|arg| [arg.get_help(), arg.get_long_help()]);
     let all = of_verb.into_iter().chain(of_args).flatten();
     all.map(ToString::to_string).collect()
 }
@@ -112,11 +94,7 @@ fn texts(verb: &Command) -> Vec<String> {
 fn look_through(program: &Command, verb: &Command, wrong: &mut Vec<String>) {
     for text in texts(verb) {
         let found = wrong_in_text(program, verb, &text);
-        wrong.extend(
-            found
-                .iter()
-                .map(|what| format!("{}: {what}", verb.get_name())),
-        );
+        wrong.extend(found.iter().map(|what| format!("{}: {what}", verb.get_name())));
     }
     for below in verb.get_subcommands() {
         look_through(program, below, wrong);
@@ -137,9 +115,7 @@ fn sources(folder: &Path, all: &mut Vec<String>) {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
             sources(&path, all);
-        } else if path.extension().is_some_and(|name| name == "rs")
-            && !path.ends_with("advice_tests.rs")
-        {
+        } else if path.extension().is_some_and(|name| name == "rs") && !path.ends_with("advice_tests.rs") {
             all.push(fs::read_to_string(&path).expect("text"));
         }
     }
@@ -149,10 +125,7 @@ fn sources(folder: &Path, all: &mut Vec<String>) {
 fn commands_that_messages_advise_exist() {
     let program = Cli::command();
     let (mut texts, mut wrong, mut count) = (Vec::new(), Vec::new(), 0);
-    sources(
-        &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
-        &mut texts,
-    );
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut texts);
     for text in &texts {
         for command in text.split("`cryptline ").skip(1) {
             let command = command.split('`').next().unwrap_or_default();

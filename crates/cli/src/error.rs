@@ -32,11 +32,7 @@ pub struct CliError {
 impl CliError {
     /// A failure of `kind`. Control characters in `message` (from a path, say) are escaped.
     pub fn new(kind: Kind, message: impl AsRef<str>) -> Self {
-        Self {
-            kind,
-            message: on_one_line(message.as_ref()),
-            advice: String::new(),
-        }
+        Self { kind, message: on_one_line(message.as_ref()), advice: String::new() }
     }
 
     /// The same, with what to do about it: words that go on where the message ends.
@@ -148,22 +144,14 @@ impl CliError {
     pub(crate) fn of_copy(error: &cryptline::Error) -> Self {
         use cryptline::Fault;
         let advice = match error.problem() {
-            Problem::Exists { .. } => {
-                "; give another name, or --force to replace it and lose what it holds"
-            }
-            Problem::Holds { .. } | Problem::CopyOver => {
-                "; --force overwrites it, and what it holds is lost"
-            }
+            Problem::Exists { .. } => "; give another name, or --force to replace it and lose what it holds",
+            Problem::Holds { .. } | Problem::CopyOver => "; --force overwrites it, and what it holds is lost",
             Problem::Device(OpenError::Busy { .. }) => "; stop that one first",
             Problem::Device(OpenError::NotWritable { .. }) => "",
-            Problem::CopyFault {
-                fault: Fault::NoSpace,
-                ..
-            } => "; free some space, or choose another place (see also ulimit -f)",
-            Problem::CopyFault {
-                fault: Fault::Truncated,
-                ..
-            } => "; copy it again when nobody changes it",
+            Problem::CopyFault { fault: Fault::NoSpace, .. } => {
+                "; free some space, or choose another place (see also ulimit -f)"
+            }
+            Problem::CopyFault { fault: Fault::Truncated, .. } => "; copy it again when nobody changes it",
             Problem::HolesOfDevice => "; leave out --holes",
             Problem::NoPlace(_) | Problem::CopyNoPlace => "",
             _ => {
@@ -196,9 +184,7 @@ fn header_advice(error: &LuksError) -> &'static str {
         LuksError::NotLuks => "",
         LuksError::SlotInUse(_) => "; give another number, or leave it out",
         LuksError::SlotNotInUse(_) => "; `cryptline key list` shows those that are",
-        LuksError::TokenInUse(_) => {
-            "; give --token-replace to put the new one in its place, or another --token-id"
-        }
+        LuksError::TokenInUse(_) => "; give --token-replace to put the new one in its place, or another --token-id",
         LuksError::InvalidToken(_) => "; `cryptline token export` shows what they look like",
         LuksError::TokenNotInUse(_) => "; `cryptline token list` shows those that are",
         LuksError::NoFreeSlot(_) => "; remove one first with `cryptline key kill`",
@@ -266,10 +252,7 @@ pub const ZONED_ADVICE: &str = "; `cryptline attach` makes a zoned block device 
 /// What the library says, and what to do about it here.
 fn words(error: &cryptline::Error) -> (String, &'static str) {
     let message = match error.problem() {
-        Problem::CipherWord {
-            error: refused @ SpecError::NotSupportedYet(_),
-            ..
-        } => refused.to_string(),
+        Problem::CipherWord { error: refused @ SpecError::NotSupportedYet(_), .. } => refused.to_string(),
         Problem::CipherWord { .. } => format!("--cipher {error}"),
         Problem::Table(TableError::NotSupportedYet(_)) => error.to_string(),
         Problem::Table(_) | Problem::NoTable => format!("--table: {error}"),
@@ -281,12 +264,7 @@ fn words(error: &cryptline::Error) -> (String, &'static str) {
         Problem::NotLuks(Contents::Compressed { program, .. }) => {
             format!("{error}; decompress it first (`{program}`)")
         }
-        Problem::Dispatch {
-            flag,
-            stored,
-            asked,
-            mode,
-        } => contradiction(flag, *stored, *asked, *mode),
+        Problem::Dispatch { flag, stored, asked, mode } => contradiction(flag, *stored, *asked, *mode),
         _ => return (error.to_string(), advice(error.problem())),
     };
     (message, "")
@@ -313,20 +291,14 @@ fn advice(problem: &Problem) -> &'static str {
             "; give --hash as the plain volume was made (cryptsetup before 2.7: ripemd160; since: sha256), or `--hash plain` for none"
         }
         Problem::EmptyKey => "; put the passphrase in it",
-        Problem::BadDescriptor(_) => {
-            "; open it for this program, as with 3<FILE and --passphrase-fd 3"
-        }
-        Problem::Exists { .. } => {
-            "; give another name, or give --force to replace it and lose what it holds"
-        }
+        Problem::BadDescriptor(_) => "; open it for this program, as with 3<FILE and --passphrase-fd 3",
+        Problem::Exists { .. } => "; give another name, or give --force to replace it and lose what it holds",
         Problem::Holds { .. } => "; --force makes a volume there and loses what it holds",
         Problem::NoSize => "; give --size, such as --size 1G",
         Problem::DeviceBlocks { block, .. } if *block <= 4096 => " (--sector-size)",
         Problem::HasSize { .. } => "; leave out --size and --preallocate",
         Problem::Draft { source, .. } => match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                ", free some space or choose another place"
-            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ", free some space or choose another place",
             io::ErrorKind::FileTooLarge => ", give a smaller --size (see ulimit -f)",
             _ => "",
         },
@@ -360,9 +332,7 @@ fn contents_advice(contents: &Contents) -> &'static str {
     match contents {
         Contents::Partitioned(_) => "; name a partition, as in 'TARGET?partition=1'",
         Contents::BitLocker => "; `cryptsetup open --type bitlk` opens those",
-        _ => {
-            "; so it is not encrypted, unless as a volume without a header (--type plain or --table)"
-        }
+        _ => "; so it is not encrypted, unless as a volume without a header (--type plain or --table)",
     }
 }
 
@@ -377,9 +347,7 @@ pub(crate) fn luks_advice(error: &LuksError) -> &'static str {
         LuksError::CostLimit { .. } => {
             "; if it is as it should be, give --kdf-time-limit SECONDS, or another slot with --key-slot"
         }
-        LuksError::NullCipher(_) | LuksError::ClearSegment(_) => {
-            "; give --allow-null-cipher if that is intended"
-        }
+        LuksError::NullCipher(_) | LuksError::ClearSegment(_) => "; give --allow-null-cipher if that is intended",
         LuksError::DetachedHeader => "; give the data device as target and this with --header",
         LuksError::NoKeySlot => "; give it with --volume-key-file",
         LuksError::BothCopiesDamaged { .. } => "; restore a backup with `cryptline header restore`",
@@ -411,12 +379,7 @@ pub(crate) fn btt_advice(error: &BttError) -> &'static str {
 }
 
 /// Two options about who runs the cipher that contradict each other.
-fn contradiction(
-    flag: &str,
-    stored: bool,
-    asked: cryptline::Direction,
-    mode: cryptline::Mode,
-) -> String {
+fn contradiction(flag: &str, stored: bool, asked: cryptline::Direction, mode: cryptline::Mode) -> String {
     use cryptline::Direction;
     let option = match asked {
         Direction::Both => "--dispatch",
@@ -450,10 +413,9 @@ pub(crate) fn warning(warning: &cryptline::Warning) -> String {
 /// What a server tells of its clients, with what can be done about it here.
 pub(crate) fn event(event: &Event) -> String {
     match event {
-        Event::Ended {
-            why: Some(ClientError::Protocol(ProtocolError::BlockSizeRequired)),
-            ..
-        } => format!("{event}, or serve the volume with --logical-block 512"),
+        Event::Ended { why: Some(ClientError::Protocol(ProtocolError::BlockSizeRequired)), .. } => {
+            format!("{event}, or serve the volume with --logical-block 512")
+        }
         _ => event.to_string(),
     }
 }

@@ -77,10 +77,7 @@ fn contradictions_name_both_options() {
 fn warnings_name_the_option_or_verb_that_they_are_about() {
     use cryptline::Warning;
     use cryptline::engine::btt::InfoBlockLost;
-    let lost = InfoBlockLost {
-        arena: 0,
-        is_copy: true,
-    };
+    let lost = InfoBlockLost { arena: 0, is_copy: true };
     let (wanted, cores) = (100, 2);
     for (said, option) in [
         (Warning::SharedPageCache, "--direct=on"),

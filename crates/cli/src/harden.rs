@@ -82,11 +82,7 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(of_file)).unwrap();
             fs::set_permissions(folder.path(), fs::Permissions::from_mode(in_folder)).unwrap();
             let said = exposed_key(&path);
-            assert_eq!(
-                said.is_some(),
-                exposed,
-                "{in_folder:o} {of_file:o}: {said:?}"
-            );
+            assert_eq!(said.is_some(), exposed, "{in_folder:o} {of_file:o}: {said:?}");
         }
         assert!(exposed_key(Path::new("/dev/null")).is_none());
         assert!(exposed_key(&folder.path().join("none")).is_none());

@@ -15,9 +15,9 @@ use crate::CliError;
 pub fn print(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(CliError::device(format!(
-            "cannot write to standard output: {error}"
-        ))),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(CliError::device(format!("cannot write to standard output: {error}")))
+        }
         _ => Ok(()),
     }
 }
@@ -26,11 +26,7 @@ pub fn print(text: &str) -> Result<(), CliError> {
 ///
 /// # Errors
 /// As [`print`].
-pub fn print_report<T: Serialize>(
-    report: &T,
-    as_json: bool,
-    text: impl FnOnce(&T) -> String,
-) -> Result<(), CliError> {
+pub fn print_report<T: Serialize>(report: &T, as_json: bool, text: impl FnOnce(&T) -> String) -> Result<(), CliError> {
     if !as_json {
         return print(&text(report));
     }
@@ -64,9 +60,5 @@ pub fn warn_of(warnings: &[Warning]) {
 
 /// `name` as a shell takes it: `?` and `&` of a URI are its own.
 pub fn for_shell(name: &str) -> String {
-    if name.contains(['?', '&']) && !name.contains('\'') {
-        format!("'{name}'")
-    } else {
-        name.to_owned()
-    }
+    if name.contains(['?', '&']) && !name.contains('\'') { format!("'{name}'") } else { name.to_owned() }
 }

@@ -45,10 +45,7 @@ pub fn shortened(program: Command) -> Command {
 fn shortened_below(path: &str, command: Command) -> Command {
     command.mut_subcommands(|verb| {
         let path = format!("{path} {}", verb.get_name());
-        let count = verb
-            .get_arguments()
-            .filter(|arg| !arg.is_hide_set())
-            .count();
+        let count = verb.get_arguments().filter(|arg| !arg.is_hide_set()).count();
         if count <= OPTIONS_MAX {
             return shortened_below(&path, verb);
         }
@@ -81,9 +78,7 @@ mod tests {
 
     /// Options begin in the third column, or in the seventh without a short name; what is said of them is further right.
     fn lines_of_options(help: &str) -> usize {
-        help.lines()
-            .filter(|line| line.starts_with("  -") || line.starts_with("      --"))
-            .count()
+        help.lines().filter(|line| line.starts_with("  -") || line.starts_with("      --")).count()
     }
 
     fn check(verb: &mut Command) {
@@ -93,11 +88,7 @@ mod tests {
         let long = verb.render_long_help().to_string();
         for arg in verb.get_arguments().filter(|arg| !arg.is_hide_set()) {
             let option = arg.get_long().map(|long| format!("--{long}"));
-            assert!(
-                option.is_none_or(|option| long.contains(&option)),
-                "{}: {arg}",
-                verb.get_name()
-            );
+            assert!(option.is_none_or(|option| long.contains(&option)), "{}: {arg}", verb.get_name());
         }
         verb.get_subcommands_mut().for_each(check);
     }
@@ -136,10 +127,7 @@ mod tests {
         program.build();
         let key = program.find_subcommand_mut("key").unwrap();
         let help = key.find_subcommand_mut("add").unwrap().render_help();
-        assert!(
-            help.to_string().contains("`cryptline help key add`"),
-            "{help}"
-        );
+        assert!(help.to_string().contains("`cryptline help key add`"), "{help}");
     }
 
     #[test]

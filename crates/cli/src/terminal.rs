@@ -6,9 +6,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 
 use cryptline::luks::PASSPHRASE_LEN_MAX;
 use cryptline_sys::SecretBuf;
-use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
-};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use zeroize::Zeroize;
 
 /// Longest line, in bytes: as the kernel's own.
@@ -124,13 +122,9 @@ impl Quiet {
     fn new(terminal: File) -> io::Result<Self> {
         let before = tcgetattr(&terminal)?;
         let mut modes = before.clone();
-        modes.local_modes.remove(
-            LocalModes::ECHO
-                | LocalModes::ECHONL
-                | LocalModes::ICANON
-                | LocalModes::ISIG
-                | LocalModes::IEXTEN,
-        );
+        modes
+            .local_modes
+            .remove(LocalModes::ECHO | LocalModes::ECHONL | LocalModes::ICANON | LocalModes::ISIG | LocalModes::IEXTEN);
         modes.special_codes[SpecialCodeIndex::VMIN] = 1;
         modes.special_codes[SpecialCodeIndex::VTIME] = 0;
         // What was typed ahead would have been echoed, so it is no passphrase.

@@ -16,7 +16,5 @@ pub static LONG: LazyLock<String> = LazyLock::new(|| {
     };
     let version = env!("CARGO_PKG_VERSION");
     let machine = std::env::consts::ARCH;
-    format!(
-        "{version}{commit}\nfeatures: {features}\nmachine:  {machine}\nlicense:  MIT or Apache-2.0"
-    )
+    format!("{version}{commit}\nfeatures: {features}\nmachine:  {machine}\nlicense:  MIT or Apache-2.0")
 });

@@ -86,19 +86,10 @@ fn variables_for_another_process_are_not_ours() {
 #[test]
 fn what_cannot_be_served_on_is_one_line_and_exit_code_1() {
     for (script, says) in [
-        (
-            "LISTEN_FDS=1 exec \"$0\" serve ram:1M 3</dev/null",
-            "no listening Unix or TCP stream socket",
-        ),
-        (
-            "LISTEN_FDS=2 exec \"$0\" serve ram:1M 3</dev/null",
-            "was not passed",
-        ),
+        ("LISTEN_FDS=1 exec \"$0\" serve ram:1M 3</dev/null", "no listening Unix or TCP stream socket"),
+        ("LISTEN_FDS=2 exec \"$0\" serve ram:1M 3</dev/null", "was not passed"),
         ("LISTEN_FDS=zero exec \"$0\" serve ram:1M", "from 1 to 64"),
-        (
-            "LISTEN_FDS=99999999 exec \"$0\" serve ram:1M",
-            "from 1 to 64",
-        ),
+        ("LISTEN_FDS=99999999 exec \"$0\" serve ram:1M", "from 1 to 64"),
     ] {
         let script = format!("export LISTEN_PID=$$; {script}");
         let refused = shell(&script).exited_with(1);
@@ -115,10 +106,6 @@ fn sockets_of_its_own_and_commands_do_not_go_with_passed_ones() {
     for conflict in ["--unix=-", "--port=0", "--ip-addr=::1", "--run=true"] {
         let run = nbdinfo.run(["--", "[", CRYPTLINE, "serve", "ram:1M", conflict, "]"]);
         assert!(!run.status.success());
-        assert!(
-            run.stderr_text()
-                .contains("started with sockets (LISTEN_FDS)"),
-            "{run}"
-        );
+        assert!(run.stderr_text().contains("started with sockets (LISTEN_FDS)"), "{run}");
     }
 }

@@ -39,11 +39,7 @@ fn edited(change: impl FnOnce(&mut Value)) -> (Folder, std::path::PathBuf) {
 #[test]
 fn a_missing_file_is_named() {
     let folder = Folder::new();
-    every_verb_refuses(
-        &folder,
-        &folder.path("nothing"),
-        "No such file or directory",
-    );
+    every_verb_refuses(&folder, &folder.path("nothing"), "No such file or directory");
 }
 
 #[test]
@@ -94,12 +90,9 @@ fn a_name_with_a_newline_keeps_the_message_on_one_line() {
 fn a_luks2_file_cut_short_is_refused_wherever_it_is_cut() {
     let folder = Folder::new();
     let image = folder.luks2();
-    for (len, text) in [
-        (20_000, "key slot 0 needs"),
-        (100_000, "key slot 0 needs"),
-        (10_000, "cut short"),
-        (100, "cut short"),
-    ] {
+    for (len, text) in
+        [(20_000, "key slot 0 needs"), (100_000, "key slot 0 needs"), (10_000, "cut short"), (100, "cut short")]
+    {
         resize(&image, len);
         every_verb_refuses(&folder, &image, text);
     }
@@ -161,10 +154,7 @@ fn damage_of_a_header_is_told_also_where_the_key_is_wrong() {
     let image = folder.luks2();
     poke(&image, 5000, b"damage");
     for verb in [&["open", "--check"][..], &["table", "--show-keys"]] {
-        let line = verb
-            .iter()
-            .map(AsRef::as_ref)
-            .chain([image.as_os_str(), OsStr::new("--key-file=-")]);
+        let line = verb.iter().map(AsRef::as_ref).chain([image.as_os_str(), OsStr::new("--key-file=-")]);
         let run = cryptline_with_input(line, b"wrong");
         let run = run.exited_with(2);
         let said = run.stderr_text();
@@ -190,9 +180,7 @@ fn a_header_that_says_it_is_larger_than_the_file_is_refused() {
     let image = folder.luks2();
     resize(&image, 1 << 20);
     // hdr_size of 4 MiB, in both copies.
-    rewrite(&image, |copy| {
-        copy[8..16].copy_from_slice(&0x40_0000_u64.to_be_bytes())
-    });
+    rewrite(&image, |copy| copy[8..16].copy_from_slice(&0x40_0000_u64.to_be_bytes()));
     every_verb_refuses(&folder, &image, "truncated");
 }
 
@@ -221,14 +209,8 @@ fn json_that_is_deep_huge_or_not_text_is_refused() {
     let deep = "[".repeat(10_000);
     let huge = format!("{{\"a\":\"{}\"}}", "x".repeat(12_200));
     let unended = vec![b' '; 0x4000 - 4096];
-    let texts: [&[u8]; 6] = [
-        deep.as_bytes(),
-        huge.as_bytes(),
-        b"{\"keyslots\":\"\xff\xfe\"}",
-        b"{} trailing",
-        b"",
-        &unended,
-    ];
+    let texts: [&[u8]; 6] =
+        [deep.as_bytes(), huge.as_bytes(), b"{\"keyslots\":\"\xff\xfe\"}", b"{} trailing", b"", &unended];
     let image = folder.luks2();
     for text in texts {
         set_metadata(&image, text);
@@ -269,15 +251,13 @@ fn numbers_out_of_all_bounds_are_refused() {
 
 #[test]
 fn argon2_costs_of_terabytes_are_refused_before_they_are_paid() {
-    let (folder, image) =
-        edited(|json| json["keyslots"]["0"]["kdf"]["memory"] = json!(4_294_967_295_u32));
+    let (folder, image) = edited(|json| json["keyslots"]["0"]["kdf"]["memory"] = json!(4_294_967_295_u32));
     every_verb_refuses(&folder, &image, "Argon2 memory");
 }
 
 #[test]
 fn hours_of_key_derivation_are_refused() {
-    let (folder, image) =
-        edited(|json| json["keyslots"]["0"]["kdf"]["time"] = json!(4_000_000_000_u32));
+    let (folder, image) = edited(|json| json["keyslots"]["0"]["kdf"]["time"] = json!(4_000_000_000_u32));
     refused(folder.check(&image), 4, "--kdf-time-limit");
     refused(folder.serve(&image), 4, "--kdf-time-limit");
     cryptline(["info".as_ref(), image.as_path()]).success();
@@ -291,8 +271,7 @@ fn iv_tweak_is_refused_because_programs_disagree_on_it() {
 
 #[test]
 fn unknown_requirements_are_refused_by_name() {
-    let (folder, image) =
-        edited(|json| json["config"]["requirements"] = json!({"mandatory": ["time-travel"]}));
+    let (folder, image) = edited(|json| json["config"]["requirements"] = json!({"mandatory": ["time-travel"]}));
     only_info_shows(&folder, &image, 4, "'time-travel'");
 }
 
@@ -316,8 +295,7 @@ fn integrity_is_not_supported_yet() {
 
 #[test]
 fn null_cipher_is_refused_unless_allowed() {
-    let (folder, image) =
-        edited(|json| json["segments"]["0"]["encryption"] = json!("cipher_null-ecb"));
+    let (folder, image) = edited(|json| json["segments"]["0"]["encryption"] = json!("cipher_null-ecb"));
     only_info_shows(&folder, &image, 4, "--allow-null-cipher");
     let options = ["--run", "true", "--allow-null-cipher"];
     folder.run(&["serve"], &image, &options).success();
@@ -325,14 +303,8 @@ fn null_cipher_is_refused_unless_allowed() {
 
 #[test]
 fn a_cipher_that_is_not_there_yet_is_exit_code_1() {
-    let (folder, image) =
-        edited(|json| json["segments"]["0"]["encryption"] = json!("anubis-cbc-plain64"));
-    only_info_shows(
-        &folder,
-        &image,
-        1,
-        "not supported yet: cipher anubis-cbc-plain64",
-    );
+    let (folder, image) = edited(|json| json["segments"]["0"]["encryption"] = json!("anubis-cbc-plain64"));
+    only_info_shows(&folder, &image, 1, "not supported yet: cipher anubis-cbc-plain64");
 }
 
 #[test]
@@ -341,13 +313,8 @@ fn text_from_the_header_cannot_drive_the_terminal() {
         json["config"]["requirements"] = json!({"mandatory": ["\u{1b}[31m\nred"]});
         json["tokens"]["0"] = json!({"type": "\u{1b}]0;title\u{7}", "keyslots": ["0"]});
     });
-    let shown = cryptline(["info".as_ref(), image.as_path()])
-        .success()
-        .stdout_text();
-    assert!(
-        !shown.contains('\u{1b}') && !shown.contains('\u{7}'),
-        "{shown:?}"
-    );
+    let shown = cryptline(["info".as_ref(), image.as_path()]).success().stdout_text();
+    assert!(!shown.contains('\u{1b}') && !shown.contains('\u{7}'), "{shown:?}");
 }
 
 #[test]
@@ -360,16 +327,9 @@ fn a_read_only_file_is_served_read_only_or_not_at_all() {
     // Permissions do not stop root, so the program runs as somebody else then.
     let as_user = |options: &[&str]| {
         let mut command = as_ordinary_user(&folder);
-        command
-            .arg("serve")
-            .arg(&image)
-            .arg("--key-file")
-            .arg(folder.key());
+        command.arg("serve").arg(&image).arg("--key-file").arg(folder.key());
         let run = cryptline_testkit::peer::run;
-        run(
-            command.args(["--run", "true"]).args(options),
-            std::time::Duration::from_secs(30),
-        )
+        run(command.args(["--run", "true"]).args(options), std::time::Duration::from_secs(30))
     };
     refused(as_user(&[]), 4, "use --read-only");
     as_user(&["--read-only"]).success();
@@ -385,18 +345,13 @@ fn as_ordinary_user(folder: &Folder) -> std::process::Command {
     // By another process: while this one has the copy open for writing, a test beside it may fork
     // and so make it busy.
     let mut copy = std::process::Command::new("cp");
-    let copied = copy
-        .arg(env!("CARGO_BIN_EXE_cryptline"))
-        .arg(&program)
-        .status();
+    let copied = copy.arg(env!("CARGO_BIN_EXE_cryptline")).arg(&program).status();
     assert!(copied.unwrap().success());
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(folder.root(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(folder.key(), fs::Permissions::from_mode(0o444)).unwrap();
     let mut command = std::process::Command::new("setpriv");
-    command
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .arg(program);
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
     command
 }
 
@@ -404,18 +359,11 @@ fn as_ordinary_user(folder: &Folder) -> std::process::Command {
 fn an_image_that_somebody_writes_to_is_busy() {
     let folder = Folder::new();
     let image = folder.luks2();
-    let file = fs::File::options()
-        .read(true)
-        .write(true)
-        .open(&image)
-        .unwrap();
+    let file = fs::File::options().read(true).write(true).open(&image).unwrap();
     cryptline_sys::lock_file(&file, true).unwrap();
     refused(folder.serve(&image), 5, "in use");
     let mut forced = command();
-    forced
-        .arg("create")
-        .arg(&image)
-        .args(["--size=20M", "--force", "--key-file"]);
+    forced.arg("create").arg(&image).args(["--size=20M", "--force", "--key-file"]);
     let run = cryptline_testkit::peer::run;
     let forced = run(forced.arg(folder.key()), std::time::Duration::from_secs(30));
     refused(forced, 5, "in use");

@@ -12,13 +12,7 @@ use cryptline_testkit::peer::{self, run};
 use serde_json::Value;
 
 /// As short as can be: numbers of no worth, but numbers.
-const INLINE: [&str; 5] = [
-    "bench",
-    "inline",
-    "--size=16M",
-    "--runs=2",
-    "--seconds=0.02",
-];
+const INLINE: [&str; 5] = ["bench", "inline", "--size=16M", "--runs=2", "--seconds=0.02"];
 const SWEEP: [&str; 9] = [
     "bench",
     "sweep",
@@ -30,26 +24,10 @@ const SWEEP: [&str; 9] = [
     "--streams=1",
     "--directions=read,write",
 ];
-const SUBBLOCK: [&str; 6] = [
-    "bench",
-    "subblock",
-    "--size=8M",
-    "--runs=1",
-    "--seconds=0.2",
-    "--jobs=2",
-];
-const SUBBLOCK_FIGURES: [&str; 3] = [
-    "shared_over_exclusive_xts",
-    "shared_over_exclusive_cbc",
-    "aligned_cost_of_locking",
-];
-const ZONED: [&str; 5] = [
-    "bench",
-    "zoned",
-    "--zone-size=1M",
-    "--runs=2",
-    "--seconds=0.001",
-];
+const SUBBLOCK: [&str; 6] = ["bench", "subblock", "--size=8M", "--runs=1", "--seconds=0.2", "--jobs=2"];
+const SUBBLOCK_FIGURES: [&str; 3] =
+    ["shared_over_exclusive_xts", "shared_over_exclusive_cbc", "aligned_cost_of_locking"];
+const ZONED: [&str; 5] = ["bench", "zoned", "--zone-size=1M", "--runs=2", "--seconds=0.001"];
 const ZONED_FIGURES: [&str; 4] = [
     "encrypted_over_plain_zoned_4k_qd1",
     "encrypted_over_plain_zoned_128k_qd16",
@@ -57,18 +35,10 @@ const ZONED_FIGURES: [&str; 4] = [
     "auto_over_resequenced_pool",
 ];
 const MEDIA: [&str; 4] = ["bench", "media", "--size=1M", "--runs=3"];
-const MEDIA_FIGURES: [&str; 4] = [
-    "onstack_over_memcpy",
-    "heap_over_onstack",
-    "allocations_per_io",
-    "btt_write_over_plain",
-];
-const INLINE_FIGURES: [&str; 4] = [
-    "inline_over_plain_null",
-    "queue_over_plain_null",
-    "inline_over_queue_aes",
-    "inline_over_model",
-];
+const MEDIA_FIGURES: [&str; 4] =
+    ["onstack_over_memcpy", "heap_over_onstack", "allocations_per_io", "btt_write_over_plain"];
+const INLINE_FIGURES: [&str; 4] =
+    ["inline_over_plain_null", "queue_over_plain_null", "inline_over_queue_aes", "inline_over_model"];
 const SWEEP_FIGURES: [&str; 7] = [
     "auto_over_best_min",
     "auto_p99_over_best_max",
@@ -126,9 +96,7 @@ fn documented() -> BTreeSet<String> {
 }
 
 fn figure<'a>(json: &'a Value, name: &str) -> &'a Value {
-    let found = array(json, "figures")
-        .iter()
-        .find(|figure| figure["name"] == name);
+    let found = array(json, "figures").iter().find(|figure| figure["name"] == name);
     found.unwrap_or_else(|| panic!("no figure {name} in {json}"))
 }
 
@@ -150,17 +118,10 @@ fn the_json_has_the_members_that_its_page_has() {
         let mut found = BTreeSet::new();
         members(&json, "", &mut found);
         assert_eq!(found, documented());
-        let names: Vec<_> = array(&json, "figures")
-            .iter()
-            .map(|figure| figure["name"].clone())
-            .collect();
+        let names: Vec<_> = array(&json, "figures").iter().map(|figure| figure["name"].clone()).collect();
         assert_eq!(names, figures);
         for name in figures {
-            let unit = if *name == "allocations_per_io" {
-                "allocations"
-            } else {
-                "ratio"
-            };
+            let unit = if *name == "allocations_per_io" { "allocations" } else { "ratio" };
             assert_eq!(figure(&json, name)["unit"], unit);
         }
         for row in array(&json, "rows") {
@@ -169,10 +130,7 @@ fn the_json_has_the_members_that_its_page_has() {
             assert!(row["spread"].as_f64().expect("a number") >= 0.0, "{row}");
         }
         let command = array(&json, "commands")[0].as_str().expect("text");
-        assert!(
-            command.starts_with(&format!("cryptline {}", bench.join(" "))),
-            "{command}"
-        );
+        assert!(command.starts_with(&format!("cryptline {}", bench.join(" "))), "{command}");
     }
 }
 
@@ -189,15 +147,9 @@ fn tables_fit_a_terminal_and_goals_are_for_those_who_ask() {
             let longest = lines.map(|line| line.chars().count()).max();
             assert!(longest.is_some_and(|longest| longest <= 100), "{text}");
         }
-        assert!(
-            !plain.contains("at least") && !plain.contains("at most"),
-            "{plain}"
-        );
+        assert!(!plain.contains("at least") && !plain.contains("at most"), "{plain}");
         let answers = ["at least", "at most", "no goal"];
-        assert!(
-            answers.iter().any(|answer| asked.contains(answer)),
-            "{asked}"
-        );
+        assert!(answers.iter().any(|answer| asked.contains(answer)), "{asked}");
     }
 }
 
@@ -206,10 +158,8 @@ fn inline_measures_plain_and_both_ciphers_by_every_mode() {
     let json = json_of(&INLINE, &[]);
     assert_eq!(json["bench"], "inline");
     assert_eq!(json["medium"], "RAM, 16 MiB");
-    let found: BTreeSet<(Option<&str>, Option<&str>)> = array(&json, "rows")
-        .iter()
-        .map(|row| (row["cipher"].as_str(), row["dispatch"].as_str()))
-        .collect();
+    let found: BTreeSet<(Option<&str>, Option<&str>)> =
+        array(&json, "rows").iter().map(|row| (row["cipher"].as_str(), row["dispatch"].as_str())).collect();
     let mut wanted = BTreeSet::from([(None, None)]);
     for cipher in ["cipher_null-ecb", "aes-xts-plain64"] {
         for mode in ["inline", "queue", "auto"] {
@@ -227,10 +177,7 @@ fn inline_measures_plain_and_both_ciphers_by_every_mode() {
 #[test]
 fn every_way_reads_the_same_bytes_and_the_report_says_which() {
     let json = json_of(&INLINE, &[]);
-    let sums: BTreeSet<&str> = array(&json, "rows")
-        .iter()
-        .map(|row| row["sha256"].as_str().expect("a sum"))
-        .collect();
+    let sums: BTreeSet<&str> = array(&json, "rows").iter().map(|row| row["sha256"].as_str().expect("a sum")).collect();
     assert_eq!(sums.len(), 1, "{sums:?}");
     assert!(sums.iter().all(|sum| sum.len() == 64));
 }
@@ -260,9 +207,7 @@ fn a_sweep_has_a_row_for_each_point_and_mode_and_for_the_loaded_part() {
     let json = json_of(&SWEEP, &["--hog=1"]);
     let rows = array(&json, "rows");
     let count = |hogs: u64, block: u64, direction: &str| {
-        let wanted = |row: &&Value| {
-            row["hogs"] == hogs && row["block"] == block && row["direction"] == direction
-        };
+        let wanted = |row: &&Value| row["hogs"] == hogs && row["block"] == block && row["direction"] == direction;
         rows.iter().filter(wanted).count()
     };
     // The loaded part has its own rows without hogs.
@@ -274,8 +219,8 @@ fn a_sweep_has_a_row_for_each_point_and_mode_and_for_the_loaded_part() {
     assert_eq!(rows.len(), 12 + 6);
     for row in rows {
         let latency = &row["latency"];
-        let values = ["p50_us", "p90_us", "p99_us", "p99_9_us", "max_us"]
-            .map(|name| latency[name].as_f64().expect("a number"));
+        let values =
+            ["p50_us", "p90_us", "p99_us", "p99_9_us", "max_us"].map(|name| latency[name].as_f64().expect("a number"));
         assert!(values.is_sorted(), "{row}");
     }
     for name in [
@@ -307,10 +252,7 @@ fn subblock_measures_both_policies_with_both_ciphers_on_both_media_and_what_lock
     is_number(&figure(&json, "shared_over_exclusive_cbc")["value"]);
     assert!(figure(&json, "aligned_cost_of_locking")["value"].is_f64());
     // The goal is for the load of the ext4 commit.
-    assert_eq!(
-        figure(&json, "shared_over_exclusive_xts")["goal"],
-        Value::Null
-    );
+    assert_eq!(figure(&json, "shared_over_exclusive_xts")["goal"], Value::Null);
 }
 
 #[test]
@@ -320,10 +262,7 @@ fn figures_that_the_options_leave_out_say_so() {
         let figure = figure(&json, name);
         assert_eq!(figure["value"], Value::Null, "{figure}");
         assert_eq!(figure["met"], Value::Null, "{figure}");
-        assert!(
-            figure["note"].as_str().expect("why").contains("needs"),
-            "{figure}"
-        );
+        assert!(figure["note"].as_str().expect("why").contains("needs"), "{figure}");
     }
 }
 
@@ -331,60 +270,33 @@ fn figures_that_the_options_leave_out_say_so() {
 fn a_sweep_runs_over_slow_ram_and_over_a_file_and_leaves_nothing_behind() {
     let folder = Folder::new();
     let before = fs::read_dir(folder.root()).expect("a folder").count();
-    let narrow = [
-        "--block-sizes=64k",
-        "--hog=0",
-        "--cipher=cipher_null-ecb,aes-xts-plain64",
-    ];
+    let narrow = ["--block-sizes=64k", "--hog=0", "--cipher=cipher_null-ecb,aes-xts-plain64"];
     for (medium, text) in [
-        (
-            "delay:read=50us,write=20us".to_owned(),
-            "as slow as read=50us,write=20us",
-        ),
+        ("delay:read=50us,write=20us".to_owned(), "as slow as read=50us,write=20us"),
         (folder.root().display().to_string(), "a file of 8 MiB"),
     ] {
         let medium = format!("--medium={medium}");
         let options: Vec<&str> = narrow.iter().copied().chain([medium.as_str()]).collect();
-        let bench: Vec<&str> = SWEEP
-            .iter()
-            .copied()
-            .filter(|option| !option.contains("block"))
-            .collect();
+        let bench: Vec<&str> = SWEEP.iter().copied().filter(|option| !option.contains("block")).collect();
         let json = json_of(&bench, &options);
-        assert!(
-            json["medium"].as_str().expect("text").contains(text),
-            "{json}"
-        );
+        assert!(json["medium"].as_str().expect("text").contains(text), "{json}");
         assert_eq!(array(&json, "rows").len(), 2 * 2 * 3);
     }
-    assert_eq!(
-        fs::read_dir(folder.root()).expect("a folder").count(),
-        before
-    );
+    assert_eq!(fs::read_dir(folder.root()).expect("a folder").count(), before);
 }
 
 #[test]
 fn the_table_has_every_way_and_every_figure() {
     let text = cryptline(INLINE).success().stdout_text();
-    for word in [
-        "plain",
-        "inline, null cipher",
-        "queue, aes-xts-plain64",
-        "auto, aes-xts-plain64",
-        "model: copy alone",
-    ] {
+    for word in ["plain", "inline, null cipher", "queue, aes-xts-plain64", "auto, aes-xts-plain64", "model: copy alone"]
+    {
         assert!(text.contains(word), "{word:?} is not in: {text}");
     }
     for figure in INLINE_FIGURES {
         assert!(text.contains(figure), "{figure} is not in: {text}");
     }
     let text = cryptline(SWEEP).success().stdout_text();
-    for word in [
-        "Reads, aes-xts-plain64, 1 stream",
-        "Writes",
-        "auto / best",
-        "inline, loaded",
-    ] {
+    for word in ["Reads, aes-xts-plain64, 1 stream", "Writes", "auto / best", "inline, loaded"] {
         assert!(text.contains(word), "{word:?} is not in: {text}");
     }
 }
@@ -462,10 +374,7 @@ fn media_leaves_no_file_behind() {
 fn zoned_has_every_way_under_every_load_on_both_media() {
     let json = json_of(&ZONED, &[]);
     let rows = array(&json, "rows");
-    let names: BTreeSet<&str> = rows
-        .iter()
-        .map(|row| row["name"].as_str().expect("a name"))
-        .collect();
+    let names: BTreeSet<&str> = rows.iter().map(|row| row["name"].as_str().expect("a name")).collect();
     assert_eq!(names.len(), 2 * 8 * 4);
     for name in [
         "plain, RAM, 4k, QD 1, 1 zone",
@@ -541,11 +450,7 @@ fn a_bench_that_fails_writes_no_report() {
     let mut command = command();
     command.args(["bench", "sweep", "--depths=0"]);
     command.arg("--json").arg(&json).arg("--html").arg(&html);
-    refused(
-        run(&mut command, std::time::Duration::from_secs(60)),
-        1,
-        "--depths",
-    );
+    refused(run(&mut command, std::time::Duration::from_secs(60)), 1, "--depths");
     assert!(!json.exists() && !html.exists());
 }
 
@@ -565,32 +470,16 @@ fn a_browser_opens_the_page_and_draws_its_plots() {
         let option = format!("--html={}", page.display());
         cryptline(bench.iter().copied().chain([option.as_str()])).success();
         let profile = format!("--user-data-dir={}", folder.path("profile").display());
-        let headless = [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            profile.as_str(),
-        ];
+        let headless = ["--headless", "--no-sandbox", "--disable-gpu", profile.as_str()];
         let address = format!("file://{}", page.display());
-        let dom = chromium.run(
-            headless
-                .iter()
-                .copied()
-                .chain(["--dump-dom", address.as_str()]),
-        );
+        let dom = chromium.run(headless.iter().copied().chain(["--dump-dom", address.as_str()]));
         let dom = dom.success().stdout_text();
         assert_eq!(dom.matches("</svg>").count(), plots, "{dom}");
         assert!(dom.contains(text), "{dom}");
         let picture = folder.path("page.png");
         let option = format!("--screenshot={}", picture.display());
         let size = "--window-size=1200,2400";
-        let shot =
-            chromium.run(
-                headless
-                    .iter()
-                    .copied()
-                    .chain([size, option.as_str(), address.as_str()]),
-            );
+        let shot = chromium.run(headless.iter().copied().chain([size, option.as_str(), address.as_str()]));
         shot.success();
         // An empty page of this size is a few KiB.
         let drawn = fs::metadata(&picture).expect("a picture").len();

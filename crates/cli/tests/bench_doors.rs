@@ -85,10 +85,7 @@ fn heavy_the_shortest_run_gives_every_figure() {
         is_number(&figure["value"]);
         assert_eq!(figure["unit"], "ratio");
         // One short round on a small disk is no proof of anything.
-        assert_eq!(
-            (&figure["goal"], &figure["met"]),
-            (&Value::Null, &Value::Null)
-        );
+        assert_eq!((&figure["goal"], &figure["met"]), (&Value::Null, &Value::Null));
         assert!(text.contains(name) && page.contains(name), "no {name}");
     }
     check_allocations(&json, &["vhost-user", "nbd", "fuse"]);
@@ -143,11 +140,7 @@ fn a_peer_that_fails_is_told_with_what_it_said_and_nothing_is_left_behind() {
     let mut command = bench(dir.path());
     command.args(ALONE).env("PATH", bin.path());
     let run = peer::run(&mut command, BENCH_TIMEOUT);
-    refused(
-        run,
-        4,
-        "qsd, vhost-user: ended with exit status: 3; it says: qsd: no such thing",
-    );
+    refused(run, 4, "qsd, vhost-user: ended with exit status: 3; it says: qsd: no such thing");
     assert!(empty(dir.path()));
 }
 

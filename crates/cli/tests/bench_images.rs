@@ -43,10 +43,7 @@ fn every_way_is_measured_and_nothing_is_left() {
     let measured = run(&mut bench(dir.path()), TIMEOUT).success();
     let report: Value = serde_json::from_slice(&measured.stdout).expect("JSON");
     assert_eq!(report["bench"], "images");
-    assert_eq!(
-        report["rows"].as_array().expect("rows").len(),
-        6 + usize::from(is_root)
-    );
+    assert_eq!(report["rows"].as_array().expect("rows").len(), 6 + usize::from(is_root));
     let figures = report["figures"].as_array().expect("figures");
     let names: Vec<_> = figures.iter().map(|figure| &figure["name"]).collect();
     assert_eq!(names, FIGURES);
@@ -76,9 +73,8 @@ fn what_is_not_installed_is_named() {
     let measured = run(alone.env("PATH", dir.path()), TIMEOUT).success();
     let report: Value = serde_json::from_slice(&measured.stdout).expect("JSON");
     for figure in report["figures"].as_array().expect("figures") {
-        let is_ours = figure["name"]
-            .as_str()
-            .is_some_and(|name| name.starts_with("sparse") || name.starts_with("header"));
+        let is_ours =
+            figure["name"].as_str().is_some_and(|name| name.starts_with("sparse") || name.starts_with("header"));
         assert_eq!(figure["value"].is_null(), !is_ours, "{figure}");
     }
     let warnings = report["warnings"].to_string();

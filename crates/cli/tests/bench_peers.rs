@@ -15,11 +15,7 @@ use reports::*;
 use serde_json::Value;
 
 /// What this program can measure alone.
-const ALONE: [&str; 3] = [
-    "--servers=cryptline,cryptline-plain,null",
-    "--generators=lean,lean-many",
-    "--no-pin",
-];
+const ALONE: [&str; 3] = ["--servers=cryptline,cryptline-plain,null", "--generators=lean,lean-many", "--no-pin"];
 const FIGURES: [&str; 6] = [
     "encrypted_over_plain_nbd_4k",
     "over_best_peer_4k_randread",
@@ -78,10 +74,7 @@ fn heavy_a_run_against_every_peer_gives_a_whole_report() {
         let figure = figure(&json, name);
         is_number(&figure["value"]);
         // One short round on a small disk is no proof of anything.
-        assert_eq!(
-            (&figure["goal"], &figure["met"]),
-            (&Value::Null, &Value::Null)
-        );
+        assert_eq!((&figure["goal"], &figure["met"]), (&Value::Null, &Value::Null));
     }
     let commands = json["commands"].to_string();
     for part in [
@@ -98,11 +91,7 @@ fn heavy_a_run_against_every_peer_gives_a_whole_report() {
     ] {
         assert!(commands.contains(part), "no {part} in {commands}");
     }
-    for part in [
-        "of null",
-        "4 KiB random reads, 32 in flight",
-        "over_qemu_1m_read",
-    ] {
+    for part in ["of null", "4 KiB random reads, 32 in flight", "over_qemu_1m_read"] {
         assert!(text.contains(part), "no {part} in:\n{text}");
     }
 }
@@ -129,16 +118,10 @@ fn without_peers_only_their_figures_are_missing() {
 fn kept_images_are_there_and_open() {
     let dir = folder();
     let mut command = bench(dir.path());
-    command
-        .args(ALONE)
-        .args(["--keep", "--jobs=4k-randread-qd1"]);
-    let text = peer::run(&mut command, BENCH_TIMEOUT)
-        .success()
-        .stdout_text();
+    command.args(ALONE).args(["--keep", "--jobs=4k-randread-qd1"]);
+    let text = peer::run(&mut command, BENCH_TIMEOUT).success().stdout_text();
     let entries = fs::read_dir(dir.path()).expect("a folder");
-    let kept: Vec<_> = entries
-        .map(|entry| entry.expect("an entry").path())
-        .collect();
+    let kept: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
     let [kept] = &kept[..] else {
         panic!("{kept:?}");
     };
@@ -177,19 +160,11 @@ fn a_missing_peer_is_named_with_its_package_and_nothing_is_measured() {
 #[test]
 fn a_server_that_fails_is_told_with_what_it_said() {
     let (dir, bin) = (folder(), folder());
-    fake(
-        bin.path(),
-        "nbdkit",
-        "echo 'nbdkit: no such thing' >&2; exit 3",
-    );
+    fake(bin.path(), "nbdkit", "echo 'nbdkit: no such thing' >&2; exit 3");
     let mut command = bench(dir.path());
     command.args(["--servers=nbdkit", "--generators=lean", "--no-pin"]);
     let run = peer::run(command.env("PATH", bin.path()), BENCH_TIMEOUT);
-    refused(
-        run,
-        4,
-        "nbdkit: ended with exit status: 3; it says: nbdkit: no such thing",
-    );
+    refused(run, 4, "nbdkit: ended with exit status: 3; it says: nbdkit: no such thing");
     assert!(empty(dir.path()));
 }
 
@@ -204,11 +179,7 @@ fn a_server_with_other_contents_is_found_before_anything_is_measured() {
     fake(bin.path(), "qemu-nbd", &script);
     let json = out.path().join("report.json");
     let mut command = bench(dir.path());
-    command.args([
-        "--servers=cryptline,qemu-nbd",
-        "--generators=lean",
-        "--no-pin",
-    ]);
+    command.args(["--servers=cryptline,qemu-nbd", "--generators=lean", "--no-pin"]);
     command.arg("--json").arg(&json).env("PATH", bin.path());
     let run = peer::run(&mut command, BENCH_TIMEOUT);
     refused(run, 4, "qemu-nbd gives other bytes than were written");
@@ -229,12 +200,7 @@ fn a_signal_ends_the_servers_and_leaves_nothing_behind() {
 fn what_makes_no_sense_is_refused_on_one_line() {
     let dir = folder();
     what_no_bench_takes_is_refused(&["bench", "peers"], &ALONE, dir.path());
-    for option in [
-        "--servers=apache",
-        "--jobs=nothing",
-        "--generators=ab",
-        "--rounds=0",
-    ] {
+    for option in ["--servers=apache", "--jobs=nothing", "--generators=ab", "--rounds=0"] {
         let run = cryptline(["bench", "peers", option]).exited_with(1);
         assert!(run.stderr_text().contains("invalid value"), "{run}");
     }

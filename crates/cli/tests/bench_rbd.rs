@@ -55,11 +55,7 @@ fn what_is_not_installed_is_named() {
     let nothing = tempfile::tempdir().expect("a folder");
     let mut alone = command();
     alone.args(["bench", "rbd"]).env("PATH", nothing.path());
-    refused(
-        run(&mut alone, TIMEOUT),
-        1,
-        "ceph-mon, ceph-osd and ceph-common",
-    );
+    refused(run(&mut alone, TIMEOUT), 1, "ceph-mon, ceph-osd and ceph-common");
     let odd = ["bench", "rbd", "--size=1M"];
     refused(cryptline(odd), 1, "multiple of 16 MiB");
 }

@@ -10,14 +10,8 @@ use cryptline_testkit::peer;
 use serde_json::Value;
 
 /// As short as can be: numbers of no worth, but numbers.
-const QUICK: [&str; 6] = [
-    "benchmark",
-    "--seconds=0.01",
-    "--iter-time=1",
-    "--pbkdf-memory=64",
-    "--pbkdf-parallel=2",
-    "--json",
-];
+const QUICK: [&str; 6] =
+    ["benchmark", "--seconds=0.01", "--iter-time=1", "--pbkdf-memory=64", "--pbkdf-parallel=2", "--json"];
 
 fn json_of(options: &[&str]) -> Value {
     let run = cryptline(QUICK.iter().chain(options));
@@ -38,8 +32,7 @@ fn aes_xts_has_a_row_for_each_key_sector_request_direction_and_number_of_threads
             assert!(!row["backend"].as_str().expect("a name").is_empty());
             let number = |name: &str| row[name].as_u64().expect("a number");
             let direction = row["direction"].as_str().expect("a word").to_owned();
-            let (key, sector, request) =
-                (number("key_bits"), number("sector_size"), number("request"));
+            let (key, sector, request) = (number("key_bits"), number("sector_size"), number("request"));
             (key, sector, request, number("threads"), direction)
         })
         .collect();
@@ -67,10 +60,7 @@ fn everything_is_measured_when_nothing_is_asked_for() {
     let has = |rows: &[Value], name: &str, value: &str| rows.iter().any(|row| row[name] == value);
     assert!(has(rows(&json, "ciphers"), "cipher", "aes-xts-plain64"));
     for row in rows(&json, "ciphers") {
-        assert!(
-            row["bytes_per_second"].as_f64().expect("a number") > 0.0,
-            "{row}"
-        );
+        assert!(row["bytes_per_second"].as_f64().expect("a number") > 0.0, "{row}");
         assert!(row["spread"].as_f64().expect("a number") >= 0.0, "{row}");
     }
     let kdfs = rows(&json, "kdfs");
@@ -81,21 +71,12 @@ fn everything_is_measured_when_nothing_is_asked_for() {
         let rate = row["iterations_per_second"].as_f64();
         let took = row["took_ms"].as_f64();
         match row["kdf"].as_str().expect("a name") {
-            "pbkdf2" => assert!(
-                rate.is_some_and(|rate| rate > 0.0) && took.is_none(),
-                "{row}"
-            ),
-            _ => assert!(
-                rate.is_none() && took.is_some_and(|took| took > 0.0),
-                "{row}"
-            ),
+            "pbkdf2" => assert!(rate.is_some_and(|rate| rate > 0.0) && took.is_none(), "{row}"),
+            _ => assert!(rate.is_none() && took.is_some_and(|took| took > 0.0), "{row}"),
         }
     }
     assert!(has(kdfs, "kdf", "argon2i"));
-    let argon2id = kdfs
-        .iter()
-        .find(|row| row["kdf"] == "argon2id")
-        .expect("a row");
+    let argon2id = kdfs.iter().find(|row| row["kdf"] == "argon2id").expect("a row");
     assert_eq!(argon2id["memory_kib"], 64);
     assert_eq!(argon2id["cpus"], 2);
     assert_eq!(argon2id["target_ms"], 1);
@@ -104,11 +85,7 @@ fn everything_is_measured_when_nothing_is_asked_for() {
 
 #[test]
 fn the_table_is_for_people_and_says_what_the_json_says() {
-    let options = [
-        "--cipher=aes-xts-plain64",
-        "--kdf=pbkdf2-sha256",
-        "--kdf=argon2i",
-    ];
+    let options = ["--cipher=aes-xts-plain64", "--kdf=pbkdf2-sha256", "--kdf=argon2i"];
     let quick = QUICK.iter().filter(|&&option| option != "--json");
     let run = cryptline(quick.chain(&options)).success();
     let text = run.stdout_text();
@@ -120,24 +97,14 @@ fn the_table_is_for_people_and_says_what_the_json_says() {
     assert_eq!(lines_with("aes-xts-plain64 "), 8 + 1, "{text}");
     assert_eq!(lines_with("pbkdf2-sha256 "), 1, "{text}");
     assert_eq!(lines_with("argon2i "), 1, "{text}");
-    assert!(
-        text.contains("iterations per second for 256-bit key"),
-        "{text}"
-    );
-    assert!(
-        text.contains("64 KiB memory, 2 parallel lanes for 256-bit key"),
-        "{text}"
-    );
+    assert!(text.contains("iterations per second for 256-bit key"), "{text}");
+    assert!(text.contains("64 KiB memory, 2 parallel lanes for 256-bit key"), "{text}");
     for line in text.lines() {
         assert_eq!(line, line.trim_end());
     }
     // Progress is for terminals.
     let said = run.stderr_text();
-    assert!(
-        said.lines()
-            .all(|line| line.starts_with("cryptline: warning: ")),
-        "{said}"
-    );
+    assert!(said.lines().all(|line| line.starts_with("cryptline: warning: ")), "{said}");
 }
 
 #[test]
@@ -150,24 +117,15 @@ fn one_key_size_is_measured_alone() {
 #[test]
 fn what_there_is_not_is_refused_on_one_line() {
     for (options, text) in [
-        (
-            &["--cipher=rot13-xts-plain64"][..],
-            "--cipher rot13-xts-plain64",
-        ),
+        (&["--cipher=rot13-xts-plain64"][..], "--cipher rot13-xts-plain64"),
         (&["--cipher=aes-xts-plain64", "--key-size=128"], "16 bytes"),
         (&["--key-size=7"], "--key-size 7: give a multiple of 8"),
         (&["--key-size=18446744073709551608"], "give a multiple of 8"),
         (&["--kdf=scrypt"], "--kdf scrypt: there is no such function"),
         (&["--kdf=pbkdf2-md4"], "--kdf pbkdf2-md4"),
         (&["--no-cipher", "--no-kdf"], "nothing is left to measure"),
-        (
-            &["--kdf=argon2i", "--pbkdf-parallel=5"],
-            "1 to 4 are allowed",
-        ),
-        (
-            &["--kdf=argon2i", "--pbkdf-memory=4294967295"],
-            "(4 GiB) is allowed",
-        ),
+        (&["--kdf=argon2i", "--pbkdf-parallel=5"], "1 to 4 are allowed"),
+        (&["--kdf=argon2i", "--pbkdf-memory=4294967295"], "(4 GiB) is allowed"),
     ] {
         refused(cryptline(["benchmark"].iter().chain(options)), 1, text);
     }
@@ -180,9 +138,7 @@ fn what_there_is_not_is_refused_on_one_line() {
 #[test]
 fn a_back_end_that_is_not_there_is_refused_and_not_passed_over() {
     let mut command = command();
-    command
-        .arg("benchmark")
-        .env("CRYPTLINE_CPU", "no-such-back-end");
+    command.arg("benchmark").env("CRYPTLINE_CPU", "no-such-back-end");
     let run = peer::run(&mut command, std::time::Duration::from_secs(20));
     refused(run, 1, "no-such-back-end");
 }
@@ -213,10 +169,7 @@ fn a_cheap_header_is_compared_without_a_goal() {
     let figure = &json["figures"][0];
     assert_eq!(figure["name"], "argon2_over_cryptsetup");
     assert!(figure["value"].as_f64().expect("a number") > 0.0);
-    assert_eq!(
-        (&figure["goal"], &figure["met"]),
-        (&Value::Null, &Value::Null)
-    );
+    assert_eq!((&figure["goal"], &figure["met"]), (&Value::Null, &Value::Null));
     let comparison = &json["comparison"];
     assert_eq!(comparison["memory_kib"], 64);
     assert_eq!(rows(comparison, "cryptline_ms").len(), 5);

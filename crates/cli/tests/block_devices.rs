@@ -32,15 +32,7 @@ impl Loop {
         let losetup = peer::require("losetup")?;
         let file = folder.path("disk");
         let (path, key, size) = (text(&file), text(&folder.key()), SIZE.to_string());
-        let create = [
-            "create",
-            "--force",
-            &path,
-            "--key-file",
-            &key,
-            "--size",
-            &size,
-        ];
+        let create = ["create", "--force", &path, "--key-file", &key, "--size", &size];
         cryptline([&create[..], &CHEAP, options].concat()).success();
         let sector = format!("--sector-size={sector}");
         let made = losetup.run(["--find", "--show", &*sector, &*text(&file)]);
@@ -48,11 +40,7 @@ impl Loop {
             peer::skip("no loop device for this user (run as root)");
             return None;
         }
-        Some(Self {
-            device: made.stdout_text().trim().to_owned(),
-            losetup,
-            file,
-        })
+        Some(Self { device: made.stdout_text().trim().to_owned(), losetup, file })
     }
 
     /// As arguments want it.
@@ -145,11 +133,7 @@ fn every_verb_of_the_protocol_works_on_a_block_device() {
         ] {
             println!("{sector} {cipher_sector} {options:?}");
             let server = disk.serve(&folder, options);
-            let discards = if options.contains(&"--allow-discards") {
-                "discards"
-            } else {
-                "none"
-            };
+            let discards = if options.contains(&"--allow-discards") { "discards" } else { "none" };
             let mut command = python.command();
             command.args(["-c", EVERY_VERB, &server.uri, discards]);
             peer::run(&mut command, READY).success();
@@ -161,8 +145,7 @@ fn every_verb_of_the_protocol_works_on_a_block_device() {
 
 #[test]
 fn peoples_programs_copy_and_map_a_block_device() {
-    let Some([nbdinfo, nbdcopy, qemu_img]) = peer::require_all(["nbdinfo", "nbdcopy", "qemu-img"])
-    else {
+    let Some([nbdinfo, nbdcopy, qemu_img]) = peer::require_all(["nbdinfo", "nbdcopy", "qemu-img"]) else {
         return;
     };
     let folder = Folder::new();
@@ -192,34 +175,16 @@ fn peoples_programs_copy_and_map_a_block_device() {
         assert!(fs::read(&copy).unwrap() == data);
         let convert = ["convert", "-f", "raw", "-O", "qcow2", &server.uri, &copy];
         qemu_img.run(convert).success();
-        qemu_img
-            .run(["compare", "-F", "qcow2", "-f", "raw", &server.uri, &copy])
-            .success();
+        qemu_img.run(["compare", "-F", "qcow2", "-f", "raw", &server.uri, &copy]).success();
         data.reverse();
         fs::write(&clear, &data).unwrap();
-        let back = [
-            "convert",
-            "-n",
-            "-f",
-            "raw",
-            "-O",
-            "raw",
-            &clear,
-            &server.uri,
-        ];
+        let back = ["convert", "-n", "-f", "raw", "-O", "raw", &clear, &server.uri];
         qemu_img.run(back).success();
         qemu_img.run(compare).success();
         server.stop();
         // What reached the device is what the file below it holds.
-        let server = Server::start([
-            &*text(&disk.file),
-            "--key-file",
-            &text(&folder.key()),
-            "--read-only",
-        ]);
-        qemu_img
-            .run(["compare", "-f", "raw", "-F", "raw", &clear, &server.uri])
-            .success();
+        let server = Server::start([&*text(&disk.file), "--key-file", &text(&folder.key()), "--read-only"]);
+        qemu_img.run(["compare", "-f", "raw", "-F", "raw", &clear, &server.uri]).success();
         server.stop();
     }
 }
@@ -294,18 +259,8 @@ fn volume_is_made_and_filled_on_a_block_device() {
     refused(full, 4, "is incomplete");
     refused(cryptline(["info", &disk.device]), 4, "no LUKS header");
     // Nothing is where nothing is looked for: an empty device needs no force.
-    fs::File::options()
-        .write(true)
-        .open(&disk.file)
-        .unwrap()
-        .set_len(0)
-        .unwrap();
-    fs::File::options()
-        .write(true)
-        .open(&disk.file)
-        .unwrap()
-        .set_len(SIZE)
-        .unwrap();
+    fs::File::options().write(true).open(&disk.file).unwrap().set_len(0).unwrap();
+    fs::File::options().write(true).open(&disk.file).unwrap().set_len(SIZE).unwrap();
     cryptline(from).success();
     is_copied();
 }
@@ -343,11 +298,7 @@ fn header_in_a_partition_is_changed_under_the_lock_of_the_kernels_own_device_for
     flock(&lock, FlockOperation::LockExclusive).unwrap();
     let target = format!("{}?offset=0", disk.device);
     let change = ["header", "label", &target, "--label=changed"];
-    refused(
-        cryptline(change),
-        5,
-        "another program is reading or writing the header",
-    );
+    refused(cryptline(change), 5, "another program is reading or writing the header");
     drop(lock);
     cryptline(change).success();
     let info = cryptline(["info", &own]).success().stdout_text();

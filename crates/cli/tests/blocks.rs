@@ -13,11 +13,7 @@ use server::{Server, text, value};
 
 /// A mode that is cut as one likes and one that is not, both in sectors of 4096 bytes.
 const XTS: [&str; 1] = ["--sector-size=4096"];
-const CBC: [&str; 3] = [
-    "--sector-size=4096",
-    "--cipher=aes-cbc-essiv:sha256",
-    "--key-size=256",
-];
+const CBC: [&str; 3] = ["--sector-size=4096", "--cipher=aes-cbc-essiv:sha256", "--key-size=256"];
 const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
 
 fn volume(folder: &Folder, name: &str, layout: &[&str]) -> String {
@@ -34,9 +30,7 @@ fn serve(folder: &Folder, image: &str, options: &[&str]) -> Server {
 #[track_caller]
 fn qemu_io(qemu_io: &peer::Peer, uri: &str, commands: &[&str]) {
     let commands = commands.iter().flat_map(|command| ["-c", command]);
-    let run = qemu_io
-        .run(["-f", "raw", uri].into_iter().chain(commands))
-        .success();
+    let run = qemu_io.run(["-f", "raw", uri].into_iter().chain(commands)).success();
     let said = run.stdout_text();
     assert!(!said.contains("fail"), "{said}");
 }
@@ -47,19 +41,15 @@ fn what_is_written_in_small_pieces_is_read_by_whole_sectors() {
         return;
     };
     let folder = Folder::new();
-    for (name, layout, how, least) in [
-        ("xts", &XTS[..], "overwritten alone", 512),
-        ("cbc", &CBC[..], "rewrites its 4096 bytes", 4096),
-    ] {
+    for (name, layout, how, least) in
+        [("xts", &XTS[..], "overwritten alone", 512), ("cbc", &CBC[..], "rewrites its 4096 bytes", 4096)]
+    {
         let image = volume(&folder, name, layout);
         for policy in ["shared", "exclusive"] {
             let options = ["--logical-block=512", "--subblock", policy];
             let server = serve(&folder, &image, &options);
             let blocks = value(&server.process.stdout_text(), "blocks");
-            assert!(
-                blocks.starts_with("512 bytes") && blocks.contains(how),
-                "{blocks}"
-            );
+            assert!(blocks.starts_with("512 bytes") && blocks.contains(how), "{blocks}");
             let info = nbdinfo.run(["--json", &server.uri]).success().stdout_text();
             assert!(info.contains("\"block_size_minimum\": 512"), "{info}");
             qemu_io(
@@ -134,11 +124,7 @@ fn clients_that_never_ask_for_block_sizes_are_served_or_told() {
         let server = serve(&folder, image, &[]);
         ask(&server).success();
         let said = server.stop().stderr_text();
-        assert_eq!(
-            said.contains("nbd-client: -b 4096"),
-            image == &cbc,
-            "{said}"
-        );
+        assert_eq!(said.contains("nbd-client: -b 4096"), image == &cbc, "{said}");
     }
     ask(&Server::start(["ram:8M"])).success();
     // Where small blocks were ruled out, or could not be made safe.
@@ -147,10 +133,7 @@ fn clients_that_never_ask_for_block_sizes_are_served_or_told() {
         let refused = ask(&server).exited_with(1);
         assert!(refused.stderr_text().contains("block size"), "{refused}");
         let said = server.stop().stderr_text();
-        assert!(
-            said.contains("serve the volume with --logical-block 512"),
-            "{said}"
-        );
+        assert!(said.contains("serve the volume with --logical-block 512"), "{said}");
     }
 }
 
@@ -217,10 +200,7 @@ fn sparse_image_is_all_zeros_with_detect_and_noise_without() {
     nbdcopy.run([&server.uri, &copy]).success();
     server.stop();
     let clear = fs::read(copy).unwrap();
-    assert!(
-        clear[4 << 20..].iter().any(|byte| *byte != 0),
-        "holes are noise"
-    );
+    assert!(clear[4 << 20..].iter().any(|byte| *byte != 0), "holes are noise");
     // What was written as zeros is ciphertext, not a hole.
     assert!(clear[8192..8192 + 4096].iter().all(|byte| *byte == 0));
 }
@@ -255,14 +235,7 @@ h.shutdown()
         for discards in [false, true] {
             let image = text(&folder.path("disk"));
             fs::write(&image, server::noise(4 << 20)).unwrap();
-            let mut arguments = vec![
-                &*image,
-                "--type=plain",
-                "--key-file",
-                &key,
-                "--zeroes",
-                zeroes,
-            ];
+            let mut arguments = vec![&*image, "--type=plain", "--key-file", &key, "--zeroes", zeroes];
             arguments.extend(["--cipher=aes-xts-plain64", "--key-size=512"]);
             arguments.extend(discards.then_some("--allow-discards"));
             let server = Server::start(arguments);
@@ -273,11 +246,7 @@ h.shutdown()
             let medium = fs::read(&image).unwrap();
             let places: Vec<_> = medium.chunks(512).collect();
             let zeros = places.iter().filter(|place| **place == [0; 512]).count();
-            let expected = if zeroes == "detect" && discards {
-                places.len()
-            } else {
-                0
-            };
+            let expected = if zeroes == "detect" && discards { places.len() } else { 0 };
             assert_eq!(zeros, expected, "{zeroes} {discards}");
         }
     }
@@ -307,21 +276,13 @@ fn what_can_not_be_is_refused_in_one_line() {
         let before = fs::read(Path::new(image)).unwrap_or_default();
         let run = [&["serve", image, "--key-file", &key], options].concat();
         refused(cryptline(run), code, why);
-        assert!(
-            fs::read(image).unwrap_or_default() == before,
-            "something was written"
-        );
+        assert!(fs::read(image).unwrap_or_default() == before, "something was written");
     };
     for block in ["0", "256", "600", "8192"] {
         let option = format!("--logical-block={block}");
         refuse(&xts, &[&option], 1, "give a power of two from 512");
     }
-    refuse(
-        &cbc,
-        &["--logical-block=512", "--shared"],
-        1,
-        "cannot be made safe",
-    );
+    refuse(&cbc, &["--logical-block=512", "--shared"], 1, "cannot be made safe");
     let ram = cryptline(["serve", "ram:1M", "--shared"]);
     refused(ram, 1, "leave out --shared");
 }

@@ -79,11 +79,7 @@ fn table_is_made_over_an_existing_file_only_by_force() {
     fs::write(&path, vec![0x5a; (16 << 20) + 4096]).unwrap();
     refused(btt(&["create"], &path), 5, "give --force");
     let uuid = "11223344-5566-7788-99aa-bbccddeeff00";
-    let _ = btt(
-        &["create", "--force", "--uuid", uuid, "--sector-size=512"],
-        &path,
-    )
-    .success();
+    let _ = btt(&["create", "--force", "--uuid", uuid, "--sector-size=512"], &path).success();
     assert_eq!(json(&["info"], &path)["uuid"], uuid);
     let mut id = [0; 16];
     let file = fs::File::open(&path).unwrap();
@@ -114,10 +110,7 @@ fn encrypted_sectors_lie_where_the_map_says() {
     assert!(read == data);
     drop(again);
     let report = json(&["check"], &path);
-    assert_eq!(
-        (&report["sound"], &report["written_sectors"]),
-        (&true.into(), &100.into())
-    );
+    assert_eq!((&report["sound"], &report["written_sectors"]), (&true.into(), &100.into()));
     // The same bytes as without a table, at the block that the map names.
     let file = fs::File::open(&path).unwrap();
     let mut entry = [0; 4];
@@ -129,9 +122,7 @@ fn encrypted_sectors_lie_where_the_map_says() {
     fs::write(&plain, vec![0; 512 * 10]).unwrap();
     let line = format!("0 10 crypt aes-xts-plain64 {KEY} 0 {} 0", plain.display());
     let volume = open(&["--table", &line]);
-    blocking(&volume)
-        .write_at(512 * 9, &data[..512], true)
-        .unwrap();
+    blocking(&volume).write_at(512 * 9, &data[..512], true).unwrap();
     assert!(fs::read(&plain).unwrap()[512 * 9..] == stored);
 }
 
@@ -143,8 +134,7 @@ fn luks_in_table(folder: &Folder) -> PathBuf {
     let _ = btt(&["create", &size], &path).success();
     let sectors = image.len() / 512;
     let place = path.display();
-    let null =
-        format!("--table=0 {sectors} crypt cipher_null-ecb - 0 btt:{place} 0 1 sector_size:4096");
+    let null = format!("--table=0 {sectors} crypt cipher_null-ecb - 0 btt:{place} 0 1 sector_size:4096");
     blocking(&open(&[&null])).write_at(0, &image, true).unwrap();
     path
 }
@@ -201,20 +191,14 @@ fn mapped_file_that_is_cut_short_fails_requests_and_not_the_program() {
     let folder = Folder::new();
     for target in ["pmem", "btt"] {
         let path = table(&folder, "4096");
-        let line = format!(
-            "0 24000 crypt aes-xts-plain64 {KEY} 0 {target}:{} 0 1 sector_size:4096",
-            path.display()
-        );
+        let line = format!("0 24000 crypt aes-xts-plain64 {KEY} 0 {target}:{} 0 1 sector_size:4096", path.display());
         let volume = open(&["--table", &line]);
         let mut disk = blocking(&volume);
         disk.write_at(0, &[1; 4096 * 16], true).unwrap();
         resize(&path, 8192);
         let mut read = vec![0; 4096];
         let fault = disk.read_at(512 * 1024, &mut read).unwrap_err();
-        assert_eq!(
-            fault.to_string(),
-            "the image was cut short while it was open"
-        );
+        assert_eq!(fault.to_string(), "the image was cut short while it was open");
         assert!(disk.write_at(512 * 1024, &[1; 4096], true).is_err());
         assert!(disk.flush().is_err());
         drop((disk, volume));
@@ -229,11 +213,7 @@ fn cipher_sectors_larger_than_the_tables_are_warned_of() {
     let line = format!("{} 1 sector_size:4096", line_of(&path, 8000));
     let volume = open(&["--table", &line]);
     assert_eq!(volume.warnings().len(), 1);
-    assert!(
-        matches!(volume.warnings()[0], Warning::TornSectors { .. }),
-        "{:?}",
-        volume.warnings()
-    );
+    assert!(matches!(volume.warnings()[0], Warning::TornSectors { .. }), "{:?}", volume.warnings());
 }
 
 #[test]
@@ -252,11 +232,7 @@ fn bad_info_block_is_told_when_opened_and_repaired_when_asked() {
     for (offset, word) in [(4096 + 60, "second"), (INFO_COPY + 60, "first")] {
         put(&path, offset, b"x");
         let volume = open(&["--table", &line_of(&path, 32202)]);
-        assert!(
-            matches!(volume.warnings()[0], Warning::Btt(_)),
-            "{:?}",
-            volume.warnings()
-        );
+        assert!(matches!(volume.warnings()[0], Warning::Btt(_)), "{:?}", volume.warnings());
         drop(volume);
         assert_eq!(json(&["info"], &path)["arenas"][0]["info_block"], word);
         let told = btt(&["check"], &path).exited_with(4).stderr_text();
@@ -279,10 +255,7 @@ fn damage_without_one_right_answer_is_told_and_left() {
     let before = fs::read(&path).unwrap();
     let run = btt(&["check", "--repair"], &path);
     let text = run.stdout_text();
-    assert!(
-        text.contains("sector 4 is in block 9, which is another"),
-        "{text}"
-    );
+    assert!(text.contains("sector 4 is in block 9, which is another"), "{text}");
     assert!(text.contains("sector 5 is in block 1073741823"), "{text}");
     assert!(text.contains("blocks belong to no sector"), "{text}");
     let run = run.exited_with(4);
@@ -319,11 +292,7 @@ fn what_is_no_table_is_refused_with_what_to_do() {
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     refusal("a directory");
-    refused(
-        btt(&["info"], Path::new("/dev/null")),
-        4,
-        "nor a block or DAX device",
-    );
+    refused(btt(&["info"], Path::new("/dev/null")), 4, "nor a block or DAX device");
     refused(btt(&["info"], Path::new("/nowhere/x")), 4, "/nowhere/x");
 }
 
@@ -333,21 +302,13 @@ fn parameters_that_make_no_table_are_refused() {
     let path = folder.path("new.btt");
     refused(btt(&["create"], &path), 1, "give --size");
     refused(btt(&["create", "--size=16M"], &path), 1, "16781312");
-    refused(
-        btt(&["create", "--size=1G", "--sector-size=520"], &path),
-        1,
-        "512 or 4096",
-    );
+    refused(btt(&["create", "--size=1G", "--sector-size=520"], &path), 1, "512 or 4096");
     let run = btt(&["create", "--size=1G", "--uuid=1234"], &path).exited_with(1);
     assert!(run.stderr_text().contains("no UUID"), "{run}");
     assert!(!path.exists());
     fs::write(&path, []).unwrap();
     refused(btt(&["create", "--size=1G"], &path), 5, "exists");
-    refused(
-        btt(&["create", "--force"], &path),
-        4,
-        "give it a size first",
-    );
+    refused(btt(&["create", "--force"], &path), 4, "give it a size first");
     let target = format!("pmem:{}", path.display());
     let run = cryptline(["serve", &target, "--run", "true"]);
     refused(run, 4, "give it a size first");
@@ -380,13 +341,8 @@ const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
 
 fn create_on(folder: &Folder, target: &str, options: &[&str]) -> cryptline_testkit::peer::Run {
     let mut command = command();
-    command
-        .args(["create", target, "--key-file"])
-        .arg(folder.key());
-    run(
-        command.args(CHEAP).args(options),
-        std::time::Duration::from_secs(60),
-    )
+    command.args(["create", target, "--key-file"]).arg(folder.key());
+    run(command.args(CHEAP).args(options), std::time::Duration::from_secs(60))
 }
 
 fn table_of(folder: &Folder, sector_size: &str, size: &str) -> (PathBuf, String) {
@@ -442,11 +398,7 @@ fn device_that_holds_something_is_kept_unless_forced_and_unless_the_new_volume_c
         assert!(run.stderr_text().contains(why), "{run}");
     }
     assert!(fs::read(&path).unwrap() == before, "something was written");
-    let _ = create_on(
-        &folder,
-        &target,
-        &["--force", "--luks1", "--sector-size=512"],
-    );
+    let _ = create_on(&folder, &target, &["--force", "--luks1", "--sector-size=512"]);
     let _ = create_on(&folder, &target, &["--force", "--label=again"]).success();
     fs::remove_file(&path).unwrap();
     let (_, small) = table_of(&folder, "512", "16388K");

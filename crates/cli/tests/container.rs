@@ -48,11 +48,7 @@ fn serves(limits: Limits, look: impl FnOnce(&Path, &str)) {
     for path in [shared, Path::new(&disk.image), Path::new(&disk.key)] {
         chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
     }
-    let container = Container {
-        image: &image,
-        shared,
-        limits,
-    };
+    let container = Container { image: &image, shared, limits };
     let socket = disk.path("socket");
     let serve = [&["serve"], &disk.arguments()[..], &["--unix", &socket]].concat();
     let server = Server::spawn(&mut container.command([&unshare, &crun], &serve));
@@ -87,10 +83,7 @@ fn said_of(process: &Path, file: &str, key: &str) -> String {
 #[test]
 fn container_serves_as_nobody_and_without_capabilities() {
     serves(Limits::default(), |process, banner| {
-        assert_eq!(
-            said_of(process, "status", "Uid:"),
-            [NOBODY; 4].map(|id| id.to_string()).join(" ")
-        );
+        assert_eq!(said_of(process, "status", "Uid:"), [NOBODY; 4].map(|id| id.to_string()).join(" "));
         assert_eq!(said_of(process, "status", "CapBnd:"), "0000000000000000");
         assert!(value(banner, "io").starts_with("io_uring"), "{banner}");
     });
@@ -98,10 +91,7 @@ fn container_serves_as_nobody_and_without_capabilities() {
 
 #[test]
 fn container_serves_without_io_uring() {
-    let limits = Limits {
-        without_io_uring: true,
-        ..Limits::default()
-    };
+    let limits = Limits { without_io_uring: true, ..Limits::default() };
     serves(limits, |_, banner| {
         assert!(value(banner, "io").starts_with("preadv"), "{banner}");
     });
@@ -109,10 +99,7 @@ fn container_serves_without_io_uring() {
 
 #[test]
 fn container_serves_without_memory_that_may_be_locked() {
-    let limits = Limits {
-        without_locked_memory: true,
-        ..Limits::default()
-    };
+    let limits = Limits { without_locked_memory: true, ..Limits::default() };
     serves(limits, |process, _| {
         assert_eq!(said_of(process, "limits", "Max locked memory"), "0 0 bytes");
         assert_eq!(said_of(process, "status", "VmLck:"), "0 kB");
@@ -121,10 +108,7 @@ fn container_serves_without_memory_that_may_be_locked() {
 
 #[test]
 fn container_serves_with_a_root_that_cannot_be_written() {
-    let limits = Limits {
-        read_only: true,
-        ..Limits::default()
-    };
+    let limits = Limits { read_only: true, ..Limits::default() };
     serves(limits, |process, _| {
         let root = rustix::fs::statvfs(process.join("root")).unwrap();
         assert!(root.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
@@ -133,11 +117,7 @@ fn container_serves_with_a_root_that_cannot_be_written() {
 
 #[test]
 fn container_serves_without_any_of_it() {
-    let limits = Limits {
-        without_io_uring: true,
-        without_locked_memory: true,
-        read_only: true,
-    };
+    let limits = Limits { without_io_uring: true, without_locked_memory: true, read_only: true };
     serves(limits, |_, banner| {
         assert!(value(banner, "io").starts_with("preadv"), "{banner}");
     });
@@ -151,12 +131,6 @@ fn image_of_ceph_is_refused_by_name_where_its_library_cannot_be_loaded() {
     let mut command = Command::new(workspace().join("target/static/cryptline"));
     let run = peer::run(command.args(["info", "rbd:pool/image"]), READY);
     let said = run.exited_with(4).stderr_text();
-    assert!(
-        said.contains("linked statically and cannot load librbd"),
-        "{said}"
-    );
-    assert!(
-        said.contains("nbd://") && said.lines().count() == 1,
-        "{said}"
-    );
+    assert!(said.contains("linked statically and cannot load librbd"), "{said}");
+    assert!(said.contains("nbd://") && said.lines().count() == 1, "{said}");
 }

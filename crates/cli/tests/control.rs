@@ -35,11 +35,7 @@ impl Controlled {
         let socket = text(&folder.path().join("control"));
         let named = ["--export-name", "a", "--control", &socket];
         let server = Server::start(named.into_iter().chain(arguments.iter().copied()));
-        Self {
-            server,
-            socket,
-            folder,
-        }
+        Self { server, socket, folder }
     }
 
     fn in_memory() -> Self {
@@ -55,9 +51,7 @@ impl Controlled {
 
     #[track_caller]
     fn ctl(&self, arguments: &[&str]) -> Run {
-        run(["ctl", &self.socket]
-            .into_iter()
-            .chain(arguments.iter().copied()))
+        run(["ctl", &self.socket].into_iter().chain(arguments.iter().copied()))
     }
 
     /// Waits until no client uses any export: a server notices a little later that one has left.
@@ -107,25 +101,14 @@ impl Foreign {
 
 #[test]
 fn exports_are_listed_counted_flushed_and_removed() {
-    let (Some(nbdinfo), Some(nbdcopy)) = (peer::require("nbdinfo"), peer::require("nbdcopy"))
-    else {
+    let (Some(nbdinfo), Some(nbdcopy)) = (peer::require("nbdinfo"), peer::require("nbdcopy")) else {
         return;
     };
     let controlled = Controlled::in_memory();
-    assert_eq!(
-        std::fs::metadata(&controlled.socket)
-            .unwrap()
-            .permissions()
-            .mode()
-            & 0o777,
-        0o600
-    );
+    assert_eq!(std::fs::metadata(&controlled.socket).unwrap().permissions().mode() & 0o777, 0o600);
     let listed = controlled.ctl(&["list"]).success().stdout_text();
     assert_eq!(listed.lines().count(), 2, "{listed}");
-    assert!(
-        listed.starts_with("\"a\"  8 MiB  read-write  0 connections  ram:8M ("),
-        "{listed}"
-    );
+    assert!(listed.starts_with("\"a\"  8 MiB  read-write  0 connections  ram:8M ("), "{listed}");
     let (a, b) = (controlled.uri("a"), controlled.uri("b"));
     nbdcopy.run([&*a, "null:"]).success();
 
@@ -136,10 +119,7 @@ fn exports_are_listed_counted_flushed_and_removed() {
         stats = foreign.asks(json!({"execute": "stats", "id": "s"}));
         stats["return"]["exports"][0]["operations"]["read"]["bytes"] == 8 << 20
     });
-    assert_eq!(
-        (&stats["id"], &stats["return"]["version"]),
-        (&json!("s"), &json!(1))
-    );
+    assert_eq!((&stats["id"], &stats["return"]["version"]), (&json!("s"), &json!(1)));
     let shown = controlled.ctl(&["stats"]).success().stdout_text();
     assert!(shown.contains("export \"a\"  8 MiB"), "{shown}");
 
@@ -185,9 +165,7 @@ impl Client {
         let uri = controlled.uri(export);
         command.args(["-c", CLIENT, &uri, &text(&pipe), script]);
         let process = Background::spawn(&mut command);
-        wait_until("the client is connected", || {
-            process.stdout_text().contains("ready")
-        });
+        wait_until("the client is connected", || process.stdout_text().contains("ready"));
         Self { process, pipe }
     }
 
@@ -201,8 +179,7 @@ impl Client {
 
 #[test]
 fn a_removed_export_stays_until_its_last_client_has_left() {
-    let (Some(libnbd), Some(nbdinfo)) = (peer::require("python3-libnbd"), peer::require("nbdinfo"))
-    else {
+    let (Some(libnbd), Some(nbdinfo)) = (peer::require("python3-libnbd"), peer::require("nbdinfo")) else {
         return;
     };
     let controlled = Controlled::in_memory();
@@ -211,27 +188,13 @@ fn a_removed_export_stays_until_its_last_client_has_left() {
     let client = Client::connect(&libnbd, &controlled, "b", script);
     let later = controlled.ctl(&["remove", "b"]).success().stdout_text();
     assert!(later.contains("after 1 connection"), "{later}");
-    assert!(
-        !nbdinfo.run(["--size", &b]).status.success(),
-        "no new clients"
-    );
+    assert!(!nbdinfo.run(["--size", &b]).status.success(), "no new clients");
     let listed = controlled.ctl(&["list"]).success().stdout_text();
-    assert!(
-        listed.contains("\"b\"  1 MiB  leaving  1 connection "),
-        "{listed}"
-    );
+    assert!(listed.contains("\"b\"  1 MiB  leaving  1 connection "), "{listed}");
     // Its client is served on.
     let served = client.goes_on().success();
     assert!(served.stdout_text().contains("b'x'"), "{served}");
-    wait_until("it is gone", || {
-        controlled
-            .ctl(&["list"])
-            .success()
-            .stdout_text()
-            .lines()
-            .count()
-            == 1
-    });
+    wait_until("it is gone", || controlled.ctl(&["list"]).success().stdout_text().lines().count() == 1);
     controlled.ctl(&["remove", "b"]).exited_with(1);
     controlled.server.stop();
 }
@@ -244,10 +207,7 @@ fn force_makes_clients_leave_and_spares_those_of_others() {
     let controlled = Controlled::in_memory();
     let script = "try:\n  h.pread(512, 0)\n  print('served')\nexcept nbd.Error:\n  print('cut')";
     let clients = ["b", "a"].map(|name| Client::connect(&libnbd, &controlled, name, script));
-    let removed = controlled
-        .ctl(&["remove", "b", "--force"])
-        .success()
-        .stdout_text();
+    let removed = controlled.ctl(&["remove", "b", "--force"]).success().stdout_text();
     assert!(removed.starts_with("\"b\": closed"), "{removed}");
     for (client, expected) in clients.into_iter().zip(["cut", "served"]) {
         let ended = client.goes_on().success();
@@ -271,8 +231,7 @@ fn the_default_name_means_no_other_export_when_its_own_is_gone() {
 
 #[test]
 fn growth_is_noticed_when_it_is_asked_for() {
-    let (Some(cryptsetup), Some(nbdinfo)) = (peer::require("cryptsetup"), peer::require("nbdinfo"))
-    else {
+    let (Some(cryptsetup), Some(nbdinfo)) = (peer::require("cryptsetup"), peer::require("nbdinfo")) else {
         return;
     };
     let disk = Disk::new(&cryptsetup, "luks2");
@@ -283,18 +242,14 @@ fn growth_is_noticed_when_it_is_asked_for() {
     file.set_len((16 << 20) + 2 * SIZE as u64).unwrap();
     let grown = controlled.ctl(&["resize"]).success().stdout_text();
     assert!(grown.starts_with("\"a\": 16 MiB, 8 MiB before"), "{grown}");
-    let size = nbdinfo
-        .run(["--size", &controlled.server.uri])
-        .success()
-        .stdout_text();
+    let size = nbdinfo.run(["--size", &controlled.server.uri]).success().stdout_text();
     assert_eq!(size.trim(), (2 * SIZE).to_string());
     controlled.server.stop();
 }
 
 #[test]
 fn a_volume_is_added_written_removed_and_is_cryptsetups_again() {
-    let (Some(cryptsetup), Some(nbdcopy)) = (peer::require("cryptsetup"), peer::require("nbdcopy"))
-    else {
+    let (Some(cryptsetup), Some(nbdcopy)) = (peer::require("cryptsetup"), peer::require("nbdcopy")) else {
         return;
     };
     let controlled = Controlled::in_memory();
@@ -331,10 +286,7 @@ fn a_volume_that_was_added_is_locked_against_reencryption_until_it_is_removed() 
         return;
     };
     let disk = Disk::new(&cryptsetup, "luks2");
-    let uuid = cryptsetup
-        .run(["luksUUID", &disk.image])
-        .success()
-        .stdout_text();
+    let uuid = cryptsetup.run(["luksUUID", &disk.image]).success().stdout_text();
     let lock = format!("/run/cryptsetup/LN_LUKS2-reencryption-{}", uuid.trim());
     let controlled = Controlled::in_memory();
     let add = [&["add", "--name", "locked"][..], &disk.arguments()].concat();
@@ -361,13 +313,8 @@ fn what_cannot_be_added_is_named_with_the_next_step() {
     let disk = Disk::new(&cryptsetup, "luks2");
     let controlled = Controlled::in_memory();
     let refused = |arguments: &[&str], code: i32, text: &str| {
-        let refused = controlled
-            .ctl(&[&["add"], arguments].concat())
-            .exited_with(code);
-        assert!(
-            refused.stderr_text().contains(text),
-            "{text:?} is not in {refused}"
-        );
+        let refused = controlled.ctl(&[&["add"], arguments].concat()).exited_with(code);
+        assert!(refused.stderr_text().contains(text), "{text:?} is not in {refused}");
     };
     refused(&["nbd://localhost"], 1, "by a server of its own");
     refused(&["rbd:pool/image"], 1, "by a server of its own");
@@ -375,37 +322,11 @@ fn what_cannot_be_added_is_named_with_the_next_step() {
     refused(&["/nowhere/at/all"], 4, "/nowhere/at/all");
     refused(&["/dev/null"], 4, "neither a regular file");
     refused(&[&disk.clear, "--key-file", &disk.key], 4, "LUKS");
-    refused(
-        &[
-            &disk.image,
-            "--key-file",
-            &disk.clear,
-            "--keyfile-size",
-            "9",
-        ],
-        2,
-        "",
-    );
+    refused(&[&disk.image, "--key-file", &disk.clear, "--keyfile-size", "9"], 2, "");
     let [image, option, key] = disk.arguments();
-    refused(
-        &[image, option, key, "--name", "b"],
-        5,
-        "choose another name",
-    );
-    refused(
-        &[image, option, key, "--name", ""],
-        5,
-        "the empty name means export \"a\"",
-    );
-    assert_eq!(
-        controlled
-            .ctl(&["list"])
-            .success()
-            .stdout_text()
-            .lines()
-            .count(),
-        2
-    );
+    refused(&[image, option, key, "--name", "b"], 5, "choose another name");
+    refused(&[image, option, key, "--name", ""], 5, "the empty name means export \"a\"");
+    assert_eq!(controlled.ctl(&["list"]).success().stdout_text().lines().count(), 2);
     // Whoever could not add it has not kept the lock.
     controlled.ctl(&["add", image, option, key]).success();
     controlled.server.stop();
@@ -436,10 +357,7 @@ fn nonsense_is_answered_and_ends_no_session() {
     }
     // Several lines at once are answered in their order.
     foreign.says(b"{\"execute\": \"list\", \"id\": 1}\n{\"execute\": \"stats\", \"id\": 2}\n");
-    assert_eq!(
-        [foreign.hears(), foreign.hears()].map(|answer| answer["id"].clone()),
-        [json!(1), json!(2)]
-    );
+    assert_eq!([foreign.hears(), foreign.hears()].map(|answer| answer["id"].clone()), [json!(1), json!(2)]);
     controlled.server.stop();
 }
 
@@ -471,17 +389,12 @@ fn is_as_documented(told: &Value, documented: &Value) -> bool {
     match (told, documented) {
         (_, Value::String(any)) if any == "…" => true,
         (Value::Object(told), Value::Object(documented)) => {
-            let same = |(name, value)| {
-                documented
-                    .get(name)
-                    .is_some_and(|other| is_as_documented(value, other))
-            };
+            let same = |(name, value)| documented.get(name).is_some_and(|other| is_as_documented(value, other));
             told.len() == documented.len() && told.iter().all(same)
         }
         (Value::Array(told), Value::Array(documented)) => {
             let mut pairs = told.iter().zip(documented);
-            told.len() == documented.len()
-                && pairs.all(|(told, other)| is_as_documented(told, other))
+            told.len() == documented.len() && pairs.all(|(told, other)| is_as_documented(told, other))
         }
         _ => told == documented,
     }

@@ -19,9 +19,7 @@ fn agrees(cryptsetup: &Peer, place: &[&str], keys: &[String], version: &str) {
         cryptline(opened).success();
     }
     let kind = format!("--type={version}");
-    cryptsetup
-        .run([&["isLuks", &*kind], place].concat())
-        .success();
+    cryptsetup.run([&["isLuks", &*kind], place].concat()).success();
     let info = cryptline([&["info", "--json"], place].concat()).success();
     let found = format!("\"kind\": \"{}\"", version.to_uppercase());
     assert!(info.stdout_text().contains(&found), "{info}");
@@ -45,14 +43,8 @@ fn headers_are_converted_both_ways_as_cryptsetup_does_and_the_data_stays() {
     // eight slots in its own places; it takes only LUKS1 headers whose first key slot is where it puts it.
     let [ours, theirs] = [false, true];
     let both: [(bool, &[(bool, &str)]); 3] = [
-        (
-            false,
-            &[(ours, "luks2"), (theirs, "luks1"), (ours, "luks2")],
-        ),
-        (
-            false,
-            &[(theirs, "luks2"), (ours, "luks1"), (ours, "luks2")],
-        ),
+        (false, &[(ours, "luks2"), (theirs, "luks1"), (ours, "luks2")]),
+        (false, &[(theirs, "luks2"), (ours, "luks1"), (ours, "luks2")]),
         (true, &[(ours, "luks2"), (ours, "luks1"), (ours, "luks2")]),
     ];
     for (detached, steps) in both {
@@ -62,14 +54,10 @@ fn headers_are_converted_both_ways_as_cryptsetup_does_and_the_data_stays() {
         let mut place = vec![line(&disk)];
         place.extend(detached.then_some(&*separate));
         let format = ["luksFormat", "-q", "--type=luks1", "--key-size=256", first];
-        cryptsetup
-            .run([&format[..], &CHEAP, &place].concat())
-            .success();
+        cryptsetup.run([&format[..], &CHEAP, &place].concat()).success();
         let other = format!("--new-keyfile={}", &second["--key-file=".len()..]);
         let add = ["luksAddKey", "-q", first, &other];
-        cryptsetup
-            .run([&add[..], &CHEAP, &place].concat())
-            .success();
+        cryptsetup.run([&add[..], &CHEAP, &place].concat()).success();
         let data = fs::read(&disk).unwrap();
         let convert = |by_cryptsetup: bool, to: &str| {
             if by_cryptsetup {
@@ -123,10 +111,7 @@ fn key_slot_of_another_key_does_not_open_the_volume() {
     let add = ["key", "add", image, "--unbound", &new, "--key-size=256"];
     cryptline([&add[..], &CHEAP].concat()).success();
     let list = cryptline(["key", "list", image]).success().stdout_text();
-    assert!(
-        list.contains("1  luks2") && list.contains("of another key"),
-        "{list}"
-    );
+    assert!(list.contains("1  luks2") && list.contains("of another key"), "{list}");
     cryptline(["open", "--check", image, &key]).exited_with(2);
     cryptline(["open", "--check", image, &key, "--key-slot=1"]).success();
     let out = folder.path("out");
@@ -136,29 +121,12 @@ fn key_slot_of_another_key_does_not_open_the_volume() {
     cryptsetup.run(checked).success();
     // What it keeps is what cryptsetup finds there.
     let [ours, theirs] = ["ours", "theirs"].map(|name| folder.path(name));
-    let dump = [
-        "luksDump",
-        image,
-        "--unbound",
-        "-S1",
-        &key,
-        "--volume-key-file",
-    ];
+    let dump = ["luksDump", image, "--unbound", "-S1", &key, "--volume-key-file"];
     cryptline([&dump[..], &[line(&ours)]].concat()).success();
-    cryptsetup
-        .run([&dump[..], &[line(&theirs)]].concat())
-        .success();
+    cryptsetup.run([&dump[..], &[line(&theirs)]].concat()).success();
     let kept = fs::read(&ours).unwrap();
     assert!(kept.len() == 32 && kept == fs::read(&theirs).unwrap());
-    let refused_key = [
-        "key",
-        "add",
-        image,
-        &key,
-        "--key-slot=3",
-        "--new-key-slot=4",
-        &new,
-    ];
+    let refused_key = ["key", "add", image, &key, "--key-slot=3", "--new-key-slot=4", &new];
     cryptline(refused_key).exited_with(1);
     cryptline(["key", "kill", image, "1", "-q"]).success();
 }

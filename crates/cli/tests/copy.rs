@@ -57,10 +57,7 @@ fn create_from(folder: &Folder, name: &str, source: &str, options: &[&str]) -> R
 
 fn create_command(folder: &Folder, name: &str, source: &str, options: &[&str]) -> Command {
     let mut command = command();
-    command
-        .arg("create")
-        .arg(folder.path(name))
-        .args(["--from", source, "--key-file"]);
+    command.arg("create").arg(folder.path(name)).args(["--from", source, "--key-file"]);
     command.arg(folder.key()).args(CHEAP).args(options);
     command
 }
@@ -69,10 +66,7 @@ fn create_command(folder: &Folder, name: &str, source: &str, options: &[&str]) -
 fn copy_out(folder: &Folder, source: &Path, name: &str, options: &[&str]) -> Run {
     let mut command = command();
     command.arg("copy").arg(source).arg(folder.path(name));
-    run(
-        command.arg("--key-file").arg(folder.key()).args(options),
-        TIMEOUT,
-    )
+    run(command.arg("--key-file").arg(folder.key()).args(options), TIMEOUT)
 }
 
 fn text(path: &Path) -> String {
@@ -99,10 +93,7 @@ fn what_was_filled_is_copied_out_again_byte_for_byte() {
         let told = told.stdout_text();
         assert!(told.contains("24 MiB copied"), "{told}");
         assert!(!told.contains("holes"), "all of it was written: {told}");
-        assert_eq!(
-            told.contains("it is the same"),
-            options.contains(&"--verify")
-        );
+        assert_eq!(told.contains("it is the same"), options.contains(&"--verify"));
         let luks = folder.path("disk.luks");
         assert_eq!(fs::metadata(&luks).unwrap().mode() & 0o777, 0o600);
         let told = copy_out(&folder, &luks, "out.raw", &["--verify", "--force"]).success();
@@ -135,22 +126,13 @@ fn header_of_what_was_filled_can_be_elsewhere() {
     let folder = Folder::new();
     let raw = folder.path("disk.raw");
     let bytes = mixed(&raw);
-    let [data, header, key] =
-        [&folder.path("data"), &folder.path("header"), &folder.key()].map(|it| text(it));
+    let [data, header, key] = [&folder.path("data"), &folder.path("header"), &folder.key()].map(|it| text(it));
     for options in [&["--verify"][..], &["--luks1"], &["--holes=keep"]] {
         let options = [options, &["--header", &header, "--force"]].concat();
         let told = create_from(&folder, "data", &text(&raw), &options).success();
         let served = format!("cryptline serve {data} --header {header}");
         assert!(told.stdout_text().contains(&served), "{told}");
-        let test = [
-            "open",
-            "--test-passphrase",
-            &data,
-            "--header",
-            &header,
-            "--key-file",
-            &key,
-        ];
+        let test = ["open", "--test-passphrase", &data, "--header", &header, "--key-file", &key];
         cryptsetup.run(test).success();
         // Nothing of the data's file is anything but data.
         let data_len = fs::metadata(&data).unwrap().len();
@@ -191,9 +173,7 @@ fn cryptsetup_and_qemu_read_what_was_filled() {
     create_from(&folder, "two.luks", &text(&raw), &[]).success();
     let two = text(&folder.path("two.luks"));
     let key = text(&folder.key());
-    cryptsetup
-        .run(["open", "--test-passphrase", &two, "--key-file", &key])
-        .success();
+    cryptsetup.run(["open", "--test-passphrase", &two, "--key-file", &key]).success();
     create_from(&folder, "one.luks", &text(&raw), &["--luks1"]).success();
     let one = text(&folder.path("one.luks"));
     let info = qemu_img.run(["info", &one]).success().stdout_text();
@@ -201,14 +181,7 @@ fn cryptsetup_and_qemu_read_what_was_filled() {
     let secret = format!("secret,id=key,file={key}");
     let options = format!("driver=luks,key-secret=key,file.filename={one}");
     let clear = format!("driver=raw,file.filename={}", text(&raw));
-    let compare = [
-        "compare",
-        "--object",
-        &secret,
-        "--image-opts",
-        &options,
-        &clear,
-    ];
+    let compare = ["compare", "--object", &secret, "--image-opts", &options, &clear];
     qemu_img.run(compare).success();
     // And back: what qemu has encrypted is copied out here.
     let theirs = text(&folder.path("theirs.luks"));
@@ -234,12 +207,7 @@ fn holes_stay_holes_where_they_are_asked_to() {
     let raw = folder.path("disk.raw");
     let bytes = mixed(&raw);
     create_from(&folder, "full.luks", &text(&raw), &[]).success();
-    let told = create_from(
-        &folder,
-        "keep.luks",
-        &text(&raw),
-        &["--holes=keep", "--verify"],
-    );
+    let told = create_from(&folder, "keep.luks", &text(&raw), &["--holes=keep", "--verify"]);
     assert!(told.success().stdout_text().contains("of them holes"));
     let (full, keep) = (folder.path("full.luks"), folder.path("keep.luks"));
     assert!(allocated(&full) > 24 << 20);
@@ -249,9 +217,7 @@ fn holes_stay_holes_where_they_are_asked_to() {
     assert!(fs::read(folder.path("out.raw")).unwrap()[..bytes.len()] == bytes);
     copy_out(&folder, &keep, "noise.raw", &["--zeroes=decrypt"]).success();
     let noise = fs::read(folder.path("noise.raw")).unwrap();
-    assert!(
-        noise[..5 * MIB] == bytes[..5 * MIB] && noise[6 * MIB..7 * MIB] != bytes[6 * MIB..7 * MIB]
-    );
+    assert!(noise[..5 * MIB] == bytes[..5 * MIB] && noise[6 * MIB..7 * MIB] != bytes[6 * MIB..7 * MIB]);
 }
 
 #[test]
@@ -307,23 +273,9 @@ fn more_than_there_is_room_for_is_refused_and_nothing_is_kept() {
     assert_eq!(files(&folder), ["disk.luks", "disk.raw"]);
     // A cipher sector is never cut.
     fs::write(&raw, noise(2 * MIB + 512)).expect("room");
-    let options = [
-        "--force",
-        "--sector-size=4096",
-        "--cipher=aes-cbc-essiv:sha256",
-        "--key-size=256",
-    ];
-    create_from(
-        &folder,
-        "disk.luks",
-        &text(&raw),
-        &[&options[..], &["--verify"]].concat(),
-    )
-    .success();
-    assert_eq!(
-        fs::metadata(folder.path("disk.luks")).unwrap().len(),
-        (18 << 20) + 4096
-    );
+    let options = ["--force", "--sector-size=4096", "--cipher=aes-cbc-essiv:sha256", "--key-size=256"];
+    create_from(&folder, "disk.luks", &text(&raw), &[&options[..], &["--verify"]].concat()).success();
+    assert_eq!(fs::metadata(folder.path("disk.luks")).unwrap().len(), (18 << 20) + 4096);
     copy_out(&folder, &folder.path("disk.luks"), "out.raw", &[]).success();
     let out = fs::read(folder.path("out.raw")).unwrap();
     assert!(out[..2 * MIB + 512] == fs::read(&raw).unwrap() && out[2 * MIB + 512..] == [0; 3584]);
@@ -402,10 +354,7 @@ fn source_in_another_format_is_named_and_taken_as_it_is_on_request() {
     let absent = create_from(&folder, "e.luks", &text(&folder.path("absent")), &[]);
     refused(absent, 4, "No such file");
     let mut alone = command();
-    alone
-        .arg("create")
-        .arg(folder.path("x"))
-        .args(["--size=20M", "--verify"]);
+    alone.arg("create").arg(folder.path("x")).args(["--size=20M", "--verify"]);
     refused(run(&mut alone, TIMEOUT), 1, "--from");
 }
 
@@ -496,9 +445,7 @@ fn end(mut process: Background) -> Run {
 fn unfinished(folder: &Folder, least: u64) -> PathBuf {
     let begin = Instant::now();
     loop {
-        let found = files(folder)
-            .into_iter()
-            .find(|name| name.starts_with(".cryptline-"));
+        let found = files(folder).into_iter().find(|name| name.starts_with(".cryptline-"));
         if let Some(path) = found.map(|name| folder.path(&name))
             && fs::metadata(&path).is_ok_and(|found| found.blocks() * 512 >= least)
         {
@@ -525,10 +472,7 @@ fn signal_ends_it_with_one_line_and_leaves_nothing() {
     // What is there already keeps a part.
     let luks = folder.luks2();
     let mut copy = command();
-    copy.args(["copy", "-"])
-        .arg(&luks)
-        .arg("--to-key-file")
-        .arg(folder.key());
+    copy.args(["copy", "-"]).arg(&luks).arg("--to-key-file").arg(folder.key());
     let (process, writer) = endless(&mut copy, &noise(2 * MIB));
     let begin = Instant::now();
     while allocated(&luks) < (17 << 20) {
@@ -550,9 +494,5 @@ fn killed_copy_leaves_no_volume() {
     process.kill();
     drop(writer);
     assert!(!folder.path("disk.luks").exists());
-    refused(
-        cryptline(["info".as_ref(), left.as_path()]),
-        4,
-        "not a LUKS",
-    );
+    refused(cryptline(["info".as_ref(), left.as_path()]), 4, "not a LUKS");
 }

@@ -72,14 +72,7 @@ fn holes_of_an_export_stay_holes() {
     let bytes = sparse(&raw);
     let server = Server::start(&nbdkit, &folder, "s", &["--readonly", "file", &text(&raw)]);
     let luks = text(&folder.path("disk.luks"));
-    let create = [
-        "create",
-        &luks,
-        "--from",
-        &server.uri,
-        "--holes=keep",
-        "--verify",
-    ];
+    let create = ["create", &luks, "--from", &server.uri, "--holes=keep", "--verify"];
     cryptline_with_key(&folder, &[&create[..], &CHEAP].concat()).success();
     assert!(allocated(Path::new(&luks)) < 22 << 20);
     let out = folder.path("out.raw");
@@ -102,12 +95,7 @@ fn export_is_filled_and_encrypted_by_one_connection_or_several() {
     let raw = folder.path("disk.raw");
     let bytes = sparse(&raw);
     let raw = text(&raw);
-    let one = [
-        "--filter=multi-conn",
-        "memory",
-        "64M",
-        "multi-conn-mode=disable",
-    ];
+    let one = ["--filter=multi-conn", "memory", "64M", "multi-conn-mode=disable"];
     for (number, words) in [&one[..], &["memory", "64M"]].into_iter().enumerate() {
         let server = Server::start(&nbdkit, &folder, &format!("s{number}"), words);
         let create = ["create", &server.uri, "--from", &raw, "--verify"];
@@ -131,11 +119,7 @@ fn export_is_filled_and_encrypted_by_one_connection_or_several() {
         drop(server.process);
     }
     let server = Server::start(&nbdkit, &folder, "small", &["memory", "39M"]);
-    refused(
-        cryptline(["copy", &raw, &server.uri]),
-        4,
-        "room for 40894464",
-    );
+    refused(cryptline(["copy", &raw, &server.uri]), 4, "room for 40894464");
 }
 
 #[test]
@@ -151,15 +135,7 @@ fn zeros_are_made_by_the_server_however_many_there_are() {
     let server = Server::start(&nbdkit, &folder, "s", &["memory", "4G"]);
     let copied = cryptline(["copy", &text(&raw), &server.uri, "--force"]).success();
     assert!(copied.stdout_text().contains("holes"), "{copied}");
-    let compare = [
-        "compare",
-        "-f",
-        "raw",
-        "-F",
-        "raw",
-        &text(&raw),
-        &server.uri,
-    ];
+    let compare = ["compare", "-f", "raw", "-F", "raw", &text(&raw), &server.uri];
     qemu_img.run(compare).success();
     drop(server.process);
 }
@@ -175,9 +151,7 @@ fn source_whose_server_dies_is_one_line_and_leaves_nothing() {
     let mut server = Server::start(&nbdkit, &folder, "s", &words);
     let out = folder.path("out.luks");
     let mut create = command();
-    create
-        .args(["create", &text(&out), "--from", &server.uri])
-        .args(CHEAP);
+    create.args(["create", &text(&out), "--from", &server.uri]).args(CHEAP);
     let mut running = Background::spawn(create.arg("--key-file").arg(folder.key()));
     let begin = Instant::now();
     let drafts = || {

@@ -59,12 +59,7 @@ fn new_volume_takes_no_passphrase_from_the_disk_that_fills_it() {
     let disk = raw(&folder);
     for source in ["-", "/dev/stdin"] {
         let create = ["create", &new, "--from", source, CHEAP[0], CHEAP[1]];
-        for options in [
-            &[][..],
-            &["--key-file=-"],
-            &["--key-file=/dev/stdin"],
-            &["--passphrase-fd=0"],
-        ] {
+        for options in [&[][..], &["--key-file=-"], &["--key-file=/dev/stdin"], &["--passphrase-fd=0"]] {
             let words = [&create[..], options].concat();
             let (ended, position) = redirected(&words, Path::new(&disk));
             refused(ended, 1, "the disk and the new passphrase; give the latter");
@@ -88,12 +83,7 @@ fn volume_that_is_there_takes_no_key_from_the_disk_that_fills_it() {
     let folder = Folder::new();
     let luks = text(&folder.luks2());
     let before = fs::read(&luks).expect("it is there");
-    for options in [
-        &[][..],
-        &["--to-key-file=-"],
-        &["--to-passphrase-fd=0"],
-        &["--to-volume-key-file=/dev/stdin"],
-    ] {
+    for options in [&[][..], &["--to-key-file=-"], &["--to-passphrase-fd=0"], &["--to-volume-key-file=/dev/stdin"]] {
         let copy = piped(&[&["copy", "-", &luks], options].concat());
         refused(copy, 1, "the disk and the key of the destination; give");
     }
@@ -118,11 +108,7 @@ fn two_keys_come_from_standard_input_only_line_by_line() {
         &["--key-file=-"],
     ] {
         let copy = fed(&[&["copy", &two, &one], options].concat());
-        refused(
-            copy,
-            1,
-            "the key of the source and the key of the destination",
-        );
+        refused(copy, 1, "the key of the source and the key of the destination");
     }
     let new = text(&folder.path("new.luks"));
     let create = ["create", &new, "--from", &two, CHEAP[0], CHEAP[1]];
@@ -139,18 +125,11 @@ fn key_for_what_is_no_volume_is_refused_rather_than_left_out() {
     let folder = Folder::new();
     let (disk, key) = (raw(&folder), text(&folder.key()));
     let out = text(&folder.path("typo"));
-    for options in [
-        ["--to-key-file", &key],
-        ["--to-volume-key-file", &key],
-        ["--to-key-slot", "0"],
-        ["--to-passphrase-fd", "0"],
-    ] {
+    for options in
+        [["--to-key-file", &key], ["--to-volume-key-file", &key], ["--to-key-slot", "0"], ["--to-passphrase-fd", "0"]]
+    {
         let copy = cryptline([&["copy", &disk, &out][..], &options].concat());
-        refused(
-            copy,
-            1,
-            "would not be encrypted; make it a volume with --encrypt",
-        );
+        refused(copy, 1, "would not be encrypted; make it a volume with --encrypt");
     }
     let keyed = format!("{out}?key-file={key}");
     refused(cryptline(["copy", &disk, &keyed]), 1, "no LUKS header");
@@ -160,11 +139,7 @@ fn key_for_what_is_no_volume_is_refused_rather_than_left_out() {
     let forced = ["copy", &disk, &out, "--force", "--to-key-file", &key];
     refused(cryptline(forced), 1, "no LUKS header");
     let keyed = format!("{disk}?key-file={key}");
-    refused(
-        cryptline(["copy", &keyed, &out, "--force"]),
-        1,
-        "needs no key",
-    );
+    refused(cryptline(["copy", &keyed, &out, "--force"]), 1, "needs no key");
     assert_eq!(fs::read(&out).expect("it is there"), b"before");
 }
 
@@ -185,15 +160,7 @@ fn header_and_keys_of_the_command_are_not_overwritten() {
         let copy = ["copy", &luks, out, "--force", "--header", &header];
         let copy = cryptline([&copy[..], &["--key-file", &key]].concat());
         refused(copy, 1, "it is the header of the source");
-        let create = [
-            "create",
-            out,
-            "--force",
-            "--from",
-            &luks,
-            "--key-file",
-            &key,
-        ];
+        let create = ["create", out, "--force", "--from", &luks, "--key-file", &key];
         let options = ["--from-key-file", &key, "--from-header", &header];
         let create = cryptline([&create[..], &options, &CHEAP].concat());
         refused(create, 1, "it is the header of the source");

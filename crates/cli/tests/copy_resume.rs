@@ -18,21 +18,14 @@ const TIMEOUT: Duration = Duration::from_secs(180);
 fn killed_at_any_moment_the_next_run_ends_in_the_same_bytes() {
     let folder = Folder::new();
     let (raw, luks) = (folder.path("raw"), folder.path("luks"));
-    let mut bytes: Vec<u8> = (0..48_u32 << 18)
-        .flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes())
-        .collect();
+    let mut bytes: Vec<u8> =
+        (0..48_u32 << 18).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     bytes[..1 << 20].fill(0);
     bytes[9 << 20..21 << 20].fill(0);
     fs::write(&raw, &bytes).unwrap();
     let key = format!("--key-file={}", folder.key().display());
     let cheap = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
-    let made = [
-        "create",
-        luks.to_str().unwrap(),
-        "--from",
-        raw.to_str().unwrap(),
-        &key,
-    ];
+    let made = ["create", luks.to_str().unwrap(), "--from", raw.to_str().unwrap(), &key];
     cryptline([&made[..], &cheap].concat()).success();
     for (source, options) in [(&raw, &[][..]), (&luks, &[&*key][..])] {
         let out = folder.path("out");
@@ -135,11 +128,7 @@ fn resume_is_refused_where_it_cannot_be_kept() {
     let apart = format!("--header={}", apart.display());
     let create = ["create", out, "--from", image, "--resume", &key, &apart];
     cryptline(create).exited_with(1);
-    refused(
-        cryptline(["copy", "-", out, "--resume"]),
-        1,
-        "leave out --resume",
-    );
+    refused(cryptline(["copy", "-", out, "--resume"]), 1, "leave out --resume");
     let raw = folder.path("raw");
     fs::write(&raw, [7; 4096]).unwrap();
     let to_key = format!("--to-key-file={}", folder.key().display());

@@ -28,9 +28,7 @@ fn text(path: &Path) -> String {
 fn drafts(folder: &Folder) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder.root()).expect("a folder");
     let paths = entries.map(|entry| entry.expect("an entry").path());
-    paths
-        .filter(|path| text(path).contains("/.cryptline-"))
-        .collect()
+    paths.filter(|path| text(path).contains("/.cryptline-")).collect()
 }
 
 #[test]
@@ -41,10 +39,7 @@ fn signal_while_the_key_is_awaited_leaves_nothing() {
     mknodat(CWD, &key, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
     for signal in [Signal::INT, Signal::TERM] {
         let mut create = command();
-        create
-            .arg("create")
-            .arg(folder.path("new.luks"))
-            .args(CHEAP);
+        create.arg("create").arg(folder.path("new.luks")).args(CHEAP);
         create.arg("--from").arg(&disk).arg("--key-file").arg(&key);
         let mut process = Background::spawn(&mut create);
         // Opens once the other end is, for which the program then waits.
@@ -106,11 +101,9 @@ fn second_signal_ends_a_copy_that_hangs_and_leaves_nothing() {
     let is_asked = silent(&hanging, real);
     let uri = format!("nbd+unix:///?socket={}", text(&hanging));
     let mut copy = command();
-    copy.args(["copy", "--from-raw", &uri])
-        .arg(folder.path("out.raw"));
+    copy.args(["copy", "--from-raw", &uri]).arg(folder.path("out.raw"));
     // It asks what of the disk is a hole, and waits for nothing else meanwhile.
-    let mut process =
-        Background::spawn(&mut copy).wait_until(TIMEOUT, || is_asked.load(Ordering::Relaxed));
+    let mut process = Background::spawn(&mut copy).wait_until(TIMEOUT, || is_asked.load(Ordering::Relaxed));
     assert_eq!(drafts(&folder).len(), 1);
     process.signal(Signal::INT);
     let begin = Instant::now();

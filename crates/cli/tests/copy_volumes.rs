@@ -116,11 +116,7 @@ fn luks1_becomes_luks2_under_another_cipher() {
         let options = options.iter().chain(&CHEAP).map(|it| (*it).to_owned());
         cryptline(create.into_iter().chain(options)).success()
     };
-    let cbc = [
-        "--type=luks1",
-        "--cipher=aes-cbc-essiv:sha256",
-        "--key-size=256",
-    ];
+    let cbc = ["--type=luks1", "--cipher=aes-cbc-essiv:sha256", "--key-size=256"];
     create(&old, &raw, &cbc);
     for (cipher, size) in [("serpent-xts-plain64", "512"), ("aes-xts-plain64", "256")] {
         let new = folder.path(cipher);
@@ -162,8 +158,7 @@ fn tokens_open_either_side_and_nobody_is_asked() {
     };
     lab.add("second", 1);
     let option = format!("--key-description={description}");
-    lab.ours(&["token", "add"], &[&option, "--key-slot=1"])
-        .success();
+    lab.ours(&["token", "add"], &[&option, "--key-slot=1"]).success();
     let raw = lab.folder.path("raw");
     let bytes = numbers(2);
     fs::write(&raw, &bytes).expect("room");
@@ -171,9 +166,8 @@ fn tokens_open_either_side_and_nobody_is_asked() {
     let key = format!("--key-file={}", lab.folder.key().display());
     cryptline(["copy", &raw_name, &disk, "--verify"]).success();
     let [out, new] = ["out", "made"].map(|name| lab.folder.path(name));
-    let copy = |options: &[&str]| -> Run {
-        cryptline([&["copy", &disk, &text(&out), "--force"][..], options].concat())
-    };
+    let copy =
+        |options: &[&str]| -> Run { cryptline([&["copy", &disk, &text(&out), "--force"][..], options].concat()) };
     copy(&[]).success();
     assert!(fs::read(&out).expect("it")[..bytes.len()] == bytes);
     let create = ["create", &text(&new), "--from", &disk, &key];
@@ -185,11 +179,7 @@ fn tokens_open_either_side_and_nobody_is_asked() {
     let other = ["--to-token-id=7", "--to-token-only"];
     refused(cryptline([&forced[..], &other].concat()), 1, "token");
     let other = ["--from-token-type=none", "--from-token-only", "--force"];
-    refused(
-        cryptline([&create[..], &CHEAP, &other].concat()),
-        1,
-        "token",
-    );
+    refused(cryptline([&create[..], &CHEAP, &other].concat()), 1, "token");
     // What has none is told so.
     let named = ["copy", &raw_name, &text(&out), "--force", "--token-only"];
     refused(cryptline(named), 1, "no LUKS header");

@@ -15,11 +15,7 @@ const CHEAP: [&str; 2] = ["--pbkdf-force-iterations=4", "--pbkdf-memory=32"];
 
 fn create(folder: &Folder, name: &str, options: &[&str]) -> Run {
     let mut command = command();
-    command
-        .arg("create")
-        .arg(folder.path(name))
-        .arg("--key-file")
-        .arg(folder.key());
+    command.arg("create").arg(folder.path(name)).arg("--key-file").arg(folder.key());
     run(command.args(options), Duration::from_secs(60))
 }
 
@@ -37,19 +33,12 @@ fn what_is_made_is_whole_private_and_sparse() {
     let folder = Folder::new();
     let options = [&CHEAP[..], &["--size=1G"]].concat();
     let made = create(&folder, "a.img", &options).success().stdout_text();
-    assert!(
-        made.contains("LUKS2, 1008 MiB of clear disk, aes-xts-plain64"),
-        "{made}"
-    );
+    assert!(made.contains("LUKS2, 1008 MiB of clear disk, aes-xts-plain64"), "{made}");
     assert!(made.contains("cryptline serve"), "{made}");
     let metadata = fs::metadata(folder.path("a.img")).unwrap();
     assert_eq!(metadata.len(), 1 << 30);
     assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
-    assert!(
-        metadata.blocks() * 512 < 32 << 20,
-        "{} blocks",
-        metadata.blocks()
-    );
+    assert!(metadata.blocks() * 512 < 32 << 20, "{} blocks", metadata.blocks());
     assert_eq!(files(folder.root()), ["a.img"]);
     folder.serve(&folder.path("a.img")).success();
 }
@@ -59,11 +48,7 @@ fn space_can_be_reserved() {
     let folder = Folder::new();
     let image = folder.create("a.img", &[&CHEAP[..], &["--preallocate"]].concat());
     let metadata = fs::metadata(image).unwrap();
-    assert!(
-        metadata.blocks() * 512 >= SIZE,
-        "{} blocks",
-        metadata.blocks()
-    );
+    assert!(metadata.blocks() * 512 >= SIZE, "{} blocks", metadata.blocks());
 }
 
 #[test]
@@ -71,9 +56,7 @@ fn the_defaults_are_measured_and_argon2id() {
     let folder = Folder::new();
     // The measurement itself, with little to measure.
     let image = folder.create("a.img", &["--iter-time=100", "--pbkdf-memory=4096"]);
-    let shown = cryptline(["info".as_ref(), image.as_path()])
-        .success()
-        .stdout_text();
+    let shown = cryptline(["info".as_ref(), image.as_path()]).success().stdout_text();
     assert!(shown.contains("argon2id, time "), "{shown}");
     folder.check(&image).success();
 }
@@ -123,10 +106,7 @@ fn one_seed_makes_the_same_image_each_time() {
     let options = [&options[..], &[seed.to_str().unwrap()]].concat();
     let run = create(&folder, "f.img", &options).exited_with(1);
     let why = run.stderr_text();
-    assert!(
-        why.contains("--iter-time") && why.contains("cannot be used with"),
-        "{why}"
-    );
+    assert!(why.contains("--iter-time") && why.contains("cannot be used with"), "{why}");
     refused_with("seed", &seed, "--force", "the seed");
     assert_eq!(fs::read(&seed).unwrap(), [1; 32]);
 }
@@ -148,10 +128,7 @@ fn cryptsetup_accepts_what_is_made() {
         ([&CHEAP[..], &["--key-size=256"]].concat(), "256 bits"),
         ([&CHEAP[..], &["--label=my disk"]].concat(), "my disk"),
         ([&pbkdf2[1..], &["--luks1"]].concat(), "Version:       \t1"),
-        (
-            [&pbkdf2[..], &["--type=luks1", "--hash=ripemd160"]].concat(),
-            "ripemd160",
-        ),
+        ([&pbkdf2[..], &["--type=luks1", "--hash=ripemd160"]].concat(), "ripemd160"),
     ] {
         let image = folder.create("a.img", &[&options[..], &["--force"]].concat());
         let image = image.to_str().unwrap();
@@ -193,11 +170,7 @@ fn a_link_is_followed_and_not_replaced() {
     std::os::unix::fs::symlink("luks2.img", folder.path("link")).unwrap();
     let options = [&CHEAP[..], &["--size=24M", "--force"]].concat();
     create(&folder, "link", &options).success();
-    assert!(
-        fs::symlink_metadata(folder.path("link"))
-            .unwrap()
-            .is_symlink()
-    );
+    assert!(fs::symlink_metadata(folder.path("link")).unwrap().is_symlink());
     assert_eq!(fs::metadata(&image).unwrap().len(), 24 << 20);
 }
 
@@ -207,33 +180,19 @@ fn what_is_no_file_is_never_replaced() {
     fs::create_dir(folder.path("dir")).unwrap();
     let options = [&CHEAP[..], &["--size=24M", "--force"]].concat();
     refused(create(&folder, "dir", &options), 4, "not a regular file");
-    refused(
-        create(&folder, "none/a.img", &options),
-        4,
-        "No such file or directory",
-    );
+    refused(create(&folder, "none/a.img", &options), 4, "No such file or directory");
 }
 
 #[test]
 fn a_limit_on_file_size_is_an_error_and_leaves_nothing() {
     let folder = Folder::new();
-    for (limit, size) in [
-        ("--fsize=1000000", "--size=64M"),
-        ("--fsize=67108863", "--size=64M"),
-    ] {
+    for (limit, size) in [("--fsize=1000000", "--size=64M"), ("--fsize=67108863", "--size=64M")] {
         let mut limited = Command::new("prlimit");
         limited.args([limit, env!("CARGO_BIN_EXE_cryptline"), "create"]);
-        limited
-            .arg(folder.path("a.img"))
-            .arg("--key-file")
-            .arg(folder.key());
+        limited.arg(folder.path("a.img")).arg("--key-file").arg(folder.key());
         let run = run(limited.args(CHEAP).arg(size), Duration::from_secs(30));
         refused(run, 4, "nothing was kept");
-        assert!(
-            files(folder.root()).is_empty(),
-            "{:?}",
-            files(folder.root())
-        );
+        assert!(files(folder.root()).is_empty(), "{:?}", files(folder.root()));
     }
 }
 
@@ -248,33 +207,13 @@ fn a_full_disk_is_an_error_and_leaves_nothing() {
         test -z \"$(ls -A \"$1\")\" || exit 98
         exit $code";
     let mut shell = Command::new("unshare");
-    shell.args([
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "sh",
-        "-c",
-        script,
-        "sh",
-    ]);
-    shell
-        .arg(&mount)
-        .arg(env!("CARGO_BIN_EXE_cryptline"))
-        .arg(folder.key());
-    for options in [
-        "--pbkdf-force-iterations=4 --pbkdf-memory=32",
-        "--preallocate",
-    ] {
-        let run = run(
-            Command::new("unshare").args(shell.get_args()).arg(options),
-            Duration::from_secs(30),
-        );
+    shell.args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]);
+    shell.arg(&mount).arg(env!("CARGO_BIN_EXE_cryptline")).arg(folder.key());
+    for options in ["--pbkdf-force-iterations=4 --pbkdf-memory=32", "--preallocate"] {
+        let run = run(Command::new("unshare").args(shell.get_args()).arg(options), Duration::from_secs(30));
         if matches!(run.status.code(), Some(1 | 99)) && !run.stderr_text().contains("cryptline:") {
             // Small containers allow no mounts; the limit on file size takes the same way.
-            eprintln!(
-                "SKIP: no file system can be mounted here: {}",
-                run.stderr_text()
-            );
+            eprintln!("SKIP: no file system can be mounted here: {}", run.stderr_text());
             return;
         }
         refused(run, 4, "No space left on device");
@@ -285,11 +224,7 @@ fn a_full_disk_is_an_error_and_leaves_nothing() {
 fn a_volume_without_room_for_data_is_not_made() {
     let folder = Folder::new();
     for size in ["--size=512", "--size=16M"] {
-        refused(
-            create(&folder, "a.img", &[&CHEAP[..], &[size]].concat()),
-            4,
-            "too small",
-        );
+        refused(create(&folder, "a.img", &[&CHEAP[..], &[size]].concat()), 4, "too small");
     }
     assert!(files(folder.root()).is_empty());
 }
@@ -314,22 +249,11 @@ fn impossible_parameters_are_exit_code_1_and_leave_nothing() {
         (&["--integrity=hmac-sha256"], "--integrity hmac-sha256"),
         (&["--pbkdf-memory=4294967295"], "at most 4194304 KiB"),
         (&["--pbkdf-parallel=1000"], "lanes"),
-        (
-            &["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1"],
-            "iterations",
-        ),
+        (&["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1"], "iterations"),
     ] {
-        refused(
-            create(&folder, "a.img", &[options, &["--size=64M"]].concat()),
-            1,
-            text,
-        );
+        refused(create(&folder, "a.img", &[options, &["--size=64M"]].concat()), 1, text);
     }
-    assert!(
-        files(folder.root()).is_empty(),
-        "{:?}",
-        files(folder.root())
-    );
+    assert!(files(folder.root()).is_empty(), "{:?}", files(folder.root()));
 }
 
 /// Neither is opened by anything any more once it is overwritten.
@@ -345,10 +269,7 @@ fn key_that_the_new_volume_needs_is_not_overwritten() {
     let with_both = [&with_key[..], &["--volume-key-file", volume_key]].concat();
     let cases: [(&[&str], &[&str]); 6] = [
         (&["create", disk, "--header", key, "--force"], &with_key),
-        (
-            &["create", disk, "--header", volume_key, "--force"],
-            &with_both,
-        ),
+        (&["create", disk, "--header", volume_key, "--force"], &with_both),
         (&["create", volume_key, "--size=20M", "--force"], &with_both),
         (&["luksFormat", "-q", key], &with_key),
         (&["luksFormat", "-q", disk, key, "--header", key], &[]),
@@ -384,21 +305,11 @@ fn ctrl_c_takes_the_unfinished_file_along() {
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(files(folder.root()).len(), 1, "one temporary file");
     let limits = fs::read_to_string(format!("/proc/{}/limits", running.id())).unwrap();
-    let core = limits
-        .lines()
-        .find(|line| line.starts_with("Max core file size"));
+    let core = limits.lines().find(|line| line.starts_with("Max core file size"));
     let soft = core.and_then(|line| line.split_whitespace().nth(4));
     assert_eq!(soft, Some("0"), "a core dump would hold the key");
     running.signal(rustix::process::Signal::INT);
     let ended = running.wait(Duration::from_secs(10)).expect("it ends");
-    assert_eq!(
-        std::os::unix::process::ExitStatusExt::signal(&ended),
-        Some(2),
-        "{ended}"
-    );
-    assert!(
-        files(folder.root()).is_empty(),
-        "{:?}",
-        files(folder.root())
-    );
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(2), "{ended}");
+    assert!(files(folder.root()).is_empty(), "{:?}", files(folder.root()));
 }

@@ -17,14 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// `create TARGET --from SOURCE OPTIONS...`, where names are those in the folder.
 fn create(folder: &Folder, target: &str, source: &str, options: &[&str]) -> Run {
     let mut command = command();
-    command.current_dir(folder.root()).args([
-        "create",
-        target,
-        "--from",
-        source,
-        "--key-file",
-        "key",
-    ]);
+    command.current_dir(folder.root()).args(["create", target, "--from", source, "--key-file", "key"]);
     run(command.args(CHEAP).args(options), TIMEOUT)
 }
 
@@ -78,10 +71,9 @@ fn header_alone_does_not_replace_the_data_either() {
     let part = format!("{disk}?offset=1M&length=4M");
     let before = files(&folder);
     for (target, header) in [(&disk, &disk), (&disk, &link), (&part, &disk)] {
-        for words in [
-            &["create", target, "--header", header, "--force"][..],
-            &["luksFormat", "-q", target, "--header", header],
-        ] {
+        for words in
+            [&["create", target, "--header", header, "--force"][..], &["luksFormat", "-q", target, "--header", header]]
+        {
             let ended = cryptline([words, &CHEAP, &["--key-file", &key]].concat());
             refused(ended, 1, "would replace the data");
             assert_eq!(files(&folder), before, "{words:?}");
@@ -118,21 +110,11 @@ fn data_whose_name_may_not_be_durable_keeps_its_header() {
     }
     mode(&blind, 0o300).unwrap();
     command.current_dir(folder.path()).arg("./c");
-    command.args([
-        "create",
-        "blind/data",
-        "--from",
-        "src",
-        "--header",
-        "header",
-    ]);
+    command.args(["create", "blind/data", "--from", "src", "--header", "header"]);
     let made = run(command.args(["--key-file", "key"]).args(CHEAP), TIMEOUT);
     mode(&blind, 0o700).unwrap();
     assert_eq!(made.status.code(), Some(4), "{made}");
-    assert!(
-        made.stderr_text().contains("may still undo its name"),
-        "{made}"
-    );
+    assert!(made.stderr_text().contains("may still undo its name"), "{made}");
     let [data, header, key, out] = ["blind/data", "header", "key", "out"].map(path);
     let copy = ["copy".as_ref(), data.as_os_str(), out.as_os_str()];
     let with = ["--header".as_ref(), header.as_os_str()];
@@ -200,9 +182,7 @@ fn volume_that_keeps_holes_takes_little_more_than_its_data() {
         let new = folder.path("new");
         fs::write(&new, "another").unwrap();
         let add = ["luksAddKey", luks, new.to_str().unwrap()];
-        cryptsetup
-            .run(add.iter().chain(&key).chain(&CHEAP))
-            .success();
+        cryptsetup.run(add.iter().chain(&key).chain(&CHEAP)).success();
     }
     folder.check(&luks).success();
 }

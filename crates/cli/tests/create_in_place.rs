@@ -16,9 +16,7 @@ const MIB: u64 = 1 << 20;
 
 fn create(folder: &Folder, target: &str, options: &[&str]) -> Run {
     let mut command = command();
-    command
-        .args(["create", target, "--key-file"])
-        .arg(folder.key());
+    command.args(["create", target, "--key-file"]).arg(folder.key());
     run(command.args(CHEAP).args(options), Duration::from_secs(60))
 }
 
@@ -106,10 +104,7 @@ fn what_is_there_is_named() {
     let text = path.to_str().unwrap();
     let key = folder.key();
     let make: [(&dyn Fn(), _); 4] = [
-        (
-            &|| drop(mkfs.run(["-q", "-F", text]).success()),
-            "an ext2, ext3 or ext4 file system",
-        ),
+        (&|| drop(mkfs.run(["-q", "-F", text]).success()), "an ext2, ext3 or ext4 file system"),
         (
             &|| {
                 let cheap = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
@@ -119,10 +114,7 @@ fn what_is_there_is_named() {
             "a LUKS header",
         ),
         (&|| put(&path, 512, b"EFI PART"), "a GPT partition table"),
-        (
-            &|| drop(run(Command::new("mkswap").arg(text), Duration::from_secs(30)).success()),
-            "swap space",
-        ),
+        (&|| drop(run(Command::new("mkswap").arg(text), Duration::from_secs(30)).success()), "swap space"),
     ];
     for (make, name) in make {
         fs::remove_file(&path).unwrap();
@@ -173,10 +165,7 @@ fn targets_without_a_place_for_a_volume_are_refused() {
     let folder = Folder::new();
     for target in ["zoned:disk.img", "ram:64M"] {
         let mut command = command();
-        command
-            .current_dir(folder.root())
-            .args(["create", target, "--size=64M", "--key-file"])
-            .arg(folder.key());
+        command.current_dir(folder.root()).args(["create", target, "--size=64M", "--key-file"]).arg(folder.key());
         let ended = run(command.args(CHEAP), Duration::from_secs(60));
         refused(ended, 1, &format!("./{target}"));
         assert!(!folder.path(target).exists());
@@ -192,16 +181,12 @@ fn a_volume_that_will_be_replaced_is_not_served_meanwhile() {
     assert!(made.success());
     let mut replace = command();
     replace.arg("create").arg(&image).args(CHEAP);
-    replace
-        .args(["--size=32M", "--force", "--key-file"])
-        .arg(&fifo);
+    replace.args(["--size=32M", "--force", "--key-file"]).arg(&fifo);
     let mut replacing = Background::spawn(&mut replace);
     let begun = || {
         let names = fs::read_dir(image.parent().unwrap()).unwrap();
         let names = names.map(|entry| entry.unwrap().file_name());
-        names
-            .into_iter()
-            .any(|name| name.to_string_lossy().starts_with(".cryptline-"))
+        names.into_iter().any(|name| name.to_string_lossy().starts_with(".cryptline-"))
     };
     let deadline = Instant::now() + Duration::from_secs(60);
     while !begun() {
@@ -211,11 +196,7 @@ fn a_volume_that_will_be_replaced_is_not_served_meanwhile() {
     // It waits for its passphrase now, or soon.
     let serve = || {
         let mut serve = command();
-        serve
-            .arg("serve")
-            .arg(&image)
-            .arg("--key-file")
-            .arg(folder.key());
+        serve.arg("serve").arg(&image).arg("--key-file").arg(folder.key());
         run(serve.args(["--run", "true"]), Duration::from_secs(60))
     };
     refused(serve(), 5, "in use");

@@ -33,13 +33,7 @@ fn heavy_sections_of_cryptsetups_own_tests_pass() {
         run.arg(script).arg(folder.path("work"));
         let said = peer::run(&mut run, TIMEOUT).success().stdout_text();
         println!("{said}");
-        let passed = said
-            .lines()
-            .filter(|line| line.starts_with("passed "))
-            .count();
-        assert!(
-            passed >= least,
-            "{passed} of {script} pass, {least} should:\n{said}"
-        );
+        let passed = said.lines().filter(|line| line.starts_with("passed ")).count();
+        assert!(passed >= least, "{passed} of {script} pass, {least} should:\n{said}");
     }
 }

@@ -12,11 +12,7 @@ use server::{Disk, READY, SIZE, Server, cryptline, text};
 /// `command` under a limit on file sizes.
 fn limited(bytes: usize, command: &Command) -> Command {
     let mut limited = Command::new("prlimit");
-    limited
-        .arg(format!("--fsize={bytes}"))
-        .arg(command.get_program())
-        .args(command.get_args())
-        .env("LC_ALL", "C");
+    limited.arg(format!("--fsize={bytes}")).arg(command.get_program()).args(command.get_args()).env("LC_ALL", "C");
     limited
 }
 
@@ -54,11 +50,7 @@ fn a_write_above_the_limit_fails_and_the_server_lives() {
             command.args(disk.arguments());
             let server = Server::spawn(&mut limited(limit, &command));
             let told = python.run(["-c", WRITE_AND_TELL, &server.uri]).success();
-            assert_eq!(
-                told.stdout_text(),
-                "ok\nENOSPC\nENOSPC\nok\nTrue\n",
-                "{io} {direct}"
-            );
+            assert_eq!(told.stdout_text(), "ok\nENOSPC\nENOSPC\nok\nTrue\n", "{io} {direct}");
             // Nothing that was promised is lost: the end is a good one.
             server.stop();
         }

@@ -50,10 +50,7 @@ fn folder_becomes_a_sound_file_system_with_its_names_modes_holes_and_links() {
     for image in [&raw, &clear] {
         e2fsck.run(["-f", "-n", image.to_str().unwrap()]).success();
         let text = stat(&debugfs, image, "/a/text");
-        assert!(
-            text.contains("Mode:  0640") && text.contains("Links: 2"),
-            "{text}"
-        );
+        assert!(text.contains("Mode:  0640") && text.contains("Links: 2"), "{text}");
         assert!(stat(&debugfs, image, "/link").contains("Fast link dest: \"a/text\""));
         let hole = stat(&debugfs, image, "/hole");
         assert!(hole.contains("Size: 67108864"), "{hole}");
@@ -62,9 +59,7 @@ fn folder_becomes_a_sound_file_system_with_its_names_modes_holes_and_links() {
         assert!(blocks < 64, "{hole}");
         let out = folder.path("dumped");
         let dump = format!("dump \"/a/b/odd \u{fc} name\" {}", out.display());
-        debugfs
-            .run(["-R", &dump, image.to_str().unwrap()])
-            .success();
+        debugfs.run(["-R", &dump, image.to_str().unwrap()]).success();
         assert_eq!(fs::read(&out).unwrap(), vec![7; 100_000]);
     }
     assert!(fs::metadata(&raw).unwrap().len() < 64 << 20);
@@ -94,38 +89,22 @@ fn file_system_of_a_folder_has_the_size_that_was_asked_for_or_none_is_made() {
     };
     create("--size=80M").success();
     cryptline(["copy", luks.to_str().unwrap(), raw.to_str().unwrap(), &key]).success();
-    let stats = debugfs
-        .run(["-R", "stats", raw.to_str().unwrap()])
-        .success();
+    let stats = debugfs.run(["-R", "stats", raw.to_str().unwrap()]).success();
     let blocks = format!("Block count:              {}", (64 << 20) / 4096);
     assert!(stats.stdout_text().contains(&blocks), "{stats}");
     fs::remove_file(&luks).unwrap();
     // Data begins where it does, however small the place for key slots is.
     let small = ["create", luks.to_str().unwrap(), "--from", &source, &key];
-    let small = [
-        &small[..],
-        &["--size=64M", "--luks2-keyslots-size=1M", "--pbkdf=pbkdf2"],
-        &["--pbkdf-force-iterations=1000"],
-    ];
+    let small =
+        [&small[..], &["--size=64M", "--luks2-keyslots-size=1M", "--pbkdf=pbkdf2"], &["--pbkdf-force-iterations=1000"]];
     cryptline(small.concat()).success();
     fs::remove_file(&luks).unwrap();
-    refused(
-        create("--size=16500K"),
-        4,
-        "mke2fs cannot make a file system",
-    );
+    refused(create("--size=16500K"), 4, "mke2fs cannot make a file system");
     assert!(!luks.exists());
     let missing = format!("dir:{}", folder.path("missing").display());
     let from = ["create", luks.to_str().unwrap(), "--from", &missing, &key];
     refused(cryptline(from), 4, "No such file");
-    let resumed = [
-        "create",
-        luks.to_str().unwrap(),
-        "--from",
-        &source,
-        &key,
-        "--resume",
-    ];
+    let resumed = ["create", luks.to_str().unwrap(), "--from", &source, &key, "--resume"];
     refused(cryptline(resumed), 1, "only a regular file");
     assert!(!luks.exists());
 }
@@ -133,10 +112,7 @@ fn file_system_of_a_folder_has_the_size_that_was_asked_for_or_none_is_made() {
 /// As a fresh checkout is: other inodes, made in another order, changed and read at other times.
 fn copied(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
-    let mut names: Vec<_> = fs::read_dir(from)
-        .unwrap()
-        .map(|it| it.unwrap().file_name())
-        .collect();
+    let mut names: Vec<_> = fs::read_dir(from).unwrap().map(|it| it.unwrap().file_name()).collect();
     names.reverse();
     let mut copy = std::process::Command::new("cp");
     // One command, which keeps the hard link.
@@ -183,13 +159,7 @@ fn folder_or_a_copy_of_it_and_a_seed_make_the_same_image_each_time() {
     assert!(first != made(&root, "third", "1000000000"));
     let key = format!("--key-file={}", folder.key().display());
     let second = folder.path("second");
-    cryptline([
-        "copy",
-        second.to_str().unwrap(),
-        raw.to_str().unwrap(),
-        &key,
-    ])
-    .success();
+    cryptline(["copy", second.to_str().unwrap(), raw.to_str().unwrap(), &key]).success();
     e2fsck.run(["-f", "-n", raw.to_str().unwrap()]).success();
 }
 

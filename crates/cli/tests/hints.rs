@@ -16,10 +16,7 @@ const CRYPTLINE: &str = env!("CARGO_BIN_EXE_cryptline");
 fn commands(server: &Server) -> Vec<String> {
     let report = server.process.stdout_text();
     let (_, commands) = report.split_once("Try, in another terminal:\n").unwrap();
-    commands
-        .lines()
-        .map(|line| line.trim().to_owned())
-        .collect()
+    commands.lines().map(|line| line.trim().to_owned()).collect()
 }
 
 /// Gives a line to a shell in a folder, with our program where the line looks for it.
@@ -27,10 +24,7 @@ fn paste(line: &str, folder: &Path, input: &str) -> Run {
     let path = std::env::var("PATH").unwrap();
     let ours = Path::new(CRYPTLINE).parent().unwrap();
     let mut shell = Command::new("sh");
-    shell
-        .args(["-c", line])
-        .current_dir(folder)
-        .env("LC_ALL", "C");
+    shell.args(["-c", line]).current_dir(folder).env("LC_ALL", "C");
     shell.env("PATH", format!("{}:{path}", ours.display()));
     peer::run_with_input(&mut shell, READY, input.as_bytes())
 }
@@ -40,13 +34,7 @@ fn try_commands(server: &Server, clear: &Path) {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let lines = commands(server);
-    let starts = [
-        "nbdinfo ",
-        "nbdcopy ",
-        "qemu-img ",
-        "qemu-system-",
-        "mkdir ",
-    ];
+    let starts = ["nbdinfo ", "nbdcopy ", "qemu-img ", "qemu-system-", "mkdir "];
     assert_eq!(lines.len(), starts.len(), "{lines:?}");
     for (line, start) in lines.iter().zip(starts) {
         assert!(line.starts_with(start), "{line}");
@@ -61,10 +49,7 @@ fn try_commands(server: &Server, clear: &Path) {
     }
     let bytes = fs::read(clear).unwrap();
     assert!(fs::read(path("copy.img")).unwrap() == bytes, "nbdcopy");
-    let compare = format!(
-        "qemu-img compare -f raw -F qcow2 '{}' copy.qcow2",
-        clear.display()
-    );
+    let compare = format!("qemu-img compare -f raw -F qcow2 '{}' copy.qcow2", clear.display());
     paste(&compare, folder.path(), "").success();
     assert!(fs::read(path("clear/disk")).unwrap() == bytes, "mount");
     paste("cryptline umount clear", folder.path(), "").success();
@@ -72,14 +57,7 @@ fn try_commands(server: &Server, clear: &Path) {
 
 #[test]
 fn commands_of_the_banner_run_as_they_are_printed() {
-    let peers = [
-        "openssl",
-        "nbdinfo",
-        "nbdcopy",
-        "qemu-img",
-        "qemu-system-x86_64",
-        "fusermount3",
-    ];
+    let peers = ["openssl", "nbdinfo", "nbdcopy", "qemu-img", "qemu-system-x86_64", "fusermount3"];
     let Some([openssl, _, nbdcopy, ..]) = peer::require_all(peers) else {
         return;
     };
@@ -120,10 +98,7 @@ fn command_of_run_gives_qemu_the_disk_with_tls_and_without() {
 #[test]
 fn banner_names_the_option_for_holes_where_there_are_some() {
     let folder = tempfile::tempdir().unwrap();
-    let (image, key) = (
-        text(&folder.path().join("image")),
-        text(&folder.path().join("key")),
-    );
+    let (image, key) = (text(&folder.path().join("image")), text(&folder.path().join("key")));
     fs::write(&key, "secret").unwrap();
     let cheap = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
     let create = ["create", &image, "--size=64M", "--key-file", &key];

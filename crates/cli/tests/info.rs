@@ -18,18 +18,9 @@ fn json_of(image: &Path) -> Value {
 fn luks2_is_shown_whole_without_a_passphrase() {
     let folder = Folder::new();
     let uuid = "01234567-89ab-cdef-0123-456789abcdef";
-    let options = [
-        "--pbkdf-force-iterations=4",
-        "--pbkdf-memory=64",
-        "--pbkdf-parallel=2",
-    ];
-    let image = folder.create(
-        "a.img",
-        &[&options[..], &["--label=mine", "--uuid", uuid]].concat(),
-    );
-    let text = cryptline(["info".as_ref(), image.as_path()])
-        .success()
-        .stdout_text();
+    let options = ["--pbkdf-force-iterations=4", "--pbkdf-memory=64", "--pbkdf-parallel=2"];
+    let image = folder.create("a.img", &[&options[..], &["--label=mine", "--uuid", uuid]].concat());
+    let text = cryptline(["info".as_ref(), image.as_path()]).success().stdout_text();
     for line in [
         "  UUID          01234567-89ab-cdef-0123-456789abcdef",
         "  Label         mine",
@@ -43,10 +34,7 @@ fn luks2_is_shown_whole_without_a_passphrase() {
         "  KDF           argon2id, time 4, memory 64 KiB, lanes 2",
         "Digest 0: pbkdf2",
     ] {
-        assert!(
-            text.lines().any(|found| found == line),
-            "{line:?} is not in:\n{text}"
-        );
+        assert!(text.lines().any(|found| found == line), "{line:?} is not in:\n{text}");
     }
     let json = json_of(&image);
     assert_eq!(json["uuid"], uuid);
@@ -83,9 +71,7 @@ fn every_member_of_the_json_is_documented_and_the_other_way_round() {
     collect(&json_of(&image), &mut members);
     collect(&json_of(&folder.luks1()), &mut members);
     let page = include_str!("../../../docs/info-json.md");
-    let (header, disk) = page
-        .split_once("\n## A disk with partitions")
-        .expect("two tables");
+    let (header, disk) = page.split_once("\n## A disk with partitions").expect("two tables");
     assert_eq!(members, documented(header));
     // An MBR with one partition, of 1 MiB from sector 2048 on.
     let image = folder.path("disk.img");
@@ -100,10 +86,7 @@ fn every_member_of_the_json_is_documented_and_the_other_way_round() {
 }
 
 fn documented(page: &str) -> BTreeSet<String> {
-    page.lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
-        .map(|(name, _)| name.to_owned())
-        .collect()
+    page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(name, _)| name.to_owned()).collect()
 }
 
 /// The names of all members, with the path that the documentation gives them.
@@ -119,9 +102,7 @@ fn collect(value: &Value, members: &mut BTreeSet<String>) {
             }
             Value::Array(items) => {
                 let path = path.trim_end_matches('.');
-                items
-                    .iter()
-                    .for_each(|item| walk(item, &format!("{path}[]."), members));
+                items.iter().for_each(|item| walk(item, &format!("{path}[]."), members));
             }
             _ => {}
         }
@@ -140,30 +121,10 @@ fn cryptsetups_headers_are_shown_as_cryptsetup_shows_them() {
     resize(&image, SIZE);
     let (path, key) = (image.to_str().unwrap(), folder.key());
     let key = key.to_str().unwrap();
-    let format = [
-        "luksFormat",
-        "-q",
-        "--type",
-        "luks2",
-        "--label",
-        "abc",
-        path,
-        key,
-    ];
-    let cheap = [
-        "--pbkdf",
-        "argon2i",
-        "--pbkdf-force-iterations",
-        "4",
-        "--pbkdf-memory",
-        "32",
-    ];
-    cryptsetup
-        .run([&format[..], &cheap, &["--sector-size", "2048"]].concat())
-        .success();
-    cryptsetup
-        .run(["config", "--priority", "prefer", "--key-slot", "0", path])
-        .success();
+    let format = ["luksFormat", "-q", "--type", "luks2", "--label", "abc", path, key];
+    let cheap = ["--pbkdf", "argon2i", "--pbkdf-force-iterations", "4", "--pbkdf-memory", "32"];
+    cryptsetup.run([&format[..], &cheap, &["--sector-size", "2048"]].concat()).success();
+    cryptsetup.run(["config", "--priority", "prefer", "--key-slot", "0", path]).success();
     let json = json_of(&image);
     let uuid = cryptsetup.run(["luksUUID", path]).success().stdout_text();
     assert_eq!(json["uuid"], uuid.trim());
@@ -180,22 +141,11 @@ fn a_closed_pipe_is_no_failure_and_a_full_disk_is() {
     let image = folder.luks2();
     let program = env!("CARGO_BIN_EXE_cryptline");
     let script = format!("'{program}' info '{}' | head -c 1", image.display());
-    let run = peer::run(
-        std::process::Command::new("sh").args(["-c", &script]),
-        std::time::Duration::from_secs(20),
-    );
+    let run = peer::run(std::process::Command::new("sh").args(["-c", &script]), std::time::Duration::from_secs(20));
     assert_eq!(run.success().stderr_text(), "");
     let mut full = command();
     full.arg("info").arg(&image);
-    let full = full
-        .stdout(
-            std::fs::File::options()
-                .write(true)
-                .open("/dev/full")
-                .unwrap(),
-        )
-        .output()
-        .unwrap();
+    let full = full.stdout(std::fs::File::options().write(true).open("/dev/full").unwrap()).output().unwrap();
     assert_eq!(full.status.code(), Some(4));
     assert!(String::from_utf8_lossy(&full.stderr).contains("cannot write to standard output"));
 }

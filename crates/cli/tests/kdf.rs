@@ -48,11 +48,7 @@ fn a_cost_beyond_the_default_limit_is_refused_with_the_estimate_and_the_option()
         json["keyslots"]["0"]["kdf"]["time"] = json!(DAYS);
     });
     for verb in [&["open", "--check"][..], &["serve"]] {
-        let options: &[&str] = if verb == ["serve"] {
-            &["--run", "true"]
-        } else {
-            &[]
-        };
+        let options: &[&str] = if verb == ["serve"] { &["--run", "true"] } else { &[] };
         for text in [
             "4000000000 passes of argon2id over 32 KiB would take about ",
             ", the limit is 300 seconds;",
@@ -75,10 +71,7 @@ fn a_lower_limit_refuses_a_moderate_cost_and_lets_a_small_one_pass() {
     ] {
         refused(check(&folder, &image, &["--kdf-time-limit=1"]), 4, text);
     }
-    let image = folder.create(
-        "cheap",
-        &["--pbkdf-force-iterations=4", "--pbkdf-memory=32"],
-    );
+    let image = folder.create("cheap", &["--pbkdf-force-iterations=4", "--pbkdf-memory=32"]);
     let run = check(&folder, &image, &["--kdf-time-limit=1"]).success();
     assert_eq!(run.stderr_text(), "");
 }
@@ -130,15 +123,7 @@ fn a_slot_that_is_refused_does_not_hide_one_that_opens() {
     let only = check(&folder, &image, &["--key-slot=0"]);
     refused(only, 4, "--kdf-time-limit");
     // It is not known to be wrong for that slot.
-    let wrong = cryptline_with_input(
-        [
-            "open".into(),
-            "--check".into(),
-            image,
-            "--key-file=-".into(),
-        ],
-        b"wrong",
-    );
+    let wrong = cryptline_with_input(["open".into(), "--check".into(), image, "--key-file=-".into()], b"wrong");
     refused(wrong, 4, "--kdf-time-limit");
 }
 
@@ -150,10 +135,7 @@ fn who_waits_long_is_told_before_the_passphrase_is_asked_for() {
     let run = check_without_a_key(&folder, &image, &allowed);
     let message = run.stderr_text();
     let lines: Vec<_> = message.lines().collect();
-    let told = format!(
-        "cryptline: trying the key slots of {} takes up to ",
-        image.display()
-    );
+    let told = format!("cryptline: trying the key slots of {} takes up to ", image.display());
     assert_eq!(lines.len(), 2, "{run}");
     assert!(lines[0].starts_with(&told), "{run}");
     let time = &lines[0][told.len()..];

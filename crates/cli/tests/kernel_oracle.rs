@@ -71,10 +71,7 @@ struct Check<'a> {
 
 impl<'a> Check<'a> {
     fn new(name: impl Into<String>, verify: impl FnOnce(&Outcomes) + 'a) -> Self {
-        Self {
-            name: name.into(),
-            verify: Box::new(verify),
-        }
+        Self { name: name.into(), verify: Box::new(verify) }
     }
 }
 
@@ -141,11 +138,7 @@ fn kernel_oracle_and_cryptline_agree_on_block_translation_tables_both_ways() {
 }
 
 fn judge(oracle: Oracle, checks: Vec<Check<'_>>) {
-    eprintln!(
-        "Linux {} and {} checks",
-        oracle.kernel_version(),
-        checks.len()
-    );
+    eprintln!("Linux {} and {} checks", oracle.kernel_version(), checks.len());
     let outcomes = oracle.run();
 
     let mut disagreements = Vec::new();

@@ -67,9 +67,7 @@ fn program() -> PathBuf {
         let (portable, ours) = (made(path), made(ours));
         portable.is_some() && (peer::in_ci() || portable > ours)
     };
-    portable
-        .filter(is_of_now)
-        .unwrap_or_else(|| ours.to_owned())
+    portable.filter(is_of_now).unwrap_or_else(|| ours.to_owned())
 }
 
 struct Guest {
@@ -81,15 +79,7 @@ struct Guest {
 impl Guest {
     fn new(driver: &'static str, linux: Linux) -> Option<Self> {
         let mut oracle = Oracle::with(linux)?;
-        let tools = peer::require_all([
-            "fio",
-            "blkdiscard",
-            "blkzone",
-            "sfdisk",
-            "e2fsck",
-            "mkfs.btrfs",
-            "btrfs",
-        ])?;
+        let tools = peer::require_all(["fio", "blkdiscard", "blkzone", "sfdisk", "e2fsck", "mkfs.btrfs", "btrfs"])?;
         let folder = tempfile::tempdir().expect("a temporary folder");
         oracle.stripped(&program(), "cryptline", &folder);
         for tool in &tools {
@@ -99,11 +89,7 @@ impl Guest {
         oracle.program_at(Path::new("/usr/bin/setpriv"));
         // A device has no more hardware queues than there are processors.
         oracle.memory_mib(1280).processors(2);
-        Some(Self {
-            oracle,
-            folder,
-            driver,
-        })
+        Some(Self { oracle, folder, driver })
     }
 
     fn image(&self, name: &str) -> PathBuf {
@@ -418,11 +404,7 @@ fn kernel_oracle_ublk_devices_are_disks_that_outlive_their_servers() {
     let Some(mut guest) = Guest::new("ublk", Linux::V6_12) else {
         return;
     };
-    ask_without_driver(
-        &mut guest,
-        "modprobe ublk_drv",
-        "modprobe nbd nbds_max=2; modprobe ublk_drv",
-    );
+    ask_without_driver(&mut guest, "modprobe ublk_drv", "modprobe nbd nbds_max=2; modprobe ublk_drv");
     steady::ask(&mut guest);
     zones::ask(&mut guest);
     ask_of_files(&mut guest);

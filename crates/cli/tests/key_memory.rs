@@ -23,11 +23,8 @@ const SIZE: usize = 1 << 20;
 /// Bytes of a LUKS2 header as `create` makes it.
 const HEADER: usize = 16 << 20;
 /// Every cipher, and how many bits its key has.
-const CIPHERS: [(&str, &str); 3] = [
-    ("aes-xts-plain64", "512"),
-    ("aes-cbc-essiv:sha256", "256"),
-    ("xchacha12,aes-adiantum-plain64", "256"),
-];
+const CIPHERS: [(&str, &str); 3] =
+    [("aes-xts-plain64", "512"), ("aes-cbc-essiv:sha256", "256"), ("xchacha12,aes-adiantum-plain64", "256")];
 const DISPATCHES: [&str; 3] = ["auto", "inline", "queue"];
 
 /// Whether memory of processes that protect themselves can be read here.
@@ -74,9 +71,7 @@ impl Volume {
 
     /// The volume key, by `table --show-keys`.
     fn key(arguments: &[String], input: &[u8]) -> Vec<u8> {
-        let arguments = ["table", "--show-keys"]
-            .into_iter()
-            .chain(arguments.iter().map(String::as_str));
+        let arguments = ["table", "--show-keys"].into_iter().chain(arguments.iter().map(String::as_str));
         let limit = Duration::from_secs(60);
         let line = peer::run_with_input(&mut cryptline(arguments), limit, input).success();
         let digits = line.stdout_text();
@@ -89,12 +84,7 @@ impl Volume {
         let mut secrets = Secrets::default();
         secrets.add_with_digits("the volume key", &key);
         secrets.add("the passphrase", &phrase);
-        Self {
-            folder,
-            arguments,
-            input: phrase,
-            secrets,
-        }
+        Self { folder, arguments, input: phrase, secrets }
     }
 
     /// A LUKS volume that standard input opens.
@@ -118,9 +108,8 @@ impl Volume {
             "-",
         ];
         // LUKS1 knows no other sectors than those of 512 bytes.
-        let options = options
-            .into_iter()
-            .filter(|word| !format.contains(&"luks1") || !["--sector-size", "4096"].contains(word));
+        let options =
+            options.into_iter().filter(|word| !format.contains(&"luks1") || !["--sector-size", "4096"].contains(word));
         let mut command = cryptline(options.chain(format.iter().copied()));
         peer::run_with_input(&mut command, Duration::from_secs(60), &phrase).success();
         Self::with_passphrase(folder, strings([&*image, "--key-file", "-"]), phrase)
@@ -167,12 +156,7 @@ impl Volume {
     fn with_key(folder: TempDir, arguments: Vec<String>, key: &[u8], input: Vec<u8>) -> Self {
         let mut secrets = Secrets::default();
         secrets.add_with_digits("the volume key", key);
-        Self {
-            folder,
-            arguments,
-            input,
-            secrets,
-        }
+        Self { folder, arguments, input, secrets }
     }
 
     /// A table line, as an argument or from standard input.
@@ -180,11 +164,7 @@ impl Volume {
         let (folder, image) = Self::image(SIZE);
         let key = random(bits);
         let digits = base16ct::lower::encode_string(&key);
-        let line = format!(
-            "0 {} crypt {cipher} {digits} 0 {} 0",
-            SIZE / 512,
-            text(&image)
-        );
+        let line = format!("0 {} crypt {cipher} {digits} 0 {} 0", SIZE / 512, text(&image));
         if is_argument {
             Self::with_key(folder, vec!["--table".to_owned(), line], &key, Vec::new())
         } else {
@@ -203,9 +183,7 @@ impl Volume {
 
 fn random(bits: &str) -> Vec<u8> {
     let mut key = vec![0; bits.parse::<usize>().expect("bits") / 8];
-    fs::File::open("/dev/urandom")
-        .and_then(|mut random| random.read_exact(&mut key))
-        .expect("random bytes");
+    fs::File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut key)).expect("random bytes");
     key
 }
 
@@ -226,11 +204,7 @@ impl Server {
         let mut report = String::new();
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
         while !report.contains("qemu-img") {
-            assert_ne!(
-                lines.read_line(&mut report).expect("a report"),
-                0,
-                "{report}"
-            );
+            assert_ne!(lines.read_line(&mut report).expect("a report"), 0, "{report}");
         }
         let uri = value(&report, "uri");
         Self { child, uri }
@@ -281,10 +255,7 @@ struct Verdict {
 impl Verdict {
     fn add(&mut self, what: &str, seen: &Scan) {
         self.searches += 1;
-        assert!(
-            seen.bytes > 1 << 16,
-            "{what}: hardly any memory was looked at"
-        );
+        assert!(seen.bytes > 1 << 16, "{what}: hardly any memory was looked at");
         if !seen.leaked.is_empty() {
             self.leaks.push(format!("{what}: {:?}", seen.leaked));
         }
@@ -294,27 +265,20 @@ impl Verdict {
     fn add_open(&mut self, what: &str, seen: &Scan) {
         self.add(what, seen);
         if seen.guarded.is_empty() {
-            self.leaks.push(format!(
-                "{what}: no key in guarded memory, so the search is blind"
-            ));
+            self.leaks.push(format!("{what}: no key in guarded memory, so the search is blind"));
         }
     }
 
     fn add_closed(&mut self, what: &str, seen: &Scan) {
         self.add(what, seen);
         if !seen.guarded.is_empty() {
-            self.leaks
-                .push(format!("{what}, guarded: {:?}", seen.guarded));
+            self.leaks.push(format!("{what}, guarded: {:?}", seen.guarded));
         }
     }
 
     #[track_caller]
     fn tell(self) {
-        eprintln!(
-            "{} searches, {} with leaks",
-            self.searches,
-            self.leaks.len()
-        );
+        eprintln!("{} searches, {} with leaks", self.searches, self.leaks.len());
         assert!(self.leaks.is_empty(), "{}", self.leaks.join("\n"));
     }
 }
@@ -334,9 +298,7 @@ fn serve_and_look(verdict: &mut Verdict, nbdcopy: &peer::Peer, volume: &Volume, 
     nbdcopy.run([&uri, "null:"]).success();
     verdict.add_open(&format!("{name} after clients"), &server.look(volume));
     let mut client = nbdcopy.command();
-    client
-        .args(["--requests=8", &clear, &uri])
-        .stderr(Stdio::null());
+    client.args(["--requests=8", &clear, &uri]).stderr(Stdio::null());
     let mut client = client.spawn().expect("a client");
     verdict.add_open(&format!("{name} with a client"), &server.look(volume));
     client.wait().expect("a client");
@@ -351,12 +313,7 @@ fn serve_all(make: impl Fn((&'static str, &'static str)) -> Volume) {
     let mut verdict = Verdict::default();
     for cipher in CIPHERS {
         for dispatch in DISPATCHES {
-            serve_and_look(
-                &mut verdict,
-                &nbdcopy,
-                &make(cipher),
-                &["--dispatch", dispatch],
-            );
+            serve_and_look(&mut verdict, &nbdcopy, &make(cipher), &["--dispatch", dispatch]);
         }
     }
     verdict.tell();
@@ -364,11 +321,7 @@ fn serve_all(make: impl Fn((&'static str, &'static str)) -> Volume) {
 
 #[test]
 fn servers_of_luks2_with_argon2id_hold_keys_in_guarded_memory_only() {
-    let cost = [
-        "--pbkdf-force-iterations=4",
-        "--pbkdf-memory=1024",
-        "--pbkdf-parallel=4",
-    ];
+    let cost = ["--pbkdf-force-iterations=4", "--pbkdf-memory=1024", "--pbkdf-parallel=4"];
     serve_all(|cipher| Volume::luks(&cost, cipher));
 }
 
@@ -424,19 +377,12 @@ fn programs_that_tried_a_passphrase_leave_nothing_when_they_end() {
         return;
     }
     let mut verdict = Verdict::default();
-    let argon2 = &[
-        "--pbkdf-force-iterations=4",
-        "--pbkdf-memory=1024",
-        "--pbkdf-parallel=4",
-    ][..];
+    let argon2 = &["--pbkdf-force-iterations=4", "--pbkdf-memory=1024", "--pbkdf-parallel=4"][..];
     let luks1 = &["--type", "luks1", "--pbkdf-force-iterations=1000"][..];
     for format in [argon2, luks1] {
         for cipher in CIPHERS {
             let volume = Volume::luks(format, cipher);
-            let arguments: Vec<&str> = ["open", "--check"]
-                .into_iter()
-                .chain(volume.words())
-                .collect();
+            let arguments: Vec<&str> = ["open", "--check"].into_iter().chain(volume.words()).collect();
             let seen = run_and_look(&arguments, &volume.input, &volume.secrets);
             verdict.add_closed(&format!("{arguments:?}"), &seen);
         }
@@ -485,9 +431,5 @@ fn a_key_that_was_left_behind_is_found() {
     assert!(!seen.leaked.is_empty());
     let guarded = cryptline_sys::SecretBuf::copy_of(&planted).expect("memory");
     let seen = scan(std::process::id(), &secrets).expect("one may look at oneself");
-    assert!(
-        seen.guarded.len() >= guarded.len() / 8,
-        "{:?}",
-        seen.guarded
-    );
+    assert!(seen.guarded.len() >= guarded.len() / 8, "{:?}", seen.guarded);
 }

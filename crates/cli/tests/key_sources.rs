@@ -16,19 +16,13 @@ fn path_text(path: &Path) -> &str {
 #[test]
 fn newline_at_the_end_of_a_key_file_is_told_and_can_be_left_out() {
     let Some(lab) = Lab::new() else { return };
-    let file = format!(
-        "--key-file={}",
-        lab.file("line", &format!("{PASSPHRASE}\n"))
-    );
+    let file = format!("--key-file={}", lab.file("line", &format!("{PASSPHRASE}\n")));
     let check = ["open", "--check"];
     refused(lab.ours(&check, &[&file]), 2, "--key-file-newline strip");
-    lab.theirs(&["open", "--test-passphrase", &file], &[])
-        .exited_with(2);
-    lab.ours(&check, &[&file, "--key-file-newline=strip"])
-        .success();
+    lab.theirs(&["open", "--test-passphrase", &file], &[]).exited_with(2);
+    lab.ours(&check, &[&file, "--key-file-newline=strip"]).success();
     let exact = format!("--key-file={}", lab.folder.key().display());
-    lab.ours(&check, &[&exact, "--key-file-newline=strip"])
-        .success();
+    lab.ours(&check, &[&exact, "--key-file-newline=strip"]).success();
     let wrong = format!("--key-file={}", lab.file("wrong", "wrong"));
     let error = lab.ours(&check, &[&wrong]).exited_with(2).stderr_text();
     assert!(!error.contains("newline"), "{error}");
@@ -44,32 +38,22 @@ fn passphrases_come_from_a_pipe_line_by_line() {
     for input in [format!("{PASSPHRASE}\nmore"), PASSPHRASE.to_owned()] {
         lab.ours_reading(&check, &[], &input).success();
     }
-    refused(
-        lab.ours_reading(&check, &[], "wrong\n"),
-        2,
-        "No key available",
-    );
+    refused(lab.ours_reading(&check, &[], "wrong\n"), 2, "No key available");
     refused(lab.ours_reading(&check, &[], ""), 1, "no terminal");
     let cost = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
     let lines = format!("{PASSPHRASE}\nnew passphrase\n");
     lab.ours_reading(&["key", "add"], &cost, &lines).success();
     let new = format!("--key-file={}", lab.file("new", "new passphrase"));
-    lab.theirs(&["open", "--test-passphrase", &new], &[])
-        .success();
-    lab.ours_reading(&["key", "change"], &cost, "new passphrase\nnewer\n")
-        .success();
-    lab.ours_reading(&["key", "remove"], &[], "newer\n")
-        .success();
+    lab.theirs(&["open", "--test-passphrase", &new], &[]).success();
+    lab.ours_reading(&["key", "change"], &cost, "new passphrase\nnewer\n").success();
+    lab.ours_reading(&["key", "remove"], &[], "newer\n").success();
     refused(lab.ours(&check, &[&new]), 2, "No key available");
 }
 
 #[test]
 fn each_target_may_name_its_own_key_file() {
     let Some(lab) = Lab::new() else { return };
-    let other = lab.folder.create(
-        "other.img",
-        &["--pbkdf-force-iterations=4", "--pbkdf-memory=32"],
-    );
+    let other = lab.folder.create("other.img", &["--pbkdf-force-iterations=4", "--pbkdf-memory=32"]);
     let keyed = |disk: &Path, key: &str| {
         let key = lab.folder.root().join(key);
         format!("{}?key-file={}", disk.display(), key.display())
@@ -90,11 +74,7 @@ fn each_target_may_name_its_own_key_file() {
     cryptline(["key", "list", &one]).success();
     let crossed = keyed(&other, "a%26b");
     refused(cryptline(["open", "--check", &crossed]), 2, "No key");
-    refused(
-        cryptline(["serve", &one, "--token-only", "--run", "true"]),
-        1,
-        "--token-only",
-    );
+    refused(cryptline(["serve", &one, "--token-only", "--run", "true"]), 1, "--token-only");
     let twice = format!("{two}&key-file=x");
     refused(cryptline(["open", "--check", &twice]), 1, "given twice");
     let missing = keyed(&other, "missing");
@@ -119,10 +99,6 @@ fn key_slot_is_not_guessed_where_two_key_files_are_named() {
         let both = cryptline(["key", verb, &keyed, &other]);
         refused(both, 1, "leave one of them out");
     }
-    refused(
-        cryptline(["key", "kill", &keyed, "0", &other]),
-        1,
-        "leave one of them out",
-    );
+    refused(cryptline(["key", "kill", &keyed, "0", &other]), 1, "leave one of them out");
     assert!(fs::read(&lab.disk).unwrap() == before);
 }

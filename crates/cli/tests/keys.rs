@@ -15,16 +15,8 @@ use cryptline_testkit::peer::{self, Peer, Run, TIMEOUT_DEFAULT, run};
 use serde_json::Value;
 
 const PBKDF2: &[&str] = &["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
-const ARGON2: &[&str] = &[
-    "--pbkdf=argon2id",
-    "--pbkdf-force-iterations=4",
-    "--pbkdf-memory=32",
-    "--pbkdf-parallel=1",
-];
-const UUIDS: [&str; 2] = [
-    "01234567-89ab-cdef-0123-456789abcdef",
-    "fedcba98-7654-3210-fedc-ba9876543210",
-];
+const ARGON2: &[&str] = &["--pbkdf=argon2id", "--pbkdf-force-iterations=4", "--pbkdf-memory=32", "--pbkdf-parallel=1"];
+const UUIDS: [&str; 2] = ["01234567-89ab-cdef-0123-456789abcdef", "fedcba98-7654-3210-fedc-ba9876543210"];
 
 /// A volume, keys in files, and both programs.
 struct Lab {
@@ -41,11 +33,7 @@ impl Lab {
         let cryptsetup = peer::require("cryptsetup")?;
         let folder = Folder::new();
         for number in 0..6 {
-            fs::write(
-                folder.path(&format!("k{number}")),
-                format!("key {number}\n"),
-            )
-            .unwrap();
+            fs::write(folder.path(&format!("k{number}")), format!("key {number}\n")).unwrap();
         }
         let disk = folder.path("disk");
         File::create(&disk).unwrap().set_len(SIZE).unwrap();
@@ -54,15 +42,9 @@ impl Lab {
             let header = folder.path("header");
             place.push(format!("--header={}", header.display()));
         }
-        let lab = Self {
-            folder,
-            cryptsetup,
-            place,
-            cost,
-        };
+        let lab = Self { folder, cryptsetup, place, cost };
         let kind = format!("--type={kind}");
-        lab.cryptsetup(&["luksFormat", &kind, &lab.with("--key-file=", 0)], true)
-            .success();
+        lab.cryptsetup(&["luksFormat", &kind, &lab.with("--key-file=", 0)], true).success();
         Some(lab)
     }
 
@@ -95,19 +77,13 @@ impl Lab {
     }
 
     fn add(&self, old: u32, new: u32, options: &[&str]) -> Run {
-        let (old, new) = (
-            self.with("--key-file=", old),
-            self.with("--new-key-file=", new),
-        );
+        let (old, new) = (self.with("--key-file=", old), self.with("--new-key-file=", new));
         let options = [&[&*old, &*new], self.cost, options].concat();
         self.cryptline(&["key", "add"], &options)
     }
 
     fn change(&self, old: u32, new: u32) -> Run {
-        let (old, new) = (
-            self.with("--key-file=", old),
-            self.with("--new-key-file=", new),
-        );
+        let (old, new) = (self.with("--key-file=", old), self.with("--new-key-file=", new));
         let options = [&[&*old, &*new], self.cost].concat();
         self.cryptline(&["key", "change"], &options)
     }
@@ -148,11 +124,7 @@ impl Lab {
 
     /// What holds the header.
     fn bytes(&self) -> Vec<u8> {
-        let name = if self.place.len() == 2 {
-            "header"
-        } else {
-            "disk"
-        };
+        let name = if self.place.len() == 2 { "header" } else { "disk" };
         fs::read(self.path(name)).unwrap()
     }
 }
@@ -165,24 +137,17 @@ fn both_programs_agree(kind: &str, cost: &'static [&'static str], detached: bool
     let file = |key| lab.with("--key-file=", key);
     lab.add(0, 1, &[]).success();
     lab.opens_with(&[0, 1]);
-    lab.cryptsetup(&["luksAddKey", &file(1), &lab.key(2)], true)
-        .success();
+    lab.cryptsetup(&["luksAddKey", &file(1), &lab.key(2)], true).success();
     lab.opens_with(&[0, 1, 2]);
     lab.change(1, 3).success();
     lab.opens_with(&[0, 2, 3]);
-    let slots = if kind == "luks1" {
-        [0, 2, 3]
-    } else {
-        [0, 1, 2]
-    };
+    let slots = if kind == "luks1" { [0, 2, 3] } else { [0, 1, 2] };
     assert_eq!(lab.slots(), slots);
-    lab.cryptsetup(&["luksChangeKey", &file(2), &lab.key(4)], true)
-        .success();
+    lab.cryptsetup(&["luksChangeKey", &file(2), &lab.key(4)], true).success();
     lab.opens_with(&[0, 3, 4]);
     lab.cryptline(&["key", "kill"], &["0", &file(3)]).success();
     lab.opens_with(&[3, 4]);
-    lab.cryptsetup(&["luksRemoveKey", &file(4)], false)
-        .success();
+    lab.cryptsetup(&["luksRemoveKey", &file(4)], false).success();
     lab.opens_with(&[3]);
     uuids(&lab);
     if kind == "luks2" {
@@ -193,8 +158,7 @@ fn both_programs_agree(kind: &str, cost: &'static [&'static str], detached: bool
     assert_eq!(lab.slots().last(), Some(&6));
     lab.cryptline(&["key", "remove"], &[&file(3)]).success();
     lab.opens_with(&[5]);
-    lab.cryptline(&["header", "repair"], &["--wipe-unused"])
-        .success();
+    lab.cryptline(&["header", "repair"], &["--wipe-unused"]).success();
     lab.opens_with(&[5]);
     let last = lab.cryptline(&["key", "remove"], &[&file(5)]);
     refused(last, 1, "key slot");
@@ -223,26 +187,16 @@ fn costs_and_labels(lab: &Lab) {
     lab.opens_with(&[3]);
     lab.cryptsetup(&["luksConvertKey", &file], true).success();
     lab.opens_with(&[3]);
-    lab.cryptline(&["key", "priority"], &[&slot, "prefer"])
-        .success();
+    lab.cryptline(&["key", "priority"], &[&slot, "prefer"]).success();
     let dump = || lab.cryptsetup(&["luksDump"], false).success().stdout_text();
     assert!(dump().contains("Priority:   preferred"), "{}", dump());
     let slot = format!("--key-slot={slot}");
-    lab.cryptsetup(
-        &["config", &slot, "--priority=normal", "--label=theirs"],
-        false,
-    )
-    .success();
+    lab.cryptsetup(&["config", &slot, "--priority=normal", "--label=theirs"], false).success();
     let label = ["header", "label"];
     let shown = lab.cryptline(&label, &[]).success().stdout_text();
     assert!(shown.contains("theirs"), "{shown}");
-    lab.cryptline(&label, &["--label=ours", "--subsystem=sub"])
-        .success();
-    assert!(
-        dump().contains("ours") && dump().contains("sub"),
-        "{}",
-        dump()
-    );
+    lab.cryptline(&label, &["--label=ours", "--subsystem=sub"]).success();
+    assert!(dump().contains("ours") && dump().contains("sub"), "{}", dump());
     lab.opens_with(&[3]);
 }
 
@@ -250,10 +204,8 @@ fn backups(lab: &Lab) {
     let (ours, theirs) = (lab.path("ours"), lab.path("theirs"));
     let ours_option = format!("--header-backup-file={}", ours.display());
     let theirs_option = format!("--header-backup-file={}", theirs.display());
-    lab.cryptline(&["header", "backup"], &[&ours_option])
-        .success();
-    lab.cryptsetup(&["luksHeaderBackup", &theirs_option], false)
-        .success();
+    lab.cryptline(&["header", "backup"], &[&ours_option]).success();
+    lab.cryptsetup(&["luksHeaderBackup", &theirs_option], false).success();
     assert!(fs::read(&ours).unwrap() == fs::read(&theirs).unwrap());
     let mode = fs::metadata(&ours).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o400);
@@ -265,8 +217,7 @@ fn backups(lab: &Lab) {
     lab.cryptline(&restore, &[&theirs_option, "-q"]).success();
     lab.opens_with(&[3]);
     lab.change(3, 2).success();
-    lab.cryptsetup(&["luksHeaderRestore", &ours_option], false)
-        .success();
+    lab.cryptsetup(&["luksHeaderRestore", &ours_option], false).success();
     lab.opens_with(&[3]);
     let again = lab.cryptline(&["header", "backup"], &[&ours_option]);
     refused(again, 5, "exists already");
@@ -307,8 +258,7 @@ fn volume_key_makes_a_new_key_slot_where_no_passphrase_is_left() {
     let key = lab.path("vk");
     let file = lab.with("--key-file=", 0);
     let dumped = format!("--volume-key-file={}", key.display());
-    lab.cryptsetup(&["luksDump", "--dump-volume-key", &file, &dumped], false)
-        .success();
+    lab.cryptsetup(&["luksDump", "--dump-volume-key", &file, &dumped], false).success();
     lab.cryptline(&["erase"], &["-q"]).success();
     let new = lab.with("--new-key-file=", 1);
     let options = [&[&*dumped, &*new][..], ARGON2].concat();
@@ -341,18 +291,11 @@ fn words_of_cryptsetup_work() {
     word("luksHeaderRestore", &[&backup, "-q"], false);
     lab.opens_with(&[0, 2]);
     word("luksRemoveKey", &[&lab.key(2)], false);
-    word(
-        "config",
-        &["--priority=ignore", "--key-slot=0", "--label=x"],
-        false,
-    );
+    word("config", &["--priority=ignore", "--key-slot=0", "--label=x"], false);
     word("config", &["--priority=normal", "--key-slot=0"], false);
     word("luksUUID", &[&uuid, "-q"], false);
     let dumped = word("luksDump", &[], false).stdout_text();
-    assert!(
-        dumped.contains(UUIDS[0]) && dumped.contains("Label:         \tx\n"),
-        "{dumped}"
-    );
+    assert!(dumped.contains(UUIDS[0]) && dumped.contains("Label:         \tx\n"), "{dumped}");
     word("repair", &["-q"], false);
     lab.opens_with(&[0]);
     word("luksErase", &["-q"], false);
@@ -410,36 +353,16 @@ fn bad_input_changes_nothing() {
         let line = |verbs: &[&str], options: &[&str]| lab.cryptline(verbs, options);
         refused(line(&["key", "remove"], &[&file(3)]), 2, "No key available");
         // The passphrase of the slot that is to go shows nothing.
-        refused(
-            line(&["key", "kill"], &["0", &file(0)]),
-            2,
-            "No key available",
-        );
-        refused(
-            line(&["key", "kill"], &["5", "-q"]),
-            1,
-            "key slot 5 is not in use",
-        );
-        refused(
-            lab.add(0, 4, &["--new-key-slot=1"]),
-            1,
-            "key slot 1 is in use",
-        );
-        refused(
-            lab.add(0, 4, &["--new-key-slot=32"]),
-            1,
-            "there is no key slot 32",
-        );
+        refused(line(&["key", "kill"], &["0", &file(0)]), 2, "No key available");
+        refused(line(&["key", "kill"], &["5", "-q"]), 1, "key slot 5 is not in use");
+        refused(lab.add(0, 4, &["--new-key-slot=1"]), 1, "key slot 1 is in use");
+        refused(lab.add(0, 4, &["--new-key-slot=32"]), 1, "there is no key slot 32");
         refused(line(&["key", "add"], &[&file(0)]), 1, "no terminal");
         refused(line(&["erase"], &[]), 1, "give -q");
         refused(line(&["header", "uuid"], &["--uuid=x"]), 1, "is not a UUID");
         fs::write(lab.path("short"), &before[..1 << 20]).unwrap();
         let short = format!("--file={}", lab.path("short").display());
-        refused(
-            line(&["header", "restore"], &[&short, "-q"]),
-            1,
-            "no backup of a LUKS header",
-        );
+        refused(line(&["header", "restore"], &[&short, "-q"]), 1, "no backup of a LUKS header");
         if kind == "luks1" {
             refused(line(&["key", "priority"], &["0", "prefer"]), 1, "LUKS1");
             refused(line(&["header", "label"], &["--label=x"]), 1, "LUKS1");
@@ -451,12 +374,8 @@ fn bad_input_changes_nothing() {
 /// What else a key slot or a header may say, of which cryptsetup may know less than we do: whoever knows both agrees.
 #[test]
 fn other_functions_and_hashes_are_the_same_for_both_programs() {
-    const ARGON2I: &[&str] = &[
-        "--pbkdf=argon2i",
-        "--pbkdf-force-iterations=4",
-        "--pbkdf-memory=32",
-        "--pbkdf-parallel=1",
-    ];
+    const ARGON2I: &[&str] =
+        &["--pbkdf=argon2i", "--pbkdf-force-iterations=4", "--pbkdf-memory=32", "--pbkdf-parallel=1"];
     for (kind, hash, cost) in [
         ("luks2", "--hash=sha256", ARGON2I),
         ("luks2", "--hash=whirlpool", PBKDF2),
@@ -498,8 +417,7 @@ fn backup_of_another_volume_is_restored_only_if_that_was_said() {
         let saved = format!("--file={}", lab.path("saved").display());
         lab.cryptline(&["header", "backup"], &[&saved]).success();
         let option = format!("--type={kind}");
-        lab.cryptsetup(&["luksFormat", &option, &lab.with("--key-file=", 1)], true)
-            .success();
+        lab.cryptsetup(&["luksFormat", &option, &lab.with("--key-file=", 1)], true).success();
         let before = lab.bytes();
         let restored = lab.cryptline(&["header", "restore"], &[&saved]);
         refused(restored, 1, "of another volume");
@@ -514,13 +432,9 @@ fn list_says_what_is_in_each_slot() {
         return;
     };
     lab.add(0, 1, &[]).success();
-    lab.cryptline(&["key", "priority"], &["1", "ignore"])
-        .success();
+    lab.cryptline(&["key", "priority"], &["1", "ignore"]).success();
     let listed = lab.cryptline(&["key", "list"], &[]).success().stdout_text();
-    assert!(
-        listed.contains("0  luks2, priority normal, argon2id, 4 passes over 32 KiB, 1 lanes"),
-        "{listed}"
-    );
+    assert!(listed.contains("0  luks2, priority normal, argon2id, 4 passes over 32 KiB, 1 lanes"), "{listed}");
     assert!(listed.contains("1  luks2, priority ignore"), "{listed}");
     let json = lab.cryptline(&["key", "list"], &["--json"]).success();
     let json: Value = serde_json::from_slice(&json.stdout).unwrap();

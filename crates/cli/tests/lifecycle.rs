@@ -54,16 +54,7 @@ fn pid_file_and_socket_appear_only_when_clients_can_connect() {
     let (fifo, pidfile, socket) = (disk.path("fifo"), disk.path("pid"), disk.path("socket"));
     let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
     assert!(made.success());
-    let arguments = [
-        "serve",
-        &disk.image,
-        "--key-file",
-        &fifo,
-        "-P",
-        &pidfile,
-        "-U",
-        &socket,
-    ];
+    let arguments = ["serve", &disk.image, "--key-file", &fifo, "-P", &pidfile, "-U", &socket];
     let process = Background::spawn(&mut cryptline(arguments));
     // The server waits for its key: nobody can connect, and nothing says otherwise.
     std::thread::sleep(Duration::from_millis(300));
@@ -104,11 +95,7 @@ fn every_polite_signal_ends_the_server_cleanly() {
         let mut server = Server::start(["ram:1M"]);
         server.process.signal(signal);
         let status = server.process.wait(READY);
-        assert_eq!(
-            status.and_then(|status| status.code()),
-            Some(0),
-            "{signal:?}"
-        );
+        assert_eq!(status.and_then(|status| status.code()), Some(0), "{signal:?}");
     }
 }
 
@@ -151,19 +138,11 @@ fn what_was_acknowledged_before_sigterm_is_on_the_disk() {
     let mut client = python.command();
     client.args(["-c", WRITE_UNTIL_IT_FAILS, &server.uri]);
     let mut client = Background::spawn(&mut client);
-    wait_until("the client writes", || {
-        client.stdout_text().contains("started")
-    });
+    wait_until("the client writes", || client.stdout_text().contains("started"));
     server.stop();
     assert!(client.wait(READY).is_some());
     let client = client.collect().success();
-    let acknowledged: u64 = client
-        .stdout_text()
-        .lines()
-        .last()
-        .unwrap()
-        .parse()
-        .unwrap();
+    let acknowledged: u64 = client.stdout_text().lines().last().unwrap().parse().unwrap();
     assert!(acknowledged >= 64, "{client}");
 
     let server = Server::start(disk.arguments().into_iter().chain(["-r"]));
@@ -172,10 +151,7 @@ fn what_was_acknowledged_before_sigterm_is_on_the_disk() {
     server.stop();
     let copy = fs::read(copy).unwrap();
     for (block, number) in copy.chunks(4096).zip(0..acknowledged) {
-        assert!(
-            block == number.to_le_bytes().repeat(512),
-            "block {number} is lost"
-        );
+        assert!(block == number.to_le_bytes().repeat(512), "block {number} is lost");
     }
 }
 
@@ -219,22 +195,13 @@ fn a_second_signal_does_not_wait_for_clients() {
     let mut client = python.command();
     client.args(["-c", ASK_AND_DO_NOT_READ, &server.uri]);
     let client = Background::spawn(&mut client);
-    wait_until("the client has asked", || {
-        client.stdout_text().contains("asked")
-    });
+    wait_until("the client has asked", || client.stdout_text().contains("asked"));
     let started = Instant::now();
     server.process.signal(Signal::TERM);
-    assert!(
-        server.process.wait(Duration::from_millis(500)).is_none(),
-        "no grace"
-    );
+    assert!(server.process.wait(Duration::from_millis(500)).is_none(), "no grace");
     server.process.signal(Signal::TERM);
     assert!(server.process.wait(READY).is_some());
-    assert!(
-        started.elapsed() < Duration::from_secs(4),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
     assert!(!folder.exists());
 }
 
@@ -246,9 +213,7 @@ fn the_server_ends_with_its_parent() {
     let script = "\"$0\" serve ram:1M --exit-with-parent -U \"$1\" >/dev/null 2>&1 &
         while ! test -S \"$1\"; do sleep 0.05; done";
     let mut parent = Command::new("sh");
-    parent
-        .args(["-c", script, env!("CARGO_BIN_EXE_cryptline")])
-        .arg(&socket);
+    parent.args(["-c", script, env!("CARGO_BIN_EXE_cryptline")]).arg(&socket);
     peer::run(&mut parent, READY).success();
     wait_until("the socket is gone", || !socket.exists());
 }

@@ -36,12 +36,7 @@ fn json_tells_of_the_key_slot_and_of_clients_with_their_bytes() {
         return;
     };
     let disk = Disk::new(&cryptsetup, "luks2");
-    let log = [
-        "--log=json",
-        "--log-level=info",
-        "--port=0",
-        "--export-name=d",
-    ];
+    let log = ["--log=json", "--log-level=info", "--port=0", "--export-name=d"];
     let server = Server::start(disk.arguments().into_iter().chain(log));
     nbdcopy.run([&disk.clear, &server.uri]).success();
     let copy = disk.path("copy");
@@ -49,30 +44,15 @@ fn json_tells_of_the_key_slot_and_of_clients_with_their_bytes() {
     let said = server.stop().stderr_text();
     let events = objects(&said);
     let opened = &of(&events, "opened")[0];
-    assert_eq!(
-        (&opened["key_slot"], &opened["kind"]),
-        (&0.into(), &"LUKS2".into())
-    );
+    assert_eq!((&opened["key_slot"], &opened["kind"]), (&0.into(), &"LUKS2".into()));
     assert_eq!(opened["source"], *disk.image);
     let (began, ended) = (of(&events, "connected"), of(&events, "disconnected"));
     assert!(!began.is_empty() && began.len() == ended.len(), "{said}");
-    let sum = |field: &str| {
-        ended
-            .iter()
-            .map(|it| it[field].as_u64().unwrap())
-            .sum::<u64>()
-    };
+    let sum = |field: &str| ended.iter().map(|it| it[field].as_u64().unwrap()).sum::<u64>();
     assert_eq!(sum("bytes_written"), SIZE as u64, "{said}");
-    assert_eq!(
-        (sum("bytes_read"), sum("errors")),
-        (SIZE as u64, 0),
-        "{said}"
-    );
+    assert_eq!((sum("bytes_read"), sum("errors")), (SIZE as u64, 0), "{said}");
     for event in began.iter().chain(&ended) {
-        assert_eq!(
-            (&event["export"], &event["tls"]),
-            (&"d".into(), &false.into())
-        );
+        assert_eq!((&event["export"], &event["tls"]), (&"d".into(), &false.into()));
         assert!(event["place"].as_str().unwrap().starts_with("127.0.0.1:"));
         assert_eq!(event["level"], "info");
         let time = event["time"].as_str().unwrap();
@@ -165,10 +145,7 @@ fn in_the_journal_lines_begin_with_their_priority_and_have_no_time() {
     let server = Server::spawn(command.env("JOURNAL_STREAM", "1:1"));
     nbdinfo.run(["--size", &server.uri]).success();
     let said = server.stop().stderr_text();
-    assert!(
-        said.lines().all(|line| line.starts_with("cryptline: ")),
-        "{said}"
-    );
+    assert!(said.lines().all(|line| line.starts_with("cryptline: ")), "{said}");
 }
 
 #[test]
@@ -180,15 +157,8 @@ fn a_lost_flush_is_told_when_it_happens() {
     clear.as_file().set_len(1 << 20).unwrap();
     let clear = text(clear.path());
     let server = Server::start(["ram:1M", "--log=json", "--fault", "flush:nth=1"]);
-    assert!(
-        !nbdcopy
-            .run(["--flush", &clear, &server.uri])
-            .status
-            .success()
-    );
-    wait_until("it is told of", || {
-        server.process.stderr_text().contains("latched")
-    });
+    assert!(!nbdcopy.run(["--flush", &clear, &server.uri]).status.success());
+    wait_until("it is told of", || server.process.stderr_text().contains("latched"));
     let ended = server.process.stop().exited_with(4);
     let events = objects(&ended.stderr_text());
     let latched = of(&events, "latched");
@@ -196,12 +166,7 @@ fn a_lost_flush_is_told_when_it_happens() {
     assert_eq!(latched[0]["level"], "error");
     // The last line is the program's own.
     let last = events.last().unwrap();
-    assert!(
-        last["message"]
-            .as_str()
-            .unwrap()
-            .contains("the last flush failed")
-    );
+    assert!(last["message"].as_str().unwrap().contains("the last flush failed"));
 }
 
 #[test]
@@ -222,28 +187,19 @@ fn levels_are_what_they_say() {
         return;
     };
     for (options, events) in [
-        (
-            &["--log-level=debug"][..],
-            &["accepted", "connected", "opened"][..],
-        ),
+        (&["--log-level=debug"][..], &["accepted", "connected", "opened"][..]),
         (&["-v"], &["connected", "opened"]),
         (&["--log-level=warn", "-v"], &[]),
         (&["--log-level=error"], &[]),
     ] {
-        let all = ["ram:1M", "--log=json"]
-            .into_iter()
-            .chain(options.iter().copied());
+        let all = ["ram:1M", "--log=json"].into_iter().chain(options.iter().copied());
         let server = Server::start(all);
         nbdinfo.run(["--size", &server.uri]).success();
         let said = server.stop().stderr_text();
         let told = objects(&said);
         for event in ["accepted", "connected", "opened"] {
             let is_told = !of(&told, event).is_empty();
-            assert_eq!(
-                is_told,
-                events.contains(&event),
-                "{options:?} {event}: {said}"
-            );
+            assert_eq!(is_told, events.contains(&event), "{options:?} {event}: {said}");
         }
     }
 }
@@ -279,12 +235,7 @@ impl Unread {
             }
         };
         assert_eq!(full.kind(), ErrorKind::WouldBlock);
-        let unread = Self {
-            server,
-            manager,
-            _pipe: pipe,
-            _folder: folder,
-        };
+        let unread = Self { server, manager, _pipe: pipe, _folder: folder };
         assert_eq!(unread.told(), "READY=1");
         unread
     }

@@ -105,9 +105,7 @@ impl Volume {
     fn create(&self, qemu_img: &Peer) {
         let options = format!("key-secret=key,iter-time=10,{}", self.name);
         let (secret, image, size) = (self.secret(), self.path("image"), self.size.to_string());
-        let arguments = [
-            "create", "-q", "--object", &secret, "-f", "luks", "-o", &options, &image, &size,
-        ];
+        let arguments = ["create", "-q", "--object", &secret, "-f", "luks", "-o", &options, &image, &size];
         let unlucky = "Unable to get accurate CPU usage";
         let mut run = qemu_img.run(arguments);
         for _ in 0..20 {
@@ -123,14 +121,9 @@ impl Volume {
     fn both_ways(&self, nbdcopy: &Peer, qemu_img: &Peer) {
         let (clear, news, read) = (self.path("clear"), self.path("news"), self.path("read"));
         let secret = self.secret();
-        let encrypted = format!(
-            "driver=luks,key-secret=key,file.filename={}",
-            self.path("image")
-        );
+        let encrypted = format!("driver=luks,key-secret=key,file.filename={}", self.path("image"));
         let convert = ["convert", "-n", "-f", "raw", "--object", &secret];
-        let convert = convert
-            .into_iter()
-            .chain(["--target-image-opts", &clear, &encrypted]);
+        let convert = convert.into_iter().chain(["--target-image-opts", &clear, &encrypted]);
         qemu_img.run(convert).success();
 
         let (image, key) = (self.path("image"), self.path("key"));
@@ -142,20 +135,9 @@ impl Volume {
         server.stop();
 
         let raw = format!("driver=raw,file.filename={news}");
-        let compare = [
-            "compare",
-            "--object",
-            &secret,
-            "--image-opts",
-            &encrypted,
-            &raw,
-        ];
+        let compare = ["compare", "--object", &secret, "--image-opts", &encrypted, &raw];
         let run = qemu_img.run(compare);
-        assert!(
-            run.stdout_text().contains("identical"),
-            "{}: {run}",
-            self.name
-        );
+        assert!(run.stdout_text().contains("identical"), "{}: {run}", self.name);
         run.success();
     }
 

@@ -28,10 +28,7 @@ struct Prometheus {
 
 impl Prometheus {
     fn require() -> Option<Self> {
-        Some(Self {
-            curl: peer::require("curl")?,
-            python: peer::require("python3-prometheus-client")?,
-        })
+        Some(Self { curl: peer::require("curl")?, python: peer::require("python3-prometheus-client")? })
     }
 
     fn asks(&self, arguments: &[&str]) -> String {
@@ -52,8 +49,7 @@ fn sample(samples: &str, name: &str) -> f64 {
 
 #[test]
 fn prometheus_reads_what_clients_did() {
-    let (Some(prometheus), Some(nbdcopy)) = (Prometheus::require(), peer::require("nbdcopy"))
-    else {
+    let (Some(prometheus), Some(nbdcopy)) = (Prometheus::require(), peer::require("nbdcopy")) else {
         return;
     };
     let server = Server::start(["ram:16M", "--export-name", "a\"b", "--metrics", "0"]);
@@ -141,10 +137,7 @@ fn a_unix_socket_is_private_and_removed_and_a_taken_port_is_named() {
     for verb in [&["serve", "/no/image"][..], &["mount", "/no/image", &point]] {
         let arguments = verb.iter().copied().chain(["--metrics", &port]);
         let refused = run(arguments).exited_with(5);
-        assert!(
-            refused.stderr_text().contains("choose another port"),
-            "{refused}"
-        );
+        assert!(refused.stderr_text().contains("choose another port"), "{refused}");
     }
 }
 
@@ -155,9 +148,7 @@ fn the_dashboard_asks_only_for_what_there_is() {
     let dashboard: serde_json::Value = serde_json::from_str(dashboard).unwrap();
     let server = Server::start(["ram:1M", "--metrics", "0"]);
     let url = value(&server.process.stdout_text(), "metrics");
-    let address = url
-        .trim_start_matches("http://")
-        .trim_end_matches("/metrics");
+    let address = url.trim_start_matches("http://").trim_end_matches("/metrics");
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     let mut told = String::new();
@@ -166,8 +157,7 @@ fn the_dashboard_asks_only_for_what_there_is() {
     let names = |text: &str| -> Vec<String> {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let ours = words.filter(|word| word.starts_with("cryptline_"));
-        ours.map(|name| name.trim_end_matches("_bucket").to_owned())
-            .collect()
+        ours.map(|name| name.trim_end_matches("_bucket").to_owned()).collect()
     };
     let asked = names(&dashboard.to_string());
     assert!(asked.len() > 8, "{asked:?}");
@@ -176,9 +166,6 @@ fn the_dashboard_asks_only_for_what_there_is() {
     }
     for line in told.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
         let name = line.split(' ').next().unwrap();
-        assert!(
-            document.contains(&format!("`{name}`")),
-            "{name} is not in docs/metrics.md"
-        );
+        assert!(document.contains(&format!("`{name}`")), "{name} is not in docs/metrics.md");
     }
 }

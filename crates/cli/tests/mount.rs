@@ -69,11 +69,7 @@ impl Disk {
         let mut command = cryptline(["mount", "--foreground", target]);
         command.arg(point).args(["--name", "disk"]).args(options);
         let mut server = Background::spawn(&mut command);
-        let file = if point.is_dir() {
-            point.join("disk")
-        } else {
-            point.to_owned()
-        };
+        let file = if point.is_dir() { point.join("disk") } else { point.to_owned() };
         let deadline = Instant::now() + READY;
         // The command to paste comes last.
         while !server.stdout_text().contains("cryptline umount") {
@@ -82,11 +78,7 @@ impl Disk {
                 panic!("no mount:\n{}", server.collect());
             }
         }
-        Self {
-            folder,
-            server: Some(server),
-            file,
-        }
+        Self { folder, server: Some(server), file }
     }
 
     fn path(&self, name: &str) -> String {
@@ -185,18 +177,8 @@ fn verify(options: &[&str]) {
     for job in [
         &["--ioengine=libaio", "--iodepth=32", "--direct=1", "--bs=4k"][..],
         &["--ioengine=psync", "--direct=0", "--bs=1M", "--fsync=4"],
-        &[
-            "--ioengine=psync",
-            "--direct=0",
-            "--bsrange=512-300k",
-            "--bs_unaligned=1",
-        ],
-        &[
-            "--ioengine=io_uring",
-            "--iodepth=8",
-            "--direct=1",
-            "--bs=1M",
-        ],
+        &["--ioengine=psync", "--direct=0", "--bsrange=512-300k", "--bs_unaligned=1"],
+        &["--ioengine=io_uring", "--iodepth=8", "--direct=1", "--bs=1M"],
     ] {
         fio_verifies(&fio, &disk, &[&["--size=16M"], job].concat());
     }
@@ -208,13 +190,7 @@ fn verify(options: &[&str]) {
 fn fio_verifies(fio: &Peer, disk: &Disk, job: &[&str]) {
     let file = format!("--filename={}", disk.file());
     let usual = ["--name=verify", &file, "--rw=randwrite"];
-    let verify = [
-        "--verify=crc32c",
-        "--verify_fatal=1",
-        "--verify_state_save=0",
-        "--thread",
-        "--minimal",
-    ];
+    let verify = ["--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0", "--thread", "--minimal"];
     succeeds(fio, &[&usual[..], &verify[..], job].concat());
 }
 
@@ -274,10 +250,7 @@ fn exercise(options: &[&str]) {
     };
     let (settings, folder) = (disk.path("fsx.toml"), text(disk.folder.path()));
     fs::write(&settings, FSX).expect("settings");
-    let said = succeeds(
-        &fsx,
-        &["-f", &settings, "-P", &folder, "-N", "3000", disk.file()],
-    );
+    let said = succeeds(&fsx, &["-f", &settings, "-P", &folder, "-N", "3000", disk.file()]);
     assert!(said.contains("A-OK"), "{said}");
     disk.end();
 }
@@ -298,35 +271,16 @@ fn check_images(options: &[&str]) {
     succeeds(&mkfs, &["-q", "-F", disk.file()]);
     succeeds(&e2fsck, &["-f", "-n", disk.file()]);
     // The disk is full of other bytes where the image has holes.
-    disk.open()
-        .write_all_at(&noise(16 << 20), 0)
-        .expect("written");
+    disk.open().write_all_at(&noise(16 << 20), 0).expect("written");
     let image = disk.path("sparse");
     let sparse = File::create(&image).expect("an image");
     sparse.set_len(SIZE).expect("room");
-    sparse
-        .write_all_at(&noise(100_000), 5_000_001)
-        .expect("written");
-    let convert = [
-        "convert",
-        "-n",
-        "-f",
-        "raw",
-        "-O",
-        "raw",
-        &image,
-        disk.file(),
-    ];
+    sparse.write_all_at(&noise(100_000), 5_000_001).expect("written");
+    let convert = ["convert", "-n", "-f", "raw", "-O", "raw", &image, disk.file()];
     succeeds(&qemu, &convert);
-    succeeds(
-        &qemu,
-        &["compare", "-f", "raw", "-F", "raw", &image, disk.file()],
-    );
+    succeeds(&qemu, &["compare", "-f", "raw", "-F", "raw", &image, disk.file()]);
     let copy = disk.path("copy");
-    let cp = peer::run(
-        Command::new("cp").args(["--sparse=always", disk.file(), &copy]),
-        READY,
-    );
+    let cp = peer::run(Command::new("cp").args(["--sparse=always", disk.file(), &copy]), READY);
     cp.success();
     succeeds(&cmp, &[&image, &copy]);
     disk.end();
@@ -338,10 +292,7 @@ fn writers_in_one_sector_lose_no_byte() {
 }
 
 fn write_side_by_side(more: &[&str]) {
-    for options in [
-        &[][..],
-        &["--cipher", "aes-cbc-essiv:sha256", "--key-size", "256"],
-    ] {
+    for options in [&[][..], &["--cipher", "aes-cbc-essiv:sha256", "--key-size", "256"]] {
         let Some(disk) = Disk::in_memory(&[options, more].concat()) else {
             return;
         };
@@ -428,13 +379,7 @@ fn several_disks_are_files_of_one_folder() {
         run(["mount", one, two, &point, "--key-file", &key]).success();
         let mut names: Vec<_> = fs::read_dir(&point)
             .expect("a folder")
-            .map(|entry| {
-                entry
-                    .expect("a file")
-                    .file_name()
-                    .into_string()
-                    .expect("text")
-            })
+            .map(|entry| entry.expect("a file").file_name().into_string().expect("text"))
             .collect();
         names.sort();
         let expected = ["image", "image-2", "image-2.info", "image.info"];
@@ -484,8 +429,7 @@ fn write_with_o_dsync_and_other_owners_and_modes() {
     let error = mode(0o644).expect_err("it has one for good");
     assert_eq!(Errno::from_io_error(&error), Some(Errno::PERM));
     mode(0o600).expect("the one that it has");
-    file.set_modified(std::time::SystemTime::UNIX_EPOCH)
-        .expect("nobody needs it");
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("nobody needs it");
     drop(file);
     disk.end();
 }
@@ -500,21 +444,15 @@ fn user_namespace_needs_no_helper() {
     }
     let probe = unshare.run(["-Urm", "true"]);
     if !probe.status.success() {
-        return peer::skip(&format!(
-            "no user namespaces: {}",
-            probe.stderr_text().trim()
-        ));
+        return peer::skip(&format!("no user namespaces: {}", probe.stderr_text().trim()));
     }
     let folder = tempfile::tempdir().expect("a folder");
     let point = text(folder.path());
     let program = env!("CARGO_BIN_EXE_cryptline");
-    let script = format!(
-        "'{program}' mount ram:1M '{point}' && test -s '{point}/disk' && '{program}' umount '{point}'"
-    );
+    let script =
+        format!("'{program}' mount ram:1M '{point}' && test -s '{point}/disk' && '{program}' umount '{point}'");
     let mut command = unshare.command();
-    command
-        .args(["-Urm", "sh", "-ec", &script])
-        .env("PATH", "/usr/bin:/bin");
+    command.args(["-Urm", "sh", "-ec", &script]).env("PATH", "/usr/bin:/bin");
     peer::run(&mut command, READY).success();
     let outside = fs::metadata(&point).expect("a folder").dev();
     let above = fs::metadata(folder.path().parent().expect("a parent")).expect("a folder");
@@ -536,33 +474,19 @@ fn what_cannot_be_mounted_is_refused_in_one_line_with_the_next_step() {
         ("@/full/file @/full/file", "that is the target"),
         ("ram:1M ram:2M @/full/file", "need an empty folder"),
         ("ram:1M @/empty --name=a --name=b", "one for each"),
-        (
-            "ram:1M @/empty --pidfile=@/empty/pid",
-            "choose a path outside",
-        ),
-        (
-            "ram:1M @/full/file --stats=@/full/../full/file",
-            "choose a path outside",
-        ),
+        ("ram:1M @/empty --pidfile=@/empty/pid", "choose a path outside"),
+        ("ram:1M @/full/file --stats=@/full/../full/file", "choose a path outside"),
         ("ram:1M @/empty --name=a/b", "without a slash"),
         ("--table=0 @/empty", "use --table - or"),
     ] {
         let mut command = cryptline(["mount"]);
-        let arguments = arguments
-            .split(' ')
-            .map(|it| it.replace('@', &text(folder.path())));
+        let arguments = arguments.split(' ').map(|it| it.replace('@', &text(folder.path())));
         let refused = peer::run(command.args(arguments), READY).exited_with(1);
         let said = refused.stderr_text();
-        assert!(
-            said.lines().count() == 1 && said.contains(next),
-            "{refused}"
-        );
+        assert!(said.lines().count() == 1 && said.contains(next), "{refused}");
     }
     let refused = run(["umount", &path("empty")]).exited_with(4);
-    assert!(
-        refused.stderr_text().contains("no volume is mounted"),
-        "{refused}"
-    );
+    assert!(refused.stderr_text().contains("no volume is mounted"), "{refused}");
     let refused = run(["umount", &path("none")]);
     assert_eq!(refused.status.code(), Some(4), "{refused}");
 }
@@ -579,9 +503,7 @@ fn user_who_may_not_mount_is_told_who_can() {
     };
     let mut command = unshare.command();
     let program = env!("CARGO_BIN_EXE_cryptline");
-    command
-        .args(["-U", program, "mount", "ram:1M"])
-        .arg(folder.path());
+    command.args(["-U", program, "mount", "ram:1M"]).arg(folder.path());
     command.env("PATH", "/nowhere");
     let refused = peer::run(&mut command, READY);
     let said = refused.stderr_text();

@@ -34,10 +34,7 @@ fn volume_in_an_export_behind_tls_is_the_same() {
     let tls = ["--tls=require", "--tls-verify-peer", &certificates];
     let below = Below::nbdkit(&nbdkit, &folder, &[&tls[..], &["memory", "64M"]].concat());
     let uri = below.uri().replace("nbd+unix", "nbds+unix");
-    let uri = format!(
-        "{uri}&tls-certificates={}&tls-hostname=localhost",
-        pki.path()
-    );
+    let uri = format!("{uri}&tls-certificates={}&tls-hostname=localhost", pki.path());
     is_made_served_and_found(&folder, &uri);
 }
 
@@ -71,11 +68,7 @@ fn is_made_served_and_found(folder: &Folder, uri: &str) {
     assert!((6 << 20..12 << 20).contains(&data), "{map}");
     server.stop();
 
-    let server = serve(
-        uri,
-        &key,
-        &["--read-only", "--sandbox=on", "--zeroes=detect"],
-    );
+    let server = serve(uri, &key, &["--read-only", "--sandbox=on", "--zeroes=detect"]);
     let same = ["compare", "-f", "raw", "-F", "raw", &clear, &server.uri];
     qemu_img.run(same).success();
     server.stop();
@@ -88,32 +81,16 @@ fn what_an_export_holds_is_named_and_lost_by_force_only() {
     };
     let folder = Folder::new();
     let path = folder.path("export");
-    fs::File::create(&path)
-        .expect("a file")
-        .set_len(64 << 20)
-        .expect("room");
+    fs::File::create(&path).expect("a file").set_len(64 << 20).expect("room");
     let file = format!("file={}", path.display());
     // One connection at a time is enough for it.
-    let words = [
-        "--filter=multi-conn",
-        "file",
-        &file,
-        "multi-conn-mode=disable",
-    ];
+    let words = ["--filter=multi-conn", "file", &file, "multi-conn-mode=disable"];
     let below = Below::nbdkit(&nbdkit, &folder, &words);
     let uri = below.uri();
-    refused(
-        create(&folder, &uri, &["--size=64M"]),
-        1,
-        "leave out --size",
-    );
+    refused(create(&folder, &uri, &["--size=64M"]), 1, "leave out --size");
     create(&folder, &uri, &["--luks1"]).success();
     let before = fs::read(&path).expect("a file");
-    refused(
-        create(&folder, &uri, &[]),
-        5,
-        "it holds a LUKS header; --force",
-    );
+    refused(create(&folder, &uri, &[]), 5, "it holds a LUKS header; --force");
     assert!(fs::read(&path).expect("a file") == before);
     create(&folder, &uri, &["--force"]).success();
     // What was made is a volume as any other.
@@ -121,11 +98,7 @@ fn what_an_export_holds_is_named_and_lost_by_force_only() {
     folder.check(&path).success();
     let words = ["--readonly", "file", &file];
     let below = Below::nbdkit(&nbdkit, &folder, &words);
-    refused(
-        create(&folder, &below.uri(), &["--force"]),
-        4,
-        "it is read-only",
-    );
+    refused(create(&folder, &below.uri(), &["--force"]), 4, "it is read-only");
     let mut held = vec![0; 40 << 20];
     held[20 << 20] = 1;
     fs::write(&path, held).expect("room");
@@ -138,14 +111,8 @@ fn server_that_cannot_be_had_is_said_in_one_line() {
     let folder = Folder::new();
     let nowhere = folder.path("nowhere");
     for (target, what) in [
-        (
-            "nbd://no-such-host.invalid/",
-            "no-such-host.invalid is not known",
-        ),
-        (
-            "nbd://127.0.0.1:1/",
-            "nobody listens on port 1 of 127.0.0.1",
-        ),
+        ("nbd://no-such-host.invalid/", "no-such-host.invalid is not known"),
+        ("nbd://127.0.0.1:1/", "nobody listens on port 1 of 127.0.0.1"),
         (&*uri(&nowhere, ""), "is the server running?"),
         ("nbds://127.0.0.1/", "tls-certificates=DIR"),
     ] {
@@ -155,10 +122,7 @@ fn server_that_cannot_be_had_is_said_in_one_line() {
     refused(cryptline(["info", "nbd+unix:///x"]), 1, "names no socket");
     // Ways of libnbd that are none here.
     for (target, what) in [
-        (
-            "nbd+vsock://2/x",
-            "`socat UNIX-LISTEN:PATH,fork VSOCK-CONNECT:CID:PORT`",
-        ),
+        ("nbd+vsock://2/x", "`socat UNIX-LISTEN:PATH,fork VSOCK-CONNECT:CID:PORT`"),
         ("nbds+ssh://host/x", "`ssh -N -L PATH:REMOTE_SOCKET HOST`"),
         ("nbds://host/x?tls-psk-file=/keys", "use certificates"),
     ] {
@@ -175,11 +139,7 @@ fn export_that_does_not_fit_is_said_with_what_would() {
     let key = text(&folder.key());
     let server = Server::start(["ram:64M", "--export-name=one"]);
     let wrong = server.uri.replace("/one?", "/two?");
-    refused(
-        cryptline(["info", &wrong]),
-        4,
-        r#"no export "two"; it has "one""#,
-    );
+    refused(cryptline(["info", &wrong]), 4, r#"no export "two"; it has "one""#);
     server.stop();
 
     let psk = folder.path("psk");
@@ -192,13 +152,7 @@ fn export_that_does_not_fit_is_said_with_what_would() {
         let preferred = format!("blocksize-preferred={minimum}");
         let minimum = format!("blocksize-minimum={minimum}");
         let policy = ["blocksize-maximum=1M", "blocksize-error-policy=error"];
-        let words = [
-            "--filter=blocksize-policy",
-            "memory",
-            "64M",
-            &minimum,
-            &preferred,
-        ];
+        let words = ["--filter=blocksize-policy", "memory", "64M", &minimum, &preferred];
         Below::nbdkit(&nbdkit, &folder, &[&words[..], &policy].concat())
     };
     let below = blocks("4096");
@@ -207,23 +161,12 @@ fn export_that_does_not_fit_is_said_with_what_would() {
     create(&folder, &below.uri(), &[]).success();
     cryptline(["open", "--check", &below.uri(), "--key-file", &key]).success();
     let below = blocks("64K");
-    refused(
-        create(&folder, &below.uri(), &[]),
-        4,
-        "no volume has sectors of that size",
-    );
+    refused(create(&folder, &below.uri(), &[]), 4, "no volume has sectors of that size");
 
     let short = folder.luks2();
-    let file = fs::File::options()
-        .write(true)
-        .open(&short)
-        .expect("a file");
+    let file = fs::File::options().write(true).open(&short).expect("a file");
     file.set_len(8 << 20).expect("shorter");
-    let below = Below::nbdkit(
-        &nbdkit,
-        &folder,
-        &["file", &format!("file={}", short.display())],
-    );
+    let below = Below::nbdkit(&nbdkit, &folder, &["file", &format!("file={}", short.display())]);
     let served = cryptline(["serve", &below.uri(), "--key-file", &key, "--run=true"]);
     refused(served, 4, "is the file cut short?");
 }
@@ -234,26 +177,16 @@ fn more_queues_than_the_server_takes_connections_are_refused() {
         return;
     };
     let folder = Folder::new();
-    let words = [
-        "--filter=multi-conn",
-        "memory",
-        "64M",
-        "multi-conn-mode=disable",
-    ];
+    let words = ["--filter=multi-conn", "memory", "64M", "multi-conn-mode=disable"];
     let below = Below::nbdkit(&nbdkit, &folder, &words);
     let (uri, key) = (below.uri(), text(&folder.key()));
     create(&folder, &uri, &[]).success();
     let socket = text(&folder.path("vhost"));
     let file = text(&folder.path("disk"));
     fs::write(&file, "").expect("room");
-    for (verb, place, option) in [
-        (
-            "vhost-user",
-            &["--socket-path", &*socket][..],
-            "--num-queues",
-        ),
-        ("mount", &[&*file], "--lanes"),
-    ] {
+    for (verb, place, option) in
+        [("vhost-user", &["--socket-path", &*socket][..], "--num-queues"), ("mount", &[&*file], "--lanes")]
+    {
         let arguments = [verb, &uri, "--key-file", &key, option, "2"];
         let run = cryptline(arguments.iter().chain(place));
         refused(run, 1, "can have 1 at a time, because of the connections");
@@ -288,10 +221,7 @@ fn server_that_is_lost_is_named_at_the_end() {
     assert!(!failed.status.success(), "{failed}");
     let ended = server.process.stop().exited_with(4);
     let said = ended.stderr_text();
-    assert!(
-        said.contains(&format!("the connection to {uri} was lost")),
-        "{said}"
-    );
+    assert!(said.contains(&format!("the connection to {uri} was lost")), "{said}");
     assert!(!said.contains(PASSPHRASE));
 }
 
@@ -321,11 +251,7 @@ fn server_behind_tls_that_is_killed_and_started_anew_under_load_is_not_missed() 
 
 /// Whether a load does not notice that the server below is killed and started anew. What nbdkit was told to write is in
 /// the kernel's memory and outlives it in any case: that FUA is asked for is proved by the engine's tests.
-fn outlives(
-    folder: &Folder,
-    (nbdkit, fio): (&Peer, &Peer),
-    (mut words, of_uri): (Vec<String>, &str),
-) {
+fn outlives(folder: &Folder, (nbdkit, fio): (&Peer, &Peer), (mut words, of_uri): (Vec<String>, &str)) {
     let path = folder.path("export");
     let file = fs::File::create(&path).expect("a file");
     file.set_len(64 << 20).expect("room");
@@ -403,8 +329,7 @@ fn logged(log: &str, kind: &str) -> Vec<(usize, usize)> {
         usize::from_str_radix(digits.strip_prefix("0x")?, 16).ok()
     };
     let requests = log.lines().filter(|line| line.contains(kind));
-    let ranges =
-        requests.filter_map(|line| Some((number(line, " offset=")?, number(line, " count=")?)));
+    let ranges = requests.filter_map(|line| Some((number(line, " offset=")?, number(line, " count=")?)));
     ranges.collect()
 }
 
@@ -421,14 +346,7 @@ fn hint_of_a_client_reaches_the_server_below_at_its_place_or_is_a_read() {
         let to_log = format!("logfile={log}");
         let mode = if takes_hints { "nop" } else { "none" };
         let mode = format!("cachemode={mode}");
-        let words = [
-            "--filter=log",
-            "--filter=nocache",
-            "memory",
-            "96M",
-            &to_log,
-            &mode,
-        ];
+        let words = ["--filter=log", "--filter=nocache", "memory", "96M", &to_log, &mode];
         let below = Below::nbdkit(&nbdkit, &folder, &words);
         // A volume in a volume in a part of the export.
         let part = format!("{}&offset=8M", below.uri());
@@ -444,11 +362,7 @@ fn hint_of_a_client_reaches_the_server_below_at_its_place_or_is_a_read() {
         let (hints, reads) = (logged(&written, " Cache "), logged(&written, " Read "));
         let place = (8 + 16 + 16 + 1) * MIB;
         if takes_hints {
-            assert_eq!(
-                (hints, reads),
-                (vec![(place, 6 * MIB)], vec![]),
-                "{written}"
-            );
+            assert_eq!((hints, reads), (vec![(place, 6 * MIB)], vec![]), "{written}");
         } else {
             assert_eq!(hints, [], "{written}");
             let first = reads.iter().map(|read| read.0).min();

@@ -27,8 +27,5 @@ fn chain() -> Option<Fresh> {
     let server = Server::start([&*memory, "--allow-discards"]);
     let uri = server.uri.parse().expect("a URI");
     let gate = Gate::new(NbdDevice::open(&uri, false).expect("an export"));
-    Some(Fresh {
-        gate,
-        keep: vec![Box::new(server)],
-    })
+    Some(Fresh { gate, keep: vec![Box::new(server)] })
 }

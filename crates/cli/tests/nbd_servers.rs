@@ -51,33 +51,22 @@ fn volume_in_images_of_virtual_machines_is_kept_and_read_by_qemu() {
     for format in ["vmdk", "vpc", "vdi", "qcow2"] {
         let folder = Folder::new();
         let image = text(&folder.path(format));
-        qemu_img
-            .run(["create", "-q", "-f", format, &image, "64M"])
-            .success();
+        qemu_img.run(["create", "-q", "-f", format, &image, "64M"]).success();
         let start = || {
             let socket = folder.path("socket");
             // Where one that was killed has left it.
             let _ = fs::remove_file(&socket);
             let mut command = qemu_nbd.command();
-            command.args([
-                "-f",
-                format,
-                "--persistent",
-                "--shared=0",
-                "--discard=unmap",
-            ]);
+            command.args(["-f", format, "--persistent", "--shared=0", "--discard=unmap"]);
             Below::start(command.arg("--socket").arg(&socket).arg(&image), socket)
         };
         // QEMU reads this version.
         outlives_its_server(&folder, &["--luks1"], start);
         let raw = text(&folder.path("raw"));
-        let options =
-            format!("driver=luks,key-secret=key,file.driver={format},file.file.filename={image}");
+        let options = format!("driver=luks,key-secret=key,file.driver={format},file.file.filename={image}");
         let secret = format!("secret,id=key,data={PASSPHRASE}");
         let decrypt = ["convert", "--object", &secret, "--image-opts", &options];
-        qemu_img
-            .run(decrypt.into_iter().chain(["-O", "raw", &raw]))
-            .success();
+        qemu_img.run(decrypt.into_iter().chain(["-O", "raw", &raw])).success();
         let raw = fs::read(raw).expect("a copy");
         assert!(raw[..6 * MIB] == noise(6 * MIB), "{format}");
     }
@@ -93,9 +82,7 @@ impl Sshd {
     fn start(folder: &Folder, [sshd, keygen, unshare]: &[Peer; 3]) -> Self {
         for name in ["host", "user"] {
             let file = text(&folder.path(name));
-            keygen
-                .run(["-q", "-t", "ed25519", "-N", "", "-f", &file])
-                .success();
+            keygen.run(["-q", "-t", "ed25519", "-N", "", "-f", &file]).success();
         }
         let port = free_port();
         let path = |name: &str| text(&folder.path(name));
@@ -112,9 +99,7 @@ impl Sshd {
             // For root it wants a folder there, which the system's own one makes.
             let script = r#"mount -t tmpfs none /run && mkdir -m 755 /run/sshd && exec "$0" "$@""#;
             let mut command = unshare.command();
-            command
-                .args(["--mount", "sh", "-c", script])
-                .arg(sshd.path());
+            command.args(["--mount", "sh", "-c", script]).arg(sshd.path());
             command
         } else {
             // It starts itself anew for each client, by its whole path.
@@ -123,10 +108,7 @@ impl Sshd {
         command.args(["-D", "-e", "-f", &path("sshd")]);
         let process = Background::spawn(&mut command);
         let listens = || is_connected_to(port);
-        Self {
-            _process: process.wait_until(READY, listens),
-            port,
-        }
+        Self { _process: process.wait_until(READY, listens), port }
     }
 }
 
@@ -142,8 +124,7 @@ fn free_port() -> u16 {
 #[test]
 fn volume_in_a_file_behind_ssh_is_kept_and_read_by_cryptsetup() {
     let peers = ["sshd", "ssh-keygen", "unshare"];
-    let Some(([nbdkit, cryptsetup], sshd)) =
-        peer::require_all(["nbdkit", "cryptsetup"]).zip(peer::require_all(peers))
+    let Some(([nbdkit, cryptsetup], sshd)) = peer::require_all(["nbdkit", "cryptsetup"]).zip(peer::require_all(peers))
     else {
         return;
     };
@@ -165,9 +146,7 @@ fn volume_in_a_file_behind_ssh_is_kept_and_read_by_cryptsetup() {
     outlives_its_server(&folder, &[], || Below::nbdkit(&nbdkit, &folder, &words));
     let key = text(&folder.key());
     let opens = ["open", "--test-passphrase", "--key-file", &key];
-    cryptsetup
-        .run(opens.into_iter().chain([&*text(&disk)]))
-        .success();
+    cryptsetup.run(opens.into_iter().chain([&*text(&disk)])).success();
     let clear = text(&folder.path("decrypted"));
     cryptline(["copy", &text(&disk), &clear, "--key-file", &key]).success();
     let clear = fs::read(clear).expect("a copy");
@@ -195,13 +174,7 @@ fn volume_in_an_export_of_nbd_server_is_made_written_and_read() {
     // be open.
     let script = r#"ulimit -n 1024; "$0" -C "$1" -p "$2"; exec sleep infinity"#;
     let mut command = unshare.command();
-    command.args([
-        "--user",
-        "--map-root-user",
-        "--pid",
-        "--fork",
-        "--kill-child",
-    ]);
+    command.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"]);
     command.args(["sh", "-c", script]).arg(nbd_server.path());
     command.arg(&conf).arg(folder.path("pid"));
     let below = Below::start(&mut command, socket);

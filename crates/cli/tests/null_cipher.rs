@@ -17,10 +17,7 @@ fn with_empty_passphrase(folder: &Folder) -> PathBuf {
     let path = folder.path("empty.img");
     let options = FormatOptions {
         kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost {
-            iterations: Some(1000),
-            ..KdfCost::default()
-        },
+        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
         ..FormatOptions::default()
     };
     let mut file = File::options();
@@ -42,11 +39,8 @@ fn with_input(verb: &str, image: &Path, options: &[&str], input: &[u8]) -> Run {
     cryptline_with_input(verb.iter().chain(options), input)
 }
 
-const EVERY_SOURCE: [(&str, &[u8]); 3] = [
-    ("--key-file=-", b""),
-    ("--passphrase-fd=0", b""),
-    ("--passphrase-fd=0", b"\n"),
-];
+const EVERY_SOURCE: [(&str, &[u8]); 3] =
+    [("--key-file=-", b""), ("--passphrase-fd=0", b""), ("--passphrase-fd=0", b"\n")];
 
 #[test]
 fn an_empty_passphrase_opens_a_volume_of_the_null_cipher_where_that_is_allowed() {
@@ -95,10 +89,6 @@ fn no_volume_is_made_with_an_empty_passphrase() {
     let path = folder.path("new.img");
     let mut arguments = vec!["create".into(), path.clone()];
     arguments.extend(["--size=20M".into(), "--key-file=-".into()]);
-    refused(
-        cryptline_with_input(arguments, b""),
-        1,
-        "is empty; put the passphrase in it",
-    );
+    refused(cryptline_with_input(arguments, b""), 1, "is empty; put the passphrase in it");
     assert!(!path.exists());
 }

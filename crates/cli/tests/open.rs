@@ -46,11 +46,7 @@ fn a_key_file_counts_to_its_last_byte() {
     let image = folder.luks2();
     let with_newline = format!("{PASSPHRASE}\n");
     check(&image, &["--key-file=-"], PASSPHRASE.as_bytes()).success();
-    refused(
-        check(&image, &["--key-file=-"], with_newline.as_bytes()),
-        2,
-        "No key",
-    );
+    refused(check(&image, &["--key-file=-"], with_newline.as_bytes()), 2, "No key");
     fs::write(folder.key(), &with_newline).unwrap();
     refused(folder.check(&image), 2, "No key");
 }
@@ -61,16 +57,8 @@ fn a_descriptor_loses_one_newline_and_no_more() {
     let image = folder.luks2();
     check(&image, &["--passphrase-fd=0"], b"pass phrase").success();
     check(&image, &["--passphrase-fd=0"], b"pass phrase\n").success();
-    refused(
-        check(&image, &["--passphrase-fd=0"], b"pass phrase\n\n"),
-        2,
-        "No key",
-    );
-    refused(
-        check(&image, &["--passphrase-fd=0"], b"pass phrase\r\n"),
-        2,
-        "No key",
-    );
+    refused(check(&image, &["--passphrase-fd=0"], b"pass phrase\n\n"), 2, "No key");
+    refused(check(&image, &["--passphrase-fd=0"], b"pass phrase\r\n"), 2, "No key");
 }
 
 #[test]
@@ -79,14 +67,8 @@ fn any_open_descriptor_will_do_and_a_closed_one_is_named() {
     let image = folder.luks2();
     let program = env!("CARGO_BIN_EXE_cryptline");
     let from = |redirection: &str| {
-        let script = format!(
-            "'{program}' open --check '{}' --passphrase-fd 7 {redirection}",
-            image.display()
-        );
-        run(
-            Command::new("sh").args(["-c", &script]),
-            Duration::from_secs(30),
-        )
+        let script = format!("'{program}' open --check '{}' --passphrase-fd 7 {redirection}", image.display());
+        run(Command::new("sh").args(["-c", &script]), Duration::from_secs(30))
     };
     from(&format!("7<'{}'", folder.key().display())).success();
     from("7<<END\npass phrase\nEND").success();
@@ -104,18 +86,10 @@ fn a_part_of_a_key_file_can_be_the_passphrase() {
     let options = ["--key-file=-", "--keyfile-offset=6", "--keyfile-size=11"];
     check(&image, &options, padded.as_bytes()).success();
     let too_long = ["--keyfile-offset=6", "--keyfile-size=100"];
-    refused(
-        folder.run(&["open", "--check"], &image, &too_long),
-        1,
-        "only 17 of the 100 bytes",
-    );
+    refused(folder.run(&["open", "--check"], &image, &too_long), 1, "only 17 of the 100 bytes");
     for size in ["0", "9M"] {
         let options = ["--keyfile-size", size];
-        refused(
-            folder.run(&["open", "--check"], &image, &options),
-            1,
-            "--keyfile-size",
-        );
+        refused(folder.run(&["open", "--check"], &image, &options), 1, "--keyfile-size");
     }
 }
 
@@ -132,11 +106,7 @@ fn key_files_that_are_empty_huge_missing_or_folders_are_refused() {
     fs::create_dir(folder.key()).unwrap();
     refused(folder.check(&image), 4, "cannot read");
     // It never ends, but only so much is taken.
-    refused(
-        check(&image, &["--key-file=/dev/zero"], b""),
-        1,
-        "longer than 8M",
-    );
+    refused(check(&image, &["--key-file=/dev/zero"], b""), 1, "longer than 8M");
 }
 
 #[test]
@@ -158,9 +128,7 @@ fn on_a_terminal_a_typo_can_be_corrected() {
         let mut script = Background::spawn(&mut script);
         for (count, line) in (1..).zip(lines) {
             // It asks when the echo is off and what was typed before is thrown away.
-            wait_until("it asks", || {
-                script.stdout_text().matches("Enter passphrase").count() == count
-            });
+            wait_until("it asks", || script.stdout_text().matches("Enter passphrase").count() == count);
             writeln!(terminal, "{line}").expect("it reads");
         }
         assert!(script.wait(READY).is_some(), "it asks once more");
@@ -171,10 +139,7 @@ fn on_a_terminal_a_typo_can_be_corrected() {
     let (code, shown) = typed(["typo", "another typo", PASSPHRASE]);
     assert_eq!(code, Some(0), "{shown}");
     assert!(shown.contains("Key slot 0 unlocked."), "{shown}");
-    assert!(
-        !shown.contains(PASSPHRASE),
-        "the passphrase was shown: {shown}"
-    );
+    assert!(!shown.contains(PASSPHRASE), "the passphrase was shown: {shown}");
     let (code, shown) = typed(["a", "b", "c"]);
     assert_eq!(code, Some(2), "{shown}");
 }
@@ -182,11 +147,7 @@ fn on_a_terminal_a_typo_can_be_corrected() {
 #[test]
 fn open_without_check_says_what_to_do_instead() {
     let folder = Folder::new();
-    refused(
-        cryptline(["open".into(), folder.luks2()]),
-        1,
-        "cryptline serve",
-    );
+    refused(cryptline(["open".into(), folder.luks2()]), 1, "cryptline serve");
 }
 
 #[test]
@@ -196,15 +157,7 @@ fn a_wrong_command_line_is_exit_code_1() {
         &["opne"],
         &["open", "--chekc", "x"],
         &["open", "--check", "x", "--key-slot", "-1"],
-        &[
-            "open",
-            "--check",
-            "x",
-            "--key-file",
-            "a",
-            "--passphrase-fd",
-            "0",
-        ],
+        &["open", "--check", "x", "--key-file", "a", "--passphrase-fd", "0"],
         &["create", "x"],
         &["create", "x", "--size", "1Gb"],
         &[],
@@ -219,8 +172,7 @@ fn a_wrong_command_line_is_exit_code_1() {
 fn type_must_be_what_the_header_says() {
     let folder = Folder::new();
     let (one, two) = (folder.luks1(), folder.luks2());
-    let with =
-        |image: &Path, kind: &str| folder.run(&["open", "--check"], image, &["--type", kind]);
+    let with = |image: &Path, kind: &str| folder.run(&["open", "--check"], image, &["--type", kind]);
     with(&one, "luks1").success();
     with(&one, "luks").success();
     with(&two, "luks2").success();
@@ -245,14 +197,7 @@ fn volumes_of_cryptsetup_open_over_the_matrix() {
     let folder = Folder::new();
     let image = folder.path("c.img");
     let pbkdf2 = ["--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"];
-    let argon2 = [
-        "--pbkdf-force-iterations",
-        "4",
-        "--pbkdf-memory",
-        "32",
-        "--pbkdf-parallel",
-        "1",
-    ];
+    let argon2 = ["--pbkdf-force-iterations", "4", "--pbkdf-memory", "32", "--pbkdf-parallel", "1"];
     let mut matrix = Vec::new();
     for hash in ["sha1", "sha256", "sha512", "ripemd160", "whirlpool"] {
         matrix.push([&pbkdf2[..], &["--type", "luks1", "--hash", hash]].concat());
@@ -286,28 +231,15 @@ fn key_slots_that_cryptsetup_adds_and_removes_are_followed() {
     for image in [folder.luks2(), folder.luks1()] {
         let arg = |path: &Path| path.to_str().unwrap().to_owned();
         let cheap = ["--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"].map(String::from);
-        let add = [
-            "luksAddKey".into(),
-            arg(&image),
-            arg(&second),
-            "--key-file".into(),
-            arg(&first),
-        ];
+        let add = ["luksAddKey".into(), arg(&image), arg(&second), "--key-file".into(), arg(&first)];
         cryptsetup.run([&add[..], &cheap].concat()).success();
-        let with = |options: &[&str]| {
-            check(
-                &image,
-                &[&["--key-file", second.to_str().unwrap()], options].concat(),
-                b"",
-            )
-        };
+        let with =
+            |options: &[&str]| check(&image, &[&["--key-file", second.to_str().unwrap()], options].concat(), b"");
         assert_eq!(with(&[]).success().stdout_text(), "Key slot 1 unlocked.\n");
         with(&["--key-slot=1"]).success();
         refused(with(&["--key-slot=0"]), 2, "No key");
         refused(with(&["--key-slot=5"]), 1, "key slot 5");
-        cryptsetup
-            .run(["luksRemoveKey", &arg(&image), &arg(&first)])
-            .success();
+        cryptsetup.run(["luksRemoveKey", &arg(&image), &arg(&first)]).success();
         refused(folder.check(&image), 2, "No key");
         with(&[]).success();
     }
@@ -321,14 +253,10 @@ fn a_slot_to_be_ignored_opens_only_when_named() {
     let folder = Folder::new();
     let image = folder.luks2();
     let path = image.to_str().unwrap();
-    cryptsetup
-        .run(["config", "--priority", "ignore", "--key-slot", "0", path])
-        .success();
+    cryptsetup.run(["config", "--priority", "ignore", "--key-slot", "0", path]).success();
     let refused = folder.check(&image).exited_with(1);
     assert!(refused.stderr_text().contains("--key-slot"), "{refused}");
-    folder
-        .run(&["open", "--check"], &image, &["--key-slot=0"])
-        .success();
+    folder.run(&["open", "--check"], &image, &["--key-slot=0"]).success();
 }
 
 #[test]
@@ -340,16 +268,8 @@ fn the_volume_key_that_cryptsetup_dumps_is_checked_against_the_header() {
     let image = folder.luks2();
     let (path, key, volume_key) = (image.to_str().unwrap(), folder.key(), folder.path("vk"));
     let (key, volume_key) = (key.to_str().unwrap(), volume_key.to_str().unwrap());
-    let dump = [
-        "luksDump",
-        "-q",
-        "--dump-volume-key",
-        "--volume-key-file",
-        volume_key,
-    ];
-    cryptsetup
-        .run([&dump[..], &["--key-file", key, path]].concat())
-        .success();
+    let dump = ["luksDump", "-q", "--dump-volume-key", "--volume-key-file", volume_key];
+    cryptsetup.run([&dump[..], &["--key-file", key, path]].concat()).success();
     let with = || check(&image, &["--volume-key-file", volume_key], b"");
     assert_eq!(with().success().stdout_text(), "The volume key fits.\n");
     let mut bytes = fs::read(volume_key).unwrap();
@@ -380,22 +300,14 @@ fn a_detached_header_opens_and_is_not_looked_for_in_the_data() {
         let (data, header) = (data.to_str().unwrap(), header.to_str().unwrap());
         let base = ["luksFormat", "-q", "--type", kind, "--header", header, data];
         let key = folder.key();
-        cryptsetup
-            .run([&base[..], &[key.to_str().unwrap()], &cheap].concat())
-            .success();
+        cryptsetup.run([&base[..], &[key.to_str().unwrap()], &cheap].concat()).success();
         let (data, header) = (Path::new(data), ["--header", header]);
         folder.run(&["open", "--check"], data, &header).success();
-        let served = folder.run(
-            &["serve"],
-            data,
-            &[&header[..], &["--run", "true"]].concat(),
-        );
+        let served = folder.run(&["serve"], data, &[&header[..], &["--run", "true"]].concat());
         served.success();
         let mut info = command();
         info.arg("info").arg(data).args(header);
-        let shown = run(&mut info, Duration::from_secs(10))
-            .success()
-            .stdout_text();
+        let shown = run(&mut info, Duration::from_secs(10)).success().stdout_text();
         assert!(shown.contains("Clear disk    1 MiB"), "{shown}");
         refused(folder.check(data), 4, "not a LUKS device");
         let header = Path::new(header[1]);

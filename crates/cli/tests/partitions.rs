@@ -91,19 +91,12 @@ fn tables_of_sfdisk_sgdisk_and_parted_are_read_as_they_are_meant() {
     };
     let folder = Folder::new();
     let disk = gpt(&folder).expect("sfdisk is there");
-    let expected = [
-        sectors(1, "EFI", 2048, 8192),
-        sectors(2, "root", 10240, 81920),
-        sectors(3, "a label", 92160, 8192),
-    ];
+    let expected =
+        [sectors(1, "EFI", 2048, 8192), sectors(2, "root", 10240, 81920), sectors(3, "a label", 92160, 8192)];
     assert_eq!(listed(text(&disk)), expected);
 
     let of_sgdisk = empty(&folder, "sgdisk.img", DISK);
-    let arguments = [
-        "--new=1:2048:10239",
-        "--new=7:20480:+4M",
-        "--change-name=7:Größe",
-    ];
+    let arguments = ["--new=1:2048:10239", "--new=7:20480:+4M", "--change-name=7:Größe"];
     let arguments = arguments.into_iter().chain([text(&of_sgdisk)]);
     sgdisk.run(arguments).success();
     let expected = [sectors(1, "", 2048, 8192), sectors(7, "Größe", 20480, 8192)];
@@ -115,20 +108,10 @@ fn tables_of_sfdisk_sgdisk_and_parted_are_read_as_they_are_meant() {
     parted.run(arguments.into_iter().chain(make)).success();
     assert_eq!(listed(text(&of_parted)), [sectors(1, "data", 8192, 16384)]);
     let arguments = ["--script", text(&of_parted), "mklabel", "msdos"];
-    let make = [
-        "mkpart", "primary", "4MiB", "12MiB", "mkpart", "extended", "16MiB", "60MiB",
-    ];
-    let logical = [
-        "mkpart", "logical", "17MiB", "20MiB", "mkpart", "logical", "30MiB", "40MiB",
-    ];
-    parted
-        .run(arguments.into_iter().chain(make).chain(logical))
-        .success();
-    let expected = [
-        sectors(1, "", 8192, 16384),
-        sectors(5, "", 34816, 6144),
-        sectors(6, "", 61440, 20480),
-    ];
+    let make = ["mkpart", "primary", "4MiB", "12MiB", "mkpart", "extended", "16MiB", "60MiB"];
+    let logical = ["mkpart", "logical", "17MiB", "20MiB", "mkpart", "logical", "30MiB", "40MiB"];
+    parted.run(arguments.into_iter().chain(make).chain(logical)).success();
+    let expected = [sectors(1, "", 8192, 16384), sectors(5, "", 34816, 6144), sectors(6, "", 61440, 20480)];
     assert_eq!(listed(text(&of_parted)), expected);
 }
 
@@ -142,11 +125,7 @@ fn volume_made_in_a_partition_is_whole_when_it_is_cut_out() {
     {
         let volume = open_with_key(&folder, &part(&disk, "partition=2"), &[]);
         assert_eq!(volume.info().size, (40 - 16) << 20);
-        volume
-            .blocking()
-            .unwrap()
-            .write_at(MIB as u64, &data, true)
-            .unwrap();
+        volume.blocking().unwrap().write_at(MIB as u64, &data, true).unwrap();
     }
     let after = fs::read(&disk).unwrap();
     let (start, end) = (5 * MIB, 45 * MIB);
@@ -160,11 +139,7 @@ fn volume_made_in_a_partition_is_whole_when_it_is_cut_out() {
         part(&disk, "offset=5M&length=40M"),
     ] {
         let volume = open_with_key(&folder, &target, &["--read-only"]);
-        volume
-            .blocking()
-            .unwrap()
-            .read_at(MIB as u64, &mut found)
-            .unwrap();
+        volume.blocking().unwrap().read_at(MIB as u64, &mut found).unwrap();
         assert!(found == data, "{target}");
         found.fill(0);
     }
@@ -186,14 +161,7 @@ fn volume_of_cryptsetup_in_a_partition_opens_by_every_verb() {
     let Some(disk) = gpt(&folder) else { return };
     let alone = empty(&folder, "alone.img", 40 << 20);
     let key = folder.key();
-    let format = [
-        "luksFormat",
-        "-q",
-        "--type",
-        "luks2",
-        text(&alone),
-        text(&key),
-    ];
+    let format = ["luksFormat", "-q", "--type", "luks2", text(&alone), text(&key)];
     cryptsetup.run(format.into_iter().chain(CHEAP)).success();
     let mut bytes = fs::read(&disk).unwrap();
     bytes[5 * MIB..45 * MIB].copy_from_slice(&fs::read(&alone).unwrap());
@@ -206,14 +174,7 @@ fn volume_of_cryptsetup_in_a_partition_opens_by_every_verb() {
     let line = |target: &str| cryptline(["table", target]).success().stdout_text();
     let (there, here) = (line(&target), line(text(&alone)));
     assert_eq!(there, here.replace("alone.img 32768", "disk.img 43008"));
-    let listing = [
-        "serve",
-        &target,
-        "--key-file",
-        text(&key),
-        "--run",
-        "nbdinfo \"$uri\"",
-    ];
+    let listing = ["serve", &target, "--key-file", text(&key), "--run", "nbdinfo \"$uri\""];
     if peer::require("nbdinfo").is_some() {
         let said = cryptline(listing).success().stdout_text();
         assert!(said.contains(&(24 << 20).to_string()), "{said}");
@@ -227,19 +188,9 @@ fn partition_of_the_clear_disk_is_served_alone() {
     let clear = fs::read(&disk).unwrap();
     let image = folder.path("luks.img");
     let key = folder.key();
-    let create = [
-        "create",
-        text(&image),
-        "--size=80M",
-        "--key-file",
-        text(&key),
-    ];
+    let create = ["create", text(&image), "--size=80M", "--key-file", text(&key)];
     cryptline([&create[..], &CHEAP].concat()).success();
-    open_with_key(&folder, text(&image), &[])
-        .blocking()
-        .unwrap()
-        .write_at(0, &clear, true)
-        .unwrap();
+    open_with_key(&folder, text(&image), &[]).blocking().unwrap().write_at(0, &clear, true).unwrap();
     for name in ["2", "root"] {
         let volume = open_with_key(&folder, text(&image), &["--partition", name]);
         assert_eq!(volume.info().size, 40 << 20);
@@ -255,11 +206,7 @@ fn partition_of_the_clear_disk_is_served_alone() {
     assert!(found == expected);
     drop(whole);
     let run = folder.run(&["serve"], &image, &["--run", "true", "--partition", "9"]);
-    refused(
-        run,
-        1,
-        "luks.img (decrypted): there is no partition 9; it has 1 'EFI'",
-    );
+    refused(run, 1, "luks.img (decrypted): there is no partition 9; it has 1 'EFI'");
     let table = ["table", text(&image), "--partition", "1"];
     refused(cryptline(table), 1, "a table has no use for a partition");
 }
@@ -274,28 +221,14 @@ fn partition_that_is_not_there_or_lies_is_refused_by_name() {
         1,
         "there is no partition 7; it has 1 'EFI' (4 MiB), 2 'root' (40 MiB), 3 'a label' (4 MiB)",
     );
-    refused(
-        serve("partition=7&offset=1M"),
-        1,
-        "either a partition, or an offset",
-    );
+    refused(serve("partition=7&offset=1M"), 1, "either a partition, or an offset");
     refused(serve("partition=1"), 4, "not a LUKS device");
     // The first header is damaged: the backup is as good.
     poke(&disk, 512 + 16, b"xxxx");
-    refused(
-        serve("partition=boot"),
-        1,
-        "there is no partition 'boot'; it has 1 'EFI'",
-    );
+    refused(serve("partition=boot"), 1, "there is no partition 'boot'; it has 1 'EFI'");
     let text_of = cryptline(["info", text(&disk)]).success().stdout_text();
-    assert!(
-        text_of.contains("Damaged       the first GPT header"),
-        "{text_of}"
-    );
-    assert!(
-        text_of.contains("\nPartition 2\n  Label         root\n"),
-        "{text_of}"
-    );
+    assert!(text_of.contains("Damaged       the first GPT header"), "{text_of}");
+    assert!(text_of.contains("\nPartition 2\n  Label         root\n"), "{text_of}");
     // Both are.
     let last = usize::try_from(DISK).unwrap() - 512;
     poke(&disk, last + 16, b"xxxx");
@@ -304,11 +237,7 @@ fn partition_that_is_not_there_or_lies_is_refused_by_name() {
     poke(&cut, 446, b"\0\0\0\0\x83\0\0\0\0\x08\0\0\0\0\x10\0");
     poke(&cut, 510, b"\x55\xaa");
     let run = folder.serve(Path::new(&part(&cut, "partition=1")));
-    refused(
-        run,
-        4,
-        "partition 1 ends at byte 537919488, the disk has 67108864",
-    );
+    refused(run, 4, "partition 1 ends at byte 537919488, the disk has 67108864");
 }
 
 #[test]
@@ -324,52 +253,24 @@ fn file_whose_name_ends_like_a_partition_is_meant_itself() {
 fn what_is_no_luks_volume_is_called_by_its_name_with_the_next_step() {
     let folder = Folder::new();
     let Some(disk) = gpt(&folder) else { return };
-    refused(
-        folder.check(&disk),
-        4,
-        "name a partition, as in 'TARGET?partition=1'",
-    );
-    refused(
-        folder.check(&disk),
-        4,
-        "a disk with partitions (GPT); it has 1 'EFI' (4 MiB), 2 'root'",
-    );
+    refused(folder.check(&disk), 4, "name a partition, as in 'TARGET?partition=1'");
+    refused(folder.check(&disk), 4, "a disk with partitions (GPT); it has 1 'EFI' (4 MiB), 2 'root'");
     for (magic, said) in [
-        (
-            &b"QFI\xfb"[..],
-            "it holds a qcow2 image; export it with `qemu-nbd -r -t --shared=8 -f qcow2 -k SOCKET FILE`",
-        ),
+        (&b"QFI\xfb"[..], "it holds a qcow2 image; export it with `qemu-nbd -r -t --shared=8 -f qcow2 -k SOCKET FILE`"),
         (b"vhdxfile", "qemu-nbd -r -t --shared=8 -f vhdx"),
-        (
-            b"\x28\xb5\x2f\xfd",
-            "a zstd file; decompress it first (`zstd -d`)",
-        ),
+        (b"\x28\xb5\x2f\xfd", "a zstd file; decompress it first (`zstd -d`)"),
         (b"\xeb\x58\x90-FVE-FS-", "cryptsetup open --type bitlk"),
-        (
-            b"XFSB",
-            "it holds an XFS file system; so it is not encrypted",
-        ),
+        (b"XFSB", "it holds an XFS file system; so it is not encrypted"),
     ] {
         let image = empty(&folder, "other.img", SIZE);
         poke(&image, 0, magic);
         refused(folder.check(&image), 4, said);
     }
     if let Some(qemu_img) = peer::require("qemu-img") {
-        for (format, said) in [
-            ("qcow2", "qcow2"),
-            ("vmdk", "vmdk"),
-            ("vpc", "vpc"),
-            ("vdi", "vdi"),
-        ] {
+        for (format, said) in [("qcow2", "qcow2"), ("vmdk", "vmdk"), ("vpc", "vpc"), ("vdi", "vdi")] {
             let image = folder.path(format);
-            qemu_img
-                .run(["create", "-q", "-f", format, text(&image), "16M"])
-                .success();
-            refused(
-                folder.check(&image),
-                4,
-                &format!("qemu-nbd -r -t --shared=8 -f {said} -k"),
-            );
+            qemu_img.run(["create", "-q", "-f", format, text(&image), "16M"]).success();
+            refused(folder.check(&image), 4, &format!("qemu-nbd -r -t --shared=8 -f {said} -k"));
         }
     }
     let nothing = empty(&folder, "nothing.img", SIZE);
@@ -381,28 +282,15 @@ fn plain_volume_is_not_opened_for_writing_over_what_is_recognised() {
     let folder = Folder::new();
     let Some(disk) = gpt(&folder) else { return };
     fs::write(folder.key(), [7; 32]).unwrap();
-    let plain = [
-        "--type=plain",
-        "--cipher=aes-xts-plain64",
-        "--key-size=256",
-        "--hash=sha256",
-    ];
+    let plain = ["--type=plain", "--cipher=aes-xts-plain64", "--key-size=256", "--hash=sha256"];
     let serve = |options: &[&str]| {
         let options = [&plain[..], &["--run", "true"], options].concat();
         folder.run(&["serve"], &disk, &options)
     };
-    refused(
-        serve(&[]),
-        5,
-        "which a plain volume would overwrite; --force opens it all the same",
-    );
+    refused(serve(&[]), 5, "which a plain volume would overwrite; --force opens it all the same");
     serve(&["--force"]).success();
     serve(&["--read-only"]).success();
     // Nothing is recognised where the data begins.
     serve(&["--offset=10240", "--size=81920"]).success();
-    refused(
-        folder.run(&["serve"], &disk, &["--force", "--run", "true"]),
-        1,
-        "--force is for volumes without a header",
-    );
+    refused(folder.run(&["serve"], &disk, &["--force", "--run", "true"]), 1, "--force is for volumes without a header");
 }

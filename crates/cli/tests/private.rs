@@ -13,17 +13,13 @@ use server::{Disk, READY, text};
 
 const CRYPTLINE: &str = env!("CARGO_BIN_EXE_cryptline");
 /// Prints the numbers of the open descriptors of the shell that runs it.
-const DESCRIPTORS: &str =
-    "for f in /proc/$$/fd/*; do if [ -L \"$f\" ]; then printf '%s ' \"${f##*/}\"; fi; done";
+const DESCRIPTORS: &str = "for f in /proc/$$/fd/*; do if [ -L \"$f\" ]; then printf '%s ' \"${f##*/}\"; fi; done";
 
 /// Runs a script; `$0` is the program.
 #[track_caller]
 fn shell(script: &str, arguments: &[&str]) -> Run {
     let mut command = Command::new("sh");
-    command
-        .args(["-c", script, CRYPTLINE])
-        .args(arguments)
-        .env_remove("XDG_RUNTIME_DIR");
+    command.args(["-c", script, CRYPTLINE]).args(arguments).env_remove("XDG_RUNTIME_DIR");
     peer::run(&mut command, READY)
 }
 
@@ -101,8 +97,7 @@ fn a_command_can_not_read_the_standard_input_that_a_key_came_from() {
     let script = "exec \"$0\" serve \"$1\" --run \"$3\" <\"$2\"";
     let ran = shell(script, &[&disk.image, &line, again]).success();
     assert_eq!(ran.stdout_text(), "done", "{ran}");
-    let script =
-        "exec 5<\"$2\"; exec \"$0\" serve \"$1\" --pin-file /dev/fd/5 --run \"$3\" <\"$2\"";
+    let script = "exec 5<\"$2\"; exec \"$0\" serve \"$1\" --pin-file /dev/fd/5 --run \"$3\" <\"$2\"";
     let again = "if [ -e /proc/$$/fd/5 ]; then cat <&5; fi; printf done";
     let ran = shell(script, &[&disk.image, &line, again]).success();
     assert_eq!(ran.stdout_text(), "done", "{ran}");
@@ -123,8 +118,7 @@ fn a_passphrase_descriptor_is_closed_once_every_target_is_open() {
     let copy = disk.path("copy.img");
     fs::copy(&disk.image, &copy).unwrap();
     // The open file holds a lock for as long as anybody has it.
-    let script =
-        "exec 5<\"$3\"; flock 5; exec \"$0\" serve \"$1\" \"$2\" --passphrase-fd 5 --run \"$4\"";
+    let script = "exec 5<\"$3\"; flock 5; exec \"$0\" serve \"$1\" \"$2\" --passphrase-fd 5 --run \"$4\"";
     let look = format!("flock --nonblock '{}' printf closed", disk.key);
     let ran = shell(script, &[&disk.image, &copy, &disk.key, &look]).success();
     assert_eq!(ran.stdout_text(), "closed", "{ran}");
@@ -142,10 +136,7 @@ fn a_pid_file_never_leads_through_a_link_and_can_be_changed_by_its_owner_only() 
         exec \"$0\" serve ram:1M -P \"$1\" --run \"stat -c '%F %a' '$1'; cat '$1'\"";
     let ran = shell(script, &[&pidfile, &victim]).success();
     assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
-    assert!(
-        ran.stdout_text().starts_with("regular file 644\n"),
-        "the link itself is replaced: {ran}"
-    );
+    assert!(ran.stdout_text().starts_with("regular file 644\n"), "the link itself is replaced: {ran}");
     assert!(!Path::new(&pidfile).exists());
     let left = fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(left, 2, "the victim and its link, no unfinished file");
@@ -161,14 +152,10 @@ fn sockets_are_their_owners_whatever_the_umask() {
         let script = format!(
             "umask {umask}; s=\"$1\" t=\"$2\"; shift 2; exec \"$0\" serve ram:1M -U \"$s\" --stats \"$t\" \"$@\""
         );
-        command
-            .args(["-c", &script, CRYPTLINE, &socket, &stats])
-            .args(options);
+        command.args(["-c", &script, CRYPTLINE, &socket, &stats]).args(options);
         let process = Background::spawn(&mut command);
         process.wait_until(READY, || {
-            [&socket, &stats]
-                .iter()
-                .all(|path| std::os::unix::net::UnixStream::connect(path).is_ok())
+            [&socket, &stats].iter().all(|path| std::os::unix::net::UnixStream::connect(path).is_ok())
         })
     };
     for (umask, options, expected) in [

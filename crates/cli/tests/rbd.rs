@@ -52,9 +52,7 @@ fn make_image(ceph: &Ceph, image: &str, size: &str) {
 
 fn create(folder: &Folder, target: &str, options: &[&str]) -> Run {
     let mut command = common::command();
-    command
-        .args(["create", target, "--key-file"])
-        .arg(folder.key());
+    command.args(["create", target, "--key-file"]).arg(folder.key());
     run(command.args(CHEAP).args(options), TIMEOUT)
 }
 
@@ -68,9 +66,7 @@ fn serve(target: &str, folder: &Folder, options: &[&str]) -> Server {
 fn librbd(python: &Peer, ceph: &Ceph, verb: &str, image: &str, form: &str, file: &str) {
     let (conf, at, len) = (text(&ceph.conf()), MIB.to_string(), (6 * MIB).to_string());
     let arguments = [verb, &conf, image, form, PASSPHRASE, file, &at, &len];
-    python
-        .run(["-c", LIBRBD].iter().chain(&arguments))
-        .success();
+    python.run(["-c", LIBRBD].iter().chain(&arguments)).success();
 }
 
 /// Data goes through the volume both ways, whoever writes.
@@ -96,10 +92,7 @@ fn is_the_same_for_both(ceph: &Ceph, folder: &Folder, image: &str, form: &str) {
 
     librbd(&python, ceph, "read", image, form, &ours);
     let read = fs::read(&ours).expect("read");
-    assert!(
-        read[..2 * MIB] == data[..2 * MIB],
-        "what was theirs changed"
-    );
+    assert!(read[..2 * MIB] == data[..2 * MIB], "what was theirs changed");
     assert!(read[2 * MIB..] == data[..4 * MIB], "ours is not read");
 }
 
@@ -108,8 +101,7 @@ fn opens_in_both(form: &str, options: &[&str]) {
     let folder = Folder::new();
     make_image(&ceph, "theirs", "32M");
     let key = text(&folder.key());
-    ceph.rbd(["encryption", "format", "rbd/theirs", form, &key])
-        .success();
+    ceph.rbd(["encryption", "format", "rbd/theirs", form, &key]).success();
     is_the_same_for_both(&ceph, &folder, "theirs", form);
 
     make_image(&ceph, "ours", "32M");
@@ -196,12 +188,7 @@ fn heavy_what_a_cluster_does_to_a_served_image_is_seen() {
     let server = serve(&disk, &folder, &["--allow-discards", "--zeroes=detect"]);
     let io = |commands: &[&str]| {
         let commands = commands.iter().flat_map(|it| ["-c", it]);
-        qemu_io.run(
-            ["-f", "raw"]
-                .into_iter()
-                .chain(commands)
-                .chain([&*server.uri]),
-        )
+        qemu_io.run(["-f", "raw"].into_iter().chain(commands).chain([&*server.uri]))
     };
     io(&["write -P 7 0 32M", "flush"]).success();
 
@@ -285,22 +272,8 @@ fn what_is_not_there_is_told_with_the_next_step() {
     }
     refused(check("rbd:disk"), 1, "rbd:POOL/IMAGE");
 
-    ceph.rbd([
-        "feature",
-        "disable",
-        "rbd/disk",
-        "object-map",
-        "exclusive-lock",
-    ]);
-    ceph.rbd([
-        "create",
-        "--size",
-        "32M",
-        "--image-feature",
-        "layering",
-        "rbd/open",
-    ])
-    .success();
+    ceph.rbd(["feature", "disable", "rbd/disk", "object-map", "exclusive-lock"]);
+    ceph.rbd(["create", "--size", "32M", "--image-feature", "layering", "rbd/open"]).success();
     let open = create(&folder, &target(&ceph, "open"), &[]);
     refused(open, 4, "exclusive-lock");
 
@@ -309,11 +282,8 @@ fn what_is_not_there_is_told_with_the_next_step() {
     let other = ceph.folder().join("down.conf");
     let monitors = written.find("mon host").expect("a line");
     let end = monitors + written[monitors..].find('\n').expect("its end");
-    let down = format!(
-        "{}mon host = [v2:127.0.0.1:1/0]\nclient mount timeout = 2{}",
-        &written[..monitors],
-        &written[end..]
-    );
+    let down =
+        format!("{}mon host = [v2:127.0.0.1:1/0]\nclient mount timeout = 2{}", &written[..monitors], &written[end..]);
     fs::write(&other, down).expect("room");
     let target = format!("rbd:rbd/disk?conf={}", other.display());
     refused(check(&target), 4, "do not answer in time");
@@ -335,8 +305,7 @@ fn goes_down_under_way(ceph: &mut Ceph, folder: &Folder) {
     create(folder, &target(ceph, "left"), &[]).success();
     let brief = ceph.folder().join("brief.conf");
     let written = fs::read_to_string(ceph.conf()).expect("it is there");
-    let limits =
-        "[client]\nrados osd op timeout = 4\nrados mon op timeout = 4\nclient mount timeout = 4\n";
+    let limits = "[client]\nrados osd op timeout = 4\nrados mon op timeout = 4\nclient mount timeout = 4\n";
     fs::write(&brief, written + limits).expect("room");
     let disk = format!("rbd:rbd/left?conf={}", brief.display());
     let server = serve(&disk, folder, &[]);
@@ -377,12 +346,7 @@ fn cluster_that_wants_keys_is_entered_with_one_and_its_namespaces_too() {
     assert!(!other.status.success(), "{other}");
 
     // A client that may do nothing but this, by its own key.
-    let caps = [
-        "mon",
-        "profile rbd",
-        "osd",
-        "profile rbd pool=rbd namespace=space",
-    ];
+    let caps = ["mon", "profile rbd", "osd", "profile rbd pool=rbd namespace=space"];
     let new = ["auth", "get-or-create", "client.guest"];
     let guest = ceph.ceph(new.into_iter().chain(caps)).success().stdout;
     let keyring = ceph.folder().join("guest.keyring");
@@ -406,11 +370,7 @@ fn cluster_that_wants_keys_is_entered_with_one_and_its_namespaces_too() {
     let wrong = "[client.guest]\n\tkey = AQAcggRrPsVHJxAAVsEGdkGu1yzk/Mg6Yg2huw==\n";
     fs::write(&keyring, wrong).expect("room");
     with_keyring(&keyring);
-    refused(
-        check(&as_guest("space/disk")),
-        4,
-        "does not let in client.guest",
-    );
+    refused(check(&as_guest("space/disk")), 4, "does not let in client.guest");
 }
 
 #[test]
@@ -431,9 +391,7 @@ fn server_ends_while_a_write_waits_for_a_cluster_that_has_shut_it_out() {
         command
     };
     run(&mut write(1), TIMEOUT).success();
-    let lock = ceph
-        .rbd(["lock", "ls", "--format", "json", "rbd/disk"])
-        .success();
+    let lock = ceph.rbd(["lock", "ls", "--format", "json", "rbd/disk"]).success();
     let lock: serde_json::Value = serde_json::from_slice(&lock.stdout).expect("JSON");
     let holder = lock[0]["address"].as_str().expect("an address").to_owned();
     ceph.ceph(["osd", "blocklist", "add", &holder]).success();

@@ -48,10 +48,7 @@ impl Client {
         let mut command = python.command();
         command.args(["-c", CLIENT]).arg(ceph.conf()).arg("disk");
         let process = Background::spawn(command.arg(&ready).arg(&again));
-        Self {
-            process: process.wait_for_path(&ready, READY),
-            again,
-        }
+        Self { process: process.wait_for_path(&ready, READY), again }
     }
 
     fn write_again(mut self) -> Run {
@@ -80,11 +77,7 @@ fn image_that_another_client_writes_to_is_left_to_it_until_it_is_gone() {
 
     let client = Client::start(&python, &ceph, &folder, "stays");
     let new_key = ["--new-key-file", &key, CHEAP[0], CHEAP[1]];
-    for (verb, options) in [
-        (&["serve"][..], &["--run=true"][..]),
-        (&["key", "add"], &new_key),
-        (&["create"], &CHEAP),
-    ] {
+    for (verb, options) in [(&["serve"][..], &["--run=true"][..]), (&["key", "add"], &new_key), (&["create"], &CHEAP)] {
         refused(on_disk(verb, options), 5, "is in use by client.");
     }
     // Who only reads needs no lock.
@@ -96,8 +89,7 @@ fn image_that_another_client_writes_to_is_left_to_it_until_it_is_gone() {
     // The cluster shall not wait so long for a client that is killed. Those that live say so every five seconds.
     for osd in ["osd.0", "osd.1", "osd.2"] {
         let timeout = "osd_client_watch_timeout";
-        ceph.ceph(["tell", osd, "config", "set", timeout, "12"])
-            .success();
+        ceph.ceph(["tell", osd, "config", "set", timeout, "12"]).success();
     }
     let mut client = Client::start(&python, &ceph, &folder, "goes");
     client.process.kill();
@@ -108,9 +100,5 @@ fn image_that_another_client_writes_to_is_left_to_it_until_it_is_gone() {
     // A lock that somebody has put on it by hand.
     let lock = ["lock", "add", "rbd/disk", "mine"];
     ceph.rbd(lock).success();
-    refused(
-        on_disk(&["serve"], &["--run=true"]),
-        5,
-        "`rbd lock ls rbd/disk`",
-    );
+    refused(on_disk(&["serve"], &["--run=true"]), 5, "`rbd lock ls rbd/disk`");
 }

@@ -296,9 +296,7 @@ fn examples_of_the_readme_run_as_pasted() {
     let mut place = Place::new();
     if place.prepare(block).is_some() {
         place.follow(block);
-        assert!(
-            fs::read(place.path("clear.raw")).unwrap() == fs::read(place.path("disk.raw")).unwrap()
-        );
+        assert!(fs::read(place.path("clear.raw")).unwrap() == fs::read(place.path("disk.raw")).unwrap());
     }
 }
 

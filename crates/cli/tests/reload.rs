@@ -34,11 +34,7 @@ impl Managed {
             .args(more)
             .env("NOTIFY_SOCKET", &path);
         let server = Server::spawn(&mut command);
-        let managed = Self {
-            folder,
-            manager,
-            server,
-        };
+        let managed = Self { folder, manager, server };
         assert_eq!(managed.told(), "READY=1");
         managed
     }
@@ -56,10 +52,7 @@ impl Managed {
         self.server.process.signal(Signal::HUP);
         let told = self.told();
         let time = told.strip_prefix("RELOADING=1\nMONOTONIC_USEC=");
-        assert!(
-            time.is_some_and(|time| time.parse::<u64>().is_ok()),
-            "{told}"
-        );
+        assert!(time.is_some_and(|time| time.parse::<u64>().is_ok()), "{told}");
         assert_eq!(self.told(), "READY=1");
     }
 
@@ -128,9 +121,7 @@ fn check_renewal(more: &[&str]) {
     let mut client = python.command();
     client.args(["-c", READ_LATER, &managed.uri_for(old.folder())]);
     let mut client = Background::spawn(client.arg(&sign));
-    wait_until("a client is there", || {
-        client.stdout_text().contains("connected")
-    });
+    wait_until("a client is there", || client.stdout_text().contains("connected"));
     assert!(managed.convinces(&nbdinfo, &old));
     assert!(!managed.convinces(&nbdinfo, &new));
 
@@ -196,12 +187,7 @@ fn what_cannot_be_used_leaves_the_old_certificate_and_says_why() {
     refused("not the key of the certificate");
     fs::remove_file(file("server-key.pem")).unwrap();
     refused("No such file or directory");
-    rustix::fs::mkfifoat(
-        rustix::fs::CWD,
-        file("server-key.pem"),
-        rustix::fs::Mode::RUSR,
-    )
-    .unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, file("server-key.pem"), rustix::fs::Mode::RUSR).unwrap();
     refused("Invalid argument");
     fs::remove_file(file("server-key.pem")).unwrap();
     fs::write(file("server-key.pem"), vec![b'x'; 2 << 20]).unwrap();
@@ -251,9 +237,7 @@ fn whoever_reads_the_certificates_ends_with_the_server() {
         let processes = fs::read_dir("/proc").unwrap().flatten();
         let lines = processes.map(|it| fs::read(it.path().join("cmdline")).unwrap_or_default());
         let lines = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
-        lines
-            .filter(|line| line.contains("--to-server") && line.contains(&name))
-            .count()
+        lines.filter(|line| line.contains("--to-server") && line.contains(&name)).count()
     };
     assert_eq!(readers(), 1);
     managed.server.process.signal(Signal::KILL);

@@ -9,9 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use common::{
-    Folder, LoopDevice, SIZE, cryptline, edit_metadata, metadata, open, refused, resize as set_len,
-};
+use common::{Folder, LoopDevice, SIZE, cryptline, edit_metadata, metadata, open, refused, resize as set_len};
 use cryptline_testkit::peer;
 use server::Server;
 
@@ -40,11 +38,7 @@ fn read(folder: &Folder, image: &Path, offset: u64) -> Vec<u8> {
     let key = format!("--key-file={}", folder.key().display());
     let volume = open(&[image.to_str().unwrap(), &key, "--read-only"]);
     let mut data = vec![0; 4096];
-    volume
-        .blocking()
-        .unwrap()
-        .read_at(offset, &mut data)
-        .unwrap();
+    volume.blocking().unwrap().read_at(offset, &mut data).unwrap();
     data
 }
 
@@ -53,9 +47,7 @@ fn opens_there(folder: &Folder, image: &Path) {
     if let Some(cryptsetup) = peer::require("cryptsetup") {
         let key = format!("--key-file={}", folder.key().display());
         let image = image.to_str().unwrap();
-        cryptsetup
-            .run(["open", "--test-passphrase", image, &key])
-            .success();
+        cryptsetup.run(["open", "--test-passphrase", image, &key]).success();
     }
 }
 
@@ -153,8 +145,7 @@ fn volume_on_a_slice_shrinks_and_grows_where_nothing_is_lost() {
     let disk = folder.path("disk");
     let file = File::create(&disk).unwrap();
     file.set_len(SIZE + (2 << 20)).unwrap();
-    file.write_all_at(&fs::read(&image).unwrap(), 1 << 20)
-        .unwrap();
+    file.write_all_at(&fs::read(&image).unwrap(), 1 << 20).unwrap();
     // Neighbours do not count.
     file.write_all_at(&[5; 4096], SIZE + (1 << 20)).unwrap();
     let part = format!("{}?offset=1M&length={SIZE}", disk.display());
@@ -171,11 +162,8 @@ fn volume_on_a_block_device_shrinks_and_grows_where_nothing_is_lost_and_nobody_h
     };
     shrinks_and_grows_where_nothing_is_lost(&folder, &device.0);
     // As a mapping of the kernel or a mount has it.
-    let claim = File::options()
-        .read(true)
-        .custom_flags(rustix::fs::OFlags::EXCL.bits().cast_signed())
-        .open(&device.0)
-        .unwrap();
+    let claim =
+        File::options().read(true).custom_flags(rustix::fs::OFlags::EXCL.bits().cast_signed()).open(&device.0).unwrap();
     let smaller = || {
         let size = (HEADER + (3 << 20)).to_string();
         cryptline(["resize", &device.0, &size, "--shrink"])
@@ -243,20 +231,10 @@ fn detached_header_says_how_long_data_is_that_lies_elsewhere() {
     let folder = Folder::new();
     let (data, header) = (folder.path("data"), folder.path("header"));
     File::create(&data).unwrap().set_len(4 << 20).unwrap();
-    let (place, elsewhere) = (
-        data.to_str().unwrap(),
-        format!("--header={}", header.display()),
-    );
+    let (place, elsewhere) = (data.to_str().unwrap(), format!("--header={}", header.display()));
     let key = format!("--key-file={}", folder.key().display());
-    let format = [
-        "luksFormat",
-        "--batch-mode",
-        place,
-        &elsewhere,
-        &key,
-        "--pbkdf=pbkdf2",
-        "--pbkdf-force-iterations=1000",
-    ];
+    let format =
+        ["luksFormat", "--batch-mode", place, &elsewhere, &key, "--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
     cryptsetup.run(format).success();
     let size = || open(&[place, &elsewhere, &key, "--read-only"]).size();
     assert_eq!(size(), 4 << 20);
@@ -266,10 +244,7 @@ fn detached_header_says_how_long_data_is_that_lies_elsewhere() {
     resize(&data, 8 << 20, &[&elsewhere]).success();
     assert_eq!(size(), 8 << 20);
     resize(&data, 2 << 20, &[&elsewhere, "--shrink"]).success();
-    assert_eq!(
-        (size(), fs::metadata(&data).unwrap().len()),
-        (2 << 20, 2 << 20)
-    );
+    assert_eq!((size(), fs::metadata(&data).unwrap().len()), (2 << 20, 2 << 20));
 }
 
 #[test]
@@ -282,11 +257,7 @@ fn volume_shrinks_only_where_that_was_said_and_nothing_is_lost() {
     refused(resize(&image, smaller, &[]), 1, "--shrink");
     let least = (smaller + 4096).to_string();
     refused(resize(&image, smaller, &["--shrink"]), 5, &least);
-    refused(
-        resize(&image, HEADER, &["--shrink", "--force"]),
-        1,
-        "need at least",
-    );
+    refused(resize(&image, HEADER, &["--shrink", "--force"]), 1, "need at least");
     assert!(fs::read(&image).unwrap() == before);
     resize(&image, smaller + 4096, &["--shrink"]).success();
     assert!(read(&folder, &image, 1 << 20) == [9; 4096]);
@@ -309,11 +280,7 @@ fn served_volume_grows_for_clients_that_come_later_and_does_not_shrink() {
         run.stdout_text().trim().parse::<u64>().unwrap()
     };
     assert_eq!(size(), SIZE - HEADER);
-    refused(
-        resize(&image, HEADER + (1 << 20), &["--shrink"]),
-        5,
-        "stop that one first",
-    );
+    refused(resize(&image, HEADER + (1 << 20), &["--shrink"]), 5, "stop that one first");
     resize(&image, SIZE + (3 << 20), &[]).success();
     assert_eq!(size(), SIZE - HEADER + (3 << 20));
     server.stop();
@@ -326,25 +293,16 @@ fn what_has_its_size_from_elsewhere_keeps_it() {
     let disk = folder.path("disk");
     let file = File::create(&disk).unwrap();
     file.set_len(SIZE + (2 << 20)).unwrap();
-    file.write_all_at(&fs::read(&image).unwrap(), 1 << 20)
-        .unwrap();
+    file.write_all_at(&fs::read(&image).unwrap(), 1 << 20).unwrap();
     let part = format!("{}?offset=1M&length={SIZE}", disk.display());
     let grown = (SIZE + (1 << 20)).to_string();
-    refused(
-        cryptline(["resize", &part, &grown]),
-        1,
-        "resize what it lies on",
-    );
+    refused(cryptline(["resize", &part, &grown]), 1, "resize what it lies on");
     let said = cryptline(["resize", &part]).success();
     assert!(said.stdout_text().contains("as before"), "{said}");
     refused(cryptline(["resize", "ram:1M", "2M"]), 1, "starts empty");
     let clear = folder.path("clear");
     File::create(&clear).unwrap().set_len(1 << 20).unwrap();
     refused(resize(&clear, 2 << 20, &[]), 4, "not a LUKS device");
-    refused(
-        resize(&folder.path("none"), 2 << 20, &[]),
-        4,
-        "No such file",
-    );
+    refused(resize(&folder.path("none"), 2 << 20, &[]), 4, "No such file");
     assert_eq!(fs::metadata(&clear).unwrap().len(), 1 << 20);
 }

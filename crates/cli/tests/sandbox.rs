@@ -74,8 +74,7 @@ fn probed(run: &Run) -> BTreeMap<String, String> {
 /// A field of `/proc/PID/task/TID/status` for every thread of a server.
 fn status_of_threads(process: &Background, key: &str) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{}/task", process.id())).unwrap();
-    let statuses =
-        tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("status")).ok());
+    let statuses = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("status")).ok());
     let field = |status: String| {
         let line = status.lines().find_map(|line| line.strip_prefix(key));
         line.unwrap().trim_start_matches(':').trim().to_owned()
@@ -120,14 +119,7 @@ fn without_a_sandbox_the_same_attempts_are_allowed() {
     let said = value(&server.process.stdout_text(), "sandbox");
     assert_eq!(said, "off (--sandbox=off)");
     let probed = probed(&server.stop());
-    for what in [
-        "open",
-        "execve",
-        "fork",
-        "socket-tcp",
-        "socket-unix",
-        "ptrace",
-    ] {
+    for what in ["open", "execve", "fork", "socket-tcp", "socket-unix", "ptrace"] {
         for thread in ["old", "new"] {
             let how = &probed[&format!("{thread} thread: {what}")];
             assert!(how.starts_with("allowed"), "{what}: {how}");
@@ -137,9 +129,7 @@ fn without_a_sandbox_the_same_attempts_are_allowed() {
 
 #[test]
 fn every_way_of_io_and_dispatch_serves_many_clients_under_it() {
-    let Some([cryptsetup, nbdcopy, nbdinfo]) =
-        peer::require_all(["cryptsetup", "nbdcopy", "nbdinfo"])
-    else {
+    let Some([cryptsetup, nbdcopy, nbdinfo]) = peer::require_all(["cryptsetup", "nbdcopy", "nbdinfo"]) else {
         return;
     };
     if !is_complete() {
@@ -170,17 +160,11 @@ fn every_way_of_io_and_dispatch_serves_many_clients_under_it() {
         ]);
         let server = Server::start(arguments.chain(options.iter().copied()));
         let said = value(&server.process.stdout_text(), "sandbox");
-        assert!(
-            said.contains("landlock (version ") && said.ends_with("seccomp"),
-            "{said}"
-        );
+        assert!(said.contains("landlock (version ") && said.ends_with("seccomp"), "{said}");
         for _ in 0..2 {
             let copy = disk.path("copy");
             copy_in_and_out(&nbdcopy, &disk.clear, &server.uri, &copy);
-            assert!(
-                fs::read(&copy).unwrap() == clear,
-                "{options:?}: the copy differs"
-            );
+            assert!(fs::read(&copy).unwrap() == clear, "{options:?}: the copy differs");
         }
         for _ in 0..12 {
             nbdinfo.run(["--size", &server.uri]).success();
@@ -196,12 +180,7 @@ fn every_way_of_io_and_dispatch_serves_many_clients_under_it() {
     // And it was encrypted all the while.
     let image = fs::read(&disk.image).unwrap();
     let clear = fs::read(&disk.clear).unwrap();
-    assert!(
-        !image
-            .windows(512)
-            .step_by(512)
-            .any(|sector| sector == &clear[..512])
-    );
+    assert!(!image.windows(512).step_by(512).any(|sector| sector == &clear[..512]));
 }
 
 /// With as many clients as there may be.
@@ -238,15 +217,8 @@ fn a_command_runs_outside_with_every_right() {
     );
     let said = run(["serve", "ram:1M", "--sandbox=on", "--run", &script]).success();
     assert_eq!(said.stderr_text(), "");
-    let words: Vec<_> = said
-        .stdout_text()
-        .split_whitespace()
-        .map(str::to_owned)
-        .collect();
-    assert_eq!(
-        words,
-        ["1048576", "NoNewPrivs:", "0", "Seccomp:", "0", "opened"]
-    );
+    let words: Vec<_> = said.stdout_text().split_whitespace().map(str::to_owned).collect();
+    assert_eq!(words, ["1048576", "NoNewPrivs:", "0", "Seccomp:", "0", "opened"]);
 
     let folder = tempfile::tempdir().unwrap();
     let started = text(&folder.path().join("started"));
@@ -275,15 +247,11 @@ fn another_user_serves_an_image_that_only_root_can_open() {
     chown(&runtime, Some(NOBODY), Some(NOBODY)).unwrap();
     let (socket, pidfile) = (text(&runtime.join("s")), text(&runtime.join("pid")));
     for sandbox in ["--sandbox=on", "--sandbox=off"] {
-        let arguments = disk.arguments().into_iter().chain([
-            sandbox, "-u", "65534", "-g", "65534", "-U", &socket, "-P", &pidfile,
-        ]);
+        let arguments =
+            disk.arguments().into_iter().chain([sandbox, "-u", "65534", "-g", "65534", "-U", &socket, "-P", &pidfile]);
         let server = Server::start(arguments);
         let user = value(&server.process.stdout_text(), "user");
-        assert!(
-            user.ends_with("65534:65534)") || user == "65534:65534",
-            "{user}"
-        );
+        assert!(user.ends_with("65534:65534)") || user == "65534:65534", "{user}");
         let ids = [NOBODY; 4].map(|id| id.to_string()).join("\t");
         all_threads_have(&server.process, "Uid", &ids);
         all_threads_have(&server.process, "Gid", &ids);
@@ -324,13 +292,10 @@ fn another_user_has_a_private_socket_and_ends_with_its_parent() {
     chown(folder.path(), Some(NOBODY), None).unwrap();
     let socket = folder.path().join("socket");
     // The shell ends as soon as there are clients.
-    let script =
-        "\"$0\" serve ram:1M --exit-with-parent -u nobody -U \"$1\" -P \"$1.pid\" >/dev/null 2>&1 &
+    let script = "\"$0\" serve ram:1M --exit-with-parent -u nobody -U \"$1\" -P \"$1.pid\" >/dev/null 2>&1 &
         while ! test -s \"$1.pid\"; do sleep 0.05; done; sleep 1";
     let mut parent = Command::new("sh");
-    parent
-        .args(["-c", script, env!("CARGO_BIN_EXE_cryptline")])
-        .arg(&socket);
+    parent.args(["-c", script, env!("CARGO_BIN_EXE_cryptline")]).arg(&socket);
     peer::run(&mut parent, READY).success();
     wait_until("the socket is gone", || !socket.exists());
 }
@@ -344,10 +309,7 @@ fn what_cannot_be_removed_later_is_named_at_once() {
     let socket = text(&folder.path().join("socket"));
     let server = Server::start(["ram:1M", "-U", &socket, "--user=nobody"]);
     let warning = server.stop().stderr_text();
-    assert!(
-        warning.contains(&socket) && warning.contains("left behind"),
-        "{warning}"
-    );
+    assert!(warning.contains(&socket) && warning.contains("left behind"), "{warning}");
     assert_eq!(warning.lines().count(), 1, "{warning}");
     assert!(Path::new(&socket).exists());
 }
@@ -379,11 +341,7 @@ impl Copy {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::copy(
-            env!("CARGO_BIN_EXE_cryptline"),
-            folder.path().join("program"),
-        )
-        .unwrap();
+        fs::copy(env!("CARGO_BIN_EXE_cryptline"), folder.path().join("program")).unwrap();
         Self(folder)
     }
 
@@ -446,45 +404,27 @@ fn without(calls: &[i64], command: impl FnOnce() -> Run + Send) -> Run {
 
 #[test]
 fn where_parts_are_forbidden_auto_says_which_and_on_refuses() {
-    let serve =
-        |sandbox: &'static str| move || run(["serve", "ram:1M", sandbox, "-v", "--run", "true"]);
-    let landlock = [
-        libc_numbers::LANDLOCK_CREATE_RULESET,
-        libc_numbers::LANDLOCK_RESTRICT_SELF,
-    ];
+    let serve = |sandbox: &'static str| move || run(["serve", "ram:1M", sandbox, "-v", "--run", "true"]);
+    let landlock = [libc_numbers::LANDLOCK_CREATE_RULESET, libc_numbers::LANDLOCK_RESTRICT_SELF];
     let said = |run: Run| {
         let text = run.success().stderr_text();
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix("cryptline: sandbox:"));
+        let line = text.lines().find_map(|line| line.strip_prefix("cryptline: sandbox:"));
         line.unwrap().trim().to_owned()
     };
     let auto = said(without(&landlock, serve("--sandbox=auto")));
     assert!(auto.starts_with("no_new_privs, no capabilities"), "{auto}");
-    assert!(
-        auto.contains("; without landlock (the kernel refuses"),
-        "{auto}"
-    );
+    assert!(auto.contains("; without landlock (the kernel refuses"), "{auto}");
     let on = without(&landlock, serve("--sandbox=on")).exited_with(1);
-    assert!(
-        on.stderr_text().contains("no landlock (the kernel refuses"),
-        "{on}"
-    );
+    assert!(on.stderr_text().contains("no landlock (the kernel refuses"), "{on}");
     assert!(on.stderr_text().contains("use --sandbox=auto"), "{on}");
 
     let both = [&landlock[..], &[libc_numbers::SECCOMP]].concat();
     let auto = said(without(&both, serve("--sandbox=auto")));
-    assert!(
-        auto.contains("without landlock (") && auto.contains(", seccomp ("),
-        "{auto}"
-    );
+    assert!(auto.contains("without landlock (") && auto.contains(", seccomp ("), "{auto}");
     without(&both, serve("--sandbox=on")).exited_with(1);
 
     // Nothing at all is asked of the kernel.
-    assert_eq!(
-        said(without(&both, serve("--sandbox=off"))),
-        "off (--sandbox=off)"
-    );
+    assert_eq!(said(without(&both, serve("--sandbox=off"))), "off (--sandbox=off)");
 }
 
 /// Numbers of system calls that all architectures share, or nearly.
@@ -507,19 +447,13 @@ fn too_few_descriptors_for_the_clients_are_named() {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -n 40; exec \"$@\"", "sh"]);
         command.args([env!("CARGO_BIN_EXE_cryptline"), "serve"]);
-        command
-            .args(disk.arguments())
-            .args([sandbox, "-v", "--run", "true"]);
+        command.args(disk.arguments()).args([sandbox, "-v", "--run", "true"]);
         peer::run(command.env_remove("XDG_RUNTIME_DIR"), READY)
     };
     let on = few("--sandbox=on").exited_with(1);
     assert!(on.stderr_text().contains("lower --max-connections"), "{on}");
     let auto = few("--sandbox=auto").success();
-    assert!(
-        auto.stderr_text()
-            .contains("off (cannot open the files of 64 clients"),
-        "{auto}"
-    );
+    assert!(auto.stderr_text().contains("off (cannot open the files of 64 clients"), "{auto}");
 }
 
 #[test]
@@ -532,18 +466,8 @@ fn a_second_signal_ends_the_server_and_removes_what_it_made() {
     let (socket, pidfile, started) = (path("socket"), path("pid"), path("started"));
     // The server waits for its command, which does not end when it is asked to.
     let script = format!("trap '' TERM; touch '{started}'; exec sleep 100");
-    let arguments = [
-        "serve",
-        "ram:1M",
-        "--sandbox=on",
-        "-U",
-        &socket,
-        "-P",
-        &pidfile,
-    ];
-    let process = Background::spawn(&mut cryptline(
-        arguments.into_iter().chain(["--run", &script]),
-    ));
+    let arguments = ["serve", "ram:1M", "--sandbox=on", "-U", &socket, "-P", &pidfile];
+    let process = Background::spawn(&mut cryptline(arguments.into_iter().chain(["--run", &script])));
     let mut process = process.wait_for_path(Path::new(&started), READY);
     let id = process.id().to_string();
     let kill = |signal: &str| Command::new("kill").args([signal, &id]).output().unwrap();

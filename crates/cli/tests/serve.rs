@@ -26,15 +26,9 @@ fn the_default_server_says_what_is_in_use_and_leaves_nothing_behind() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&socket), mode(&folder)), (0o600, 0o700));
     assert!(value(&report, "volume").contains("1 GiB"), "{report}");
-    assert_eq!(
-        value(&report, "cipher"),
-        "aes-xts-plain64, 512-bit key, 4096-byte sectors"
-    );
+    assert_eq!(value(&report, "cipher"), "aes-xts-plain64, 512-bit key, 4096-byte sectors");
     let io = value(&report, "io");
-    assert!(
-        io.starts_with("io_uring") || io.starts_with("preadv"),
-        "{report}"
-    );
+    assert!(io.starts_with("io_uring") || io.starts_with("preadv"), "{report}");
     let dispatch = value(&report, "dispatch");
     assert!(dispatch.starts_with("auto ("), "{report}");
     assert_eq!(value(&report, "medium"), "RAM");
@@ -45,10 +39,7 @@ fn the_default_server_says_what_is_in_use_and_leaves_nothing_behind() {
     // The lines to paste work as they are, but for the size of the copy.
     for program in ["nbdinfo", "nbdcopy", "qemu-img"] {
         let line = report.lines().find(|line| line.trim().starts_with(program));
-        assert!(
-            line.unwrap().contains(&format!("'{}'", server.uri)),
-            "{report}"
-        );
+        assert!(line.unwrap().contains(&format!("'{}'", server.uri)), "{report}");
     }
     nbdcopy.run([&server.uri, "null:"]).success();
     let ended = server.stop();
@@ -74,11 +65,7 @@ fn default_polls_with_io_uring_and_two_processors_and_never_with_one() {
     assert_eq!(asked, if has_ring { "50 µs" } else { NO_RING });
     // Its clients may be on the others, if the machine has others and need not save power.
     let one_of = if has_ring {
-        &[
-            "up to 100 µs while it pays off",
-            "never (one processor)",
-            "never (on battery)",
-        ][..]
+        &["up to 100 µs while it pays off", "never (one processor)", "never (on battery)"][..]
     } else {
         &[NO_RING]
     };
@@ -119,12 +106,7 @@ fn a_luks2_disk_is_copied_in_and_out_byte_by_byte() {
     let (clear, copy) = (fs::read(&disk.clear).unwrap(), fs::read(copy).unwrap());
     assert!(clear == copy, "the copy differs");
     let image = fs::read(&disk.image).unwrap();
-    assert!(
-        !image
-            .windows(512)
-            .step_by(512)
-            .any(|sector| sector == &clear[..512])
-    );
+    assert!(!image.windows(512).step_by(512).any(|sector| sector == &clear[..512]));
 }
 
 #[test]
@@ -140,14 +122,7 @@ fn qemu_reads_from_a_luks1_disk_what_was_written_through_us() {
     let secret = format!("secret,id=key,file={}", disk.key);
     let encrypted = format!("driver=luks,key-secret=key,file.filename={}", disk.image);
     let clear = format!("driver=raw,file.filename={}", disk.clear);
-    let compare = [
-        "compare",
-        "--object",
-        &secret,
-        "--image-opts",
-        &encrypted,
-        &clear,
-    ];
+    let compare = ["compare", "--object", &secret, "--image-opts", &encrypted, &clear];
     qemu_img.run(compare).success();
 }
 
@@ -186,10 +161,7 @@ fn exports_have_the_names_that_were_asked_for_and_their_files_names() {
     }
     assert!(list.contains("description: one"), "{list}");
     let report = server.process.stdout_text();
-    let uris: Vec<_> = report
-        .lines()
-        .filter(|line| line.starts_with("uri:"))
-        .collect();
+    let uris: Vec<_> = report.lines().filter(|line| line.starts_with("uri:")).collect();
     assert_eq!(uris.len(), 2, "{report}");
     for uri in uris {
         let uri = uri.trim_start_matches("uri:").trim();
@@ -232,10 +204,7 @@ fn tcp_is_on_loopback_unless_told_otherwise_and_then_warned_of() {
     let server = Server::start(["ram:1M", "--port=0", "--bind=0.0.0.0"]);
     nbdinfo.run(["--size", &server.uri]).success();
     let said = server.stop().stderr_text();
-    assert!(
-        said.contains("warning: other machines can connect"),
-        "{said}"
-    );
+    assert!(said.contains("warning: other machines can connect"), "{said}");
 }
 
 #[test]
@@ -263,10 +232,7 @@ fn where_io_uring_has_no_memory_the_server_says_so_and_works() {
 #[test]
 fn keys_that_could_not_be_locked_are_told_once_whether_the_key_is_right_or_wrong() {
     let (mut command, folder) = unprivileged(&["prlimit", "--memlock=0:0"]);
-    let (image, key) = (
-        text(&folder.path().join("image")),
-        text(&folder.path().join("key")),
-    );
+    let (image, key) = (text(&folder.path().join("image")), text(&folder.path().join("key")));
     fs::write(&key, "x").unwrap();
     let cheap = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
     let made = ["create", &image, "--size=20M", "--key-file", &key];
@@ -277,10 +243,7 @@ fn keys_that_could_not_be_locked_are_told_once_whether_the_key_is_right_or_wrong
     command.args(["open", "--check", &image, "--key-file"]);
     for (key, code) in [(&key, 0), (&image, 2)] {
         let mut again = Command::new(command.get_program());
-        again
-            .args(command.get_args())
-            .arg(key)
-            .args(["--keyfile-size=1"]);
+        again.args(command.get_args()).arg(key).args(["--keyfile-size=1"]);
         let told = peer::run(&mut again, Duration::from_secs(30)).exited_with(code);
         let said = told.stderr_text();
         assert_eq!(said.matches("keys may be written").count(), 1, "{told}");
@@ -293,24 +256,15 @@ fn what_is_in_the_way_is_exit_code_5_and_stays() {
     let path = text(&folder.path().join("socket"));
     let server = Server::start(["ram:1M", "--unix", &path]);
     let busy = run(["serve", "ram:1M", "--unix", &path]).exited_with(5);
-    assert!(
-        busy.stderr_text().contains("another server listens on"),
-        "{busy}"
-    );
+    assert!(busy.stderr_text().contains("another server listens on"), "{busy}");
     let mut process = server.process;
     process.kill();
-    assert!(
-        Path::new(&path).exists(),
-        "a killed server cannot remove its socket"
-    );
+    assert!(Path::new(&path).exists(), "a killed server cannot remove its socket");
     Server::start(["ram:1M", "--unix", &path]).stop();
 
     fs::write(&path, "precious").unwrap();
     let refused = run(["serve", "ram:1M", "--unix", &path]).exited_with(5);
-    assert!(
-        refused.stderr_text().contains("is not a socket"),
-        "{refused}"
-    );
+    assert!(refused.stderr_text().contains("is not a socket"), "{refused}");
     assert_eq!(fs::read(&path).unwrap(), b"precious");
     run(["serve", "ram:1M", "--unix", &text(folder.path())]).exited_with(5);
 }
@@ -324,10 +278,7 @@ fn two_servers_do_not_open_one_image_for_writing() {
     let server = Server::start(disk.arguments());
     let arguments = ["serve"].into_iter().chain(disk.arguments());
     let busy = run(arguments).exited_with(5);
-    assert!(
-        busy.stderr_text().contains("is in use by another program"),
-        "{busy}"
-    );
+    assert!(busy.stderr_text().contains("is in use by another program"), "{busy}");
     server.stop();
 }
 
@@ -355,15 +306,8 @@ fn unprivileged(wrapper: &[&str]) -> (Command, tempfile::TempDir) {
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = text(&folder.path().join("cryptline"));
     fs::copy(env!("CARGO_BIN_EXE_cryptline"), &program).unwrap();
-    let nobody = [
-        "setpriv",
-        "--reuid=65534",
-        "--regid=65534",
-        "--clear-groups",
-    ];
-    let nobody = nobody
-        .iter()
-        .filter(|_| rustix::process::geteuid().is_root());
+    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let nobody = nobody.iter().filter(|_| rustix::process::geteuid().is_root());
     let words: Vec<_> = nobody.chain(wrapper).copied().chain([&*program]).collect();
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).current_dir("/");
@@ -374,51 +318,28 @@ fn unprivileged(wrapper: &[&str]) -> (Command, tempfile::TempDir) {
 fn bad_command_lines_are_exit_code_1_and_say_what_to_do() {
     let long = format!("/tmp/{}", "x".repeat(200));
     for (arguments, says) in [
-        (
-            &["--dispatch=bogus"][..],
-            "possible values: inline, queue, auto",
-        ),
-        (
-            &["--dispatch=inline", "--perf-submit_from_crypt_cpus"],
-            "leave one of them out",
-        ),
-        (
-            &["--read-dispatch=queue", "--perf-no_read_workqueue"],
-            "leave one of them out",
-        ),
+        (&["--dispatch=bogus"][..], "possible values: inline, queue, auto"),
+        (&["--dispatch=inline", "--perf-submit_from_crypt_cpus"], "leave one of them out"),
+        (&["--read-dispatch=queue", "--perf-no_read_workqueue"], "leave one of them out"),
         (&["--io=bogus"], "possible values: auto, io_uring, preadv"),
         (&["--max-connections=0"], "--max-connections"),
         (&["--port=65536"], "--port"),
-        (
-            &["-p0", "-i", "no.such.host.invalid"],
-            "give one with --ip-addr",
-        ),
+        (&["-p0", "-i", "no.such.host.invalid"], "give one with --ip-addr"),
         (&["-p0", "-i", "192.0.2.1"], "is no address of this machine"),
         (&["-e", "a", "-e", "b"], "once for each TARGET"),
         (&["ram:2M", "-e", "a", "-e", "a"], "give each its own name"),
         (&["--unix", &long], "at most 107 bytes"),
         (&["--unix", "/no/such/folder/socket"], "cannot listen on"),
-        (
-            &["--pidfile", "/no/such/folder/pid"],
-            "cannot write the pid file",
-        ),
-        (
-            &["--stats-interval=0", "--stats=/tmp/x"],
-            "from 0.1 to 3600",
-        ),
+        (&["--pidfile", "/no/such/folder/pid"], "cannot write the pid file"),
+        (&["--stats-interval=0", "--stats=/tmp/x"], "from 0.1 to 3600"),
         (&["--delay=read=100"], "ns, us, ms or s"),
         (&["--delay=sync=1ms"], "read, write, flush"),
         (&["--tls=on"], "needs --tls-certificates"),
         (&["--tls-certificates=/tmp"], "give --tls=require"),
-        (
-            &["--tls=on", "--tls-certificates=/no/such"],
-            "server-cert.pem",
-        ),
+        (&["--tls=on", "--tls-certificates=/no/such"], "server-cert.pem"),
         (&["--fork"], "--fork"),
     ] {
-        let arguments = ["serve", "ram:1M"]
-            .into_iter()
-            .chain(arguments.iter().copied());
+        let arguments = ["serve", "ram:1M"].into_iter().chain(arguments.iter().copied());
         let refused = run(arguments).exited_with(1);
         assert!(refused.stderr_text().contains(says), "{says}:\n{refused}");
     }
@@ -457,14 +378,8 @@ fn every_dispatch_is_said_and_reads_what_any_other_wrote() {
         (&["--dispatch=queue"], "queue"),
         (&["--helpers=1"], "auto (1 helper)"),
         (&["--helpers=0"], "auto (no helpers)"),
-        (
-            &["--perf-same_cpu_crypt", "--perf-submit_from_crypt_cpus"],
-            "queue (same_cpu_crypt, submit_from_crypt_cpus)",
-        ),
-        (
-            &["--perf-no_read_workqueue", "--write-dispatch=queue"],
-            "read inline, write queue",
-        ),
+        (&["--perf-same_cpu_crypt", "--perf-submit_from_crypt_cpus"], "queue (same_cpu_crypt, submit_from_crypt_cpus)"),
+        (&["--perf-no_read_workqueue", "--write-dispatch=queue"], "read inline, write queue"),
     ];
     let start = |options: &[&'static str], says: &str| {
         let server = Server::start(disk.arguments().into_iter().chain(options.iter().copied()));

@@ -23,10 +23,7 @@ fn data_goes_both_ways_through_tls_on_a_unix_socket_and_over_tcp() {
         return;
     };
     let pki = Pki::new(&openssl);
-    let (clear, copy) = (
-        text(&pki.folder().join("clear")),
-        text(&pki.folder().join("copy")),
-    );
+    let (clear, copy) = (text(&pki.folder().join("clear")), text(&pki.folder().join("copy")));
     fs::write(&clear, noise(SIZE)).unwrap();
     for place in ["--unix=-", "--port=0"] {
         let size = format!("ram:{SIZE}");
@@ -52,10 +49,7 @@ fn plain_clients_are_refused_where_tls_is_required_and_served_where_it_is_on() {
     let certificates = format!("--tls-certificates={}", pki.path());
     let required = Server::start(["ram:1M", "--tls=require", &certificates]);
     let socket = required.uri.split('?').nth(1).unwrap();
-    let socket = socket
-        .split('&')
-        .find(|part| part.starts_with("socket="))
-        .unwrap();
+    let socket = socket.split('&').find(|part| part.starts_with("socket=")).unwrap();
     let refused = nbdinfo.run(["--size", &format!("nbd+unix:///?{socket}")]);
     assert!(!refused.status.success(), "{refused}");
     nbdinfo.run(["--size", &required.uri]).success();
@@ -78,12 +72,7 @@ fn only_clients_with_a_certificate_pass_where_they_must_have_one() {
     };
     let pki = Pki::new(&openssl);
     let certificates = format!("--tls-certificates={}", pki.path());
-    let arguments = [
-        "ram:1M",
-        "--tls=require",
-        "--tls-verify-peer",
-        &certificates,
-    ];
+    let arguments = ["ram:1M", "--tls=require", "--tls-verify-peer", &certificates];
     let server = Server::start(arguments);
     nbdinfo.run(["--size", &server.uri]).success();
     // Neither a client without TLS...
@@ -109,19 +98,11 @@ fn certificates_that_cannot_be_used_are_named() {
     let certificates = format!("--tls-certificates={}", pki.path());
     fs::write(pki.folder().join("server-key.pem"), "not a key").unwrap();
     let refused = run(["serve", "ram:1M", "--tls=on", &certificates]).exited_with(1);
-    assert!(
-        refused.stderr_text().contains("no usable private key"),
-        "{refused}"
-    );
+    assert!(refused.stderr_text().contains("no usable private key"), "{refused}");
     let client_key = fs::read(pki.folder().join("client-key.pem")).unwrap();
     fs::write(pki.folder().join("server-key.pem"), client_key).unwrap();
     let refused = run(["serve", "ram:1M", "--tls=on", &certificates]).exited_with(1);
-    assert!(
-        refused
-            .stderr_text()
-            .contains("not the key of the certificate"),
-        "{refused}"
-    );
+    assert!(refused.stderr_text().contains("not the key of the certificate"), "{refused}");
 }
 
 #[test]
@@ -133,16 +114,8 @@ fn peers_are_not_said_to_be_verified_where_plain_clients_are_served() {
     let certificates = format!("--tls-certificates={}", pki.path());
     // A client without a certificate, which does not even ask for TLS.
     let plain = format!("'{}' --size \"$uri\"", nbdinfo.path().display());
-    let refused = run([
-        "serve",
-        "ram:1M",
-        "--tls=on",
-        "--tls-verify-peer",
-        &certificates,
-        "--run",
-        &plain,
-    ])
-    .exited_with(1);
+    let refused =
+        run(["serve", "ram:1M", "--tls=on", "--tls-verify-peer", &certificates, "--run", &plain]).exited_with(1);
     let said = refused.stderr_text();
     assert!(said.contains("--tls=require"), "{refused}");
     assert_eq!(said.lines().count(), 1, "{refused}");
@@ -169,22 +142,13 @@ fn of_the_verified_clients_only_the_named_ones_are_served() {
         let run = nbdinfo.run(["--size", &as_client(&server.uri, folder)]);
         run.status.success()
     };
-    for subject in [
-        "/CN=alice",
-        "/O=Example/CN=alice",
-        "/O=Example/OU=backup/CN=host 7",
-    ] {
+    for subject in ["/CN=alice", "/O=Example/CN=alice", "/O=Example/OU=backup/CN=host 7"] {
         let client = pki.client(&openssl, subject);
         assert!(served(client.path()), "{subject}");
     }
-    for subject in [
-        "/CN=mallory",
-        "/CN=Alice",
-        "/O=alice",
-        "/CN=alice/CN=mallory",
-        "/O=Example/CN=x",
-        "/O=Other/OU=backup",
-    ] {
+    for subject in
+        ["/CN=mallory", "/CN=Alice", "/O=alice", "/CN=alice/CN=mallory", "/O=Example/CN=x", "/O=Other/OU=backup"]
+    {
         let client = pki.client(&openssl, subject);
         assert!(!served(client.path()), "{subject}");
     }
@@ -195,10 +159,7 @@ fn of_the_verified_clients_only_the_named_ones_are_served() {
     // Nobody who was turned away is in the way of others.
     assert!(served(pki.client(&openssl, "/CN=alice").path()));
     let said = server.stop().stderr_text();
-    assert!(
-        said.contains("TLS handshake failed: the client CN=mallory is not authorized"),
-        "{said}"
-    );
+    assert!(said.contains("TLS handshake failed: the client CN=mallory is not authorized"), "{said}");
     assert_eq!(said.lines().count(), 7, "one for each: {said}");
 }
 
@@ -236,22 +197,10 @@ fn who_is_authorized_must_be_known_to_be_who_they_are() {
     let pki = Pki::new(&openssl);
     let certificates = pki.option();
     for (options, says) in [
-        (
-            &["--tls=require", "--tls-authz=CN=alice"][..],
-            "--tls-verify-peer",
-        ),
-        (
-            &["--tls=on", "--tls-verify-peer", "--tls-authz=CN=alice"],
-            "--tls=require",
-        ),
-        (
-            &["--tls=require", "--tls-verify-peer", "--tls-authz=alice"],
-            "RFC 4514",
-        ),
-        (
-            &["--tls=require", "--tls-verify-peer", "--tls-authz="],
-            "RFC 4514",
-        ),
+        (&["--tls=require", "--tls-authz=CN=alice"][..], "--tls-verify-peer"),
+        (&["--tls=on", "--tls-verify-peer", "--tls-authz=CN=alice"], "--tls=require"),
+        (&["--tls=require", "--tls-verify-peer", "--tls-authz=alice"], "RFC 4514"),
+        (&["--tls=require", "--tls-verify-peer", "--tls-authz="], "RFC 4514"),
     ] {
         let arguments = ["serve", "ram:1M", "--run", "true", &certificates];
         let refused = run(arguments.iter().chain(options).copied()).exited_with(1);
@@ -267,12 +216,7 @@ fn certificates_of_version_1_are_refused_with_what_to_do() {
     let words = "make it version 3 (openssl x509 -req -extfile";
     let pki = Pki::new(&openssl);
     pki.make_old(&openssl, "client");
-    let arguments = [
-        "ram:1M",
-        "--tls=require",
-        "--tls-verify-peer",
-        &pki.option(),
-    ];
+    let arguments = ["ram:1M", "--tls=require", "--tls-verify-peer", &pki.option()];
     let server = Server::start(arguments);
     let refused = nbdinfo.run(["--size", &server.uri]);
     assert!(!refused.status.success(), "{refused}");
@@ -281,10 +225,7 @@ fn certificates_of_version_1_are_refused_with_what_to_do() {
 
     pki.make_old(&openssl, "server");
     let said = served_once(&pki).exited_with(1).stderr_text();
-    assert!(
-        said.contains("server-cert.pem") && said.contains(words),
-        "{said}"
-    );
+    assert!(said.contains("server-cert.pem") && said.contains(words), "{said}");
 }
 
 /// A server with this key and certificate, for a command that does nothing.
@@ -311,10 +252,7 @@ fn a_key_in_another_form_says_how_to_convert_it() {
     let (key, good) = (pki.file("server-key.pem"), pki.file("good.pem"));
     fs::copy(&key, &good).unwrap();
     for (options, says) in [
-        (
-            &["-aes256", "-passout", "pass:x"][..],
-            "openssl pkey -in OLD",
-        ),
+        (&["-aes256", "-passout", "pass:x"][..], "openssl pkey -in OLD"),
         (&["-outform", "DER"], "openssl pkey -inform DER"),
         (&["-pubout"], "public key"),
     ] {
@@ -333,22 +271,15 @@ fn a_key_that_can_not_be_used_says_why() {
     };
     let pki = Pki::new(&openssl);
     let key = pki.file("server-key.pem");
-    for (wrong, says) in [
-        ("server-cert.pem", "swapped"),
-        (
-            "client-key.pem",
-            "not the key of the certificate in server-cert.pem",
-        ),
-    ] {
+    for (wrong, says) in
+        [("server-cert.pem", "swapped"), ("client-key.pem", "not the key of the certificate in server-cert.pem")]
+    {
         fs::copy(pki.file(wrong), &key).unwrap();
         key_is_refused(&pki, says);
     }
     let p521 = ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-521"];
     let small = ["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:1024"];
-    for (options, says) in [
-        (p521, "ECDSA key on P-256 or P-384"),
-        (small, "RSA key of 2048"),
-    ] {
+    for (options, says) in [(p521, "ECDSA key on P-256 or P-384"), (small, "RSA key of 2048")] {
         let make = ["genpkey", "-out", &key];
         openssl.run(make.iter().chain(&options)).success();
         key_is_refused(&pki, says);
@@ -398,17 +329,7 @@ fn certificates_that_certs_makes_are_good_for_openssl_and_for_a_named_client() {
     for (purpose, name) in [("sslserver", "server"), ("sslclient", "client")] {
         let certificate = path(&format!("{name}-cert.pem"));
         let authority = path("ca-cert.pem");
-        openssl
-            .run([
-                "verify",
-                "-x509_strict",
-                "-purpose",
-                purpose,
-                "-CAfile",
-                &authority,
-                &certificate,
-            ])
-            .success();
+        openssl.run(["verify", "-x509_strict", "-purpose", purpose, "-CAfile", &authority, &certificate]).success();
     }
     for key in ["ca-key.pem", "server-key.pem", "client-key.pem"] {
         let mode = fs::metadata(path(key)).unwrap().permissions().mode();
@@ -416,13 +337,7 @@ fn certificates_that_certs_makes_are_good_for_openssl_and_for_a_named_client() {
     }
     let serve = |client: &str| {
         let name = format!("--tls-authz=CN={client}");
-        let tls = [
-            "--tls=require",
-            "--tls-verify-peer",
-            &name,
-            "--tls-certificates",
-            &pki,
-        ];
+        let tls = ["--tls=require", "--tls-verify-peer", &name, "--tls-certificates", &pki];
         Server::start(["ram:1M", "--port=0"].into_iter().chain(tls))
     };
     let server = serve("backup");

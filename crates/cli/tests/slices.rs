@@ -31,12 +31,7 @@ impl Lab {
         let bytes = [beside(1), volume, beside(2)].concat();
         fs::write(&disk, bytes).expect("room");
         let key = folder.key().display().to_string();
-        Self {
-            folder,
-            disk,
-            target,
-            key,
-        }
+        Self { folder, disk, target, key }
     }
 
     /// Runs a verb. Whether the part has changed.
@@ -92,11 +87,7 @@ fn keys_tokens_and_headers_of_a_slice_are_changed_in_it_and_nowhere_else() {
     for (verb, options, changes) in [
         (&["key", "add"][..], &add[..], true),
         (&["key", "list"], &[], false),
-        (
-            &["token", "import"],
-            &["--json-file", &token, "--token-id=3"],
-            true,
-        ),
+        (&["token", "import"], &["--json-file", &token, "--token-id=3"], true),
         (&["token", "list"], &[], false),
         (&["header", "label"], &["--label=name"], true),
         (&["header", "backup"], &["--file", &backup], false),
@@ -136,8 +127,7 @@ fn slice_is_mounted_and_written_through_its_file() {
     let lab = Lab::new();
     let point = lab.file("point", b"");
     let before = lab.part();
-    lab.run(&["mount"], &[&point, "--key-file", &lab.key])
-        .success();
+    lab.run(&["mount"], &[&point, "--key-file", &lab.key]).success();
     let disk = fs::File::options().write(true).open(&point);
     let disk = disk.expect("a disk");
     disk.write_all_at(&[7; 4096], 1 << 20).expect("room");

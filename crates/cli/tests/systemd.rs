@@ -9,11 +9,7 @@ use std::process::Command;
 use cryptline_testkit::peer::{self, Background};
 use server::{Disk, READY, SIZE, text};
 
-const UNITS: [&str; 3] = [
-    "cryptline@.socket",
-    "cryptline@.service",
-    "cryptline-mount@.service",
-];
+const UNITS: [&str; 3] = ["cryptline@.socket", "cryptline@.service", "cryptline-mount@.service"];
 
 fn unit(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systemd");
@@ -39,12 +35,7 @@ fn systemd_finds_nothing_wrong() {
         return;
     };
     let (_folder, paths) = installed();
-    let verified = analyze.run(
-        ["verify", "--man=no"]
-            .map(str::to_owned)
-            .iter()
-            .chain(&paths),
-    );
+    let verified = analyze.run(["verify", "--man=no"].map(str::to_owned).iter().chain(&paths));
     let verified = verified.success();
     assert_eq!(verified.stderr_text(), "", "{verified}");
 }
@@ -61,15 +52,7 @@ fn what_the_server_can_do_without_is_taken_away() {
         // An instance, since a template has no name to be looked at by.
         let instance = service.replace("@.", "@x.");
         fs::copy(service, &instance).unwrap();
-        analyze
-            .run([
-                "security",
-                "--offline=true",
-                "--no-pager",
-                &threshold,
-                &instance,
-            ])
-            .success();
+        analyze.run(["security", "--offline=true", "--no-pager", &threshold, &instance]).success();
     }
 }
 
@@ -77,17 +60,10 @@ fn what_the_server_can_do_without_is_taken_away() {
 fn the_units_leave_the_server_the_calls_of_its_own_sandbox() {
     for name in &UNITS[1..] {
         let unit = unit(name);
-        let allowed = unit
-            .lines()
-            .find_map(|line| line.strip_prefix("SystemCallFilter="));
+        let allowed = unit.lines().find_map(|line| line.strip_prefix("SystemCallFilter="));
         let allowed: Vec<_> = allowed.unwrap().split(' ').collect();
         // In no group of systemd's before version 256.
-        for call in [
-            "seccomp",
-            "landlock_create_ruleset",
-            "landlock_add_rule",
-            "landlock_restrict_self",
-        ] {
+        for call in ["seccomp", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"] {
             assert!(allowed.contains(&call), "{name}: {call}");
         }
     }
@@ -96,18 +72,11 @@ fn the_units_leave_the_server_the_calls_of_its_own_sandbox() {
 /// The words of the unit's command line, with specifiers and variables replaced.
 fn command_line(name: &str, replaced: &[(&str, &str)]) -> Vec<String> {
     let unit = unit(name);
-    let line = unit
-        .lines()
-        .find_map(|line| line.strip_prefix("ExecStart="));
-    let words = line
-        .unwrap()
-        .split(' ')
-        .filter(|word| *word != "$CRYPTLINE_OPTIONS");
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart="));
+    let words = line.unwrap().split(' ').filter(|word| *word != "$CRYPTLINE_OPTIONS");
     words
         .map(|word| {
-            let word = replaced
-                .iter()
-                .fold(word.to_owned(), |word, (from, to)| word.replace(from, to));
+            let word = replaced.iter().fold(word.to_owned(), |word, (from, to)| word.replace(from, to));
             assert!(!word.contains(['%', '$']), "{word} is not replaced");
             word
         })

@@ -18,15 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(220);
 
 #[test]
 fn units_keep_their_promises_under_a_booted_systemd() {
-    let peers = [
-        "unshare",
-        "systemd-analyze",
-        "nbdinfo",
-        "nbdcopy",
-        "qemu-img",
-        "setpriv",
-        "nm",
-    ];
+    let peers = ["unshare", "systemd-analyze", "nbdinfo", "nbdcopy", "qemu-img", "setpriv", "nm"];
     let Some([unshare, ..]) = peer::require_all(peers) else {
         return;
     };
@@ -46,23 +38,16 @@ fn units_keep_their_promises_under_a_booted_systemd() {
     }
     let mut command = unshare.command();
     command.args(["--mount", "sh"]).arg(path("boot"));
-    command
-        .arg(folder.path())
-        .arg(env!("CARGO_BIN_EXE_cryptline"));
+    command.arg(folder.path()).arg(env!("CARGO_BIN_EXE_cryptline"));
     let run = peer::run(&mut command, TIMEOUT);
     if run.status.code() == Some(CANNOT) {
         return peer::skip_everywhere(run.stdout_text().trim());
     }
     let log = fs::read_to_string(path("log")).unwrap_or_else(|_| panic!("no boot:\n{run}"));
     let promises = SCRIPT.lines().filter_map(|line| line.strip_suffix("() {"));
-    let promises: Vec<_> = promises
-        .filter(|name| name.matches('_').count() > 1)
-        .collect();
+    let promises: Vec<_> = promises.filter(|name| name.matches('_').count() > 1).collect();
     assert!(promises.len() > 10);
     for promise in promises {
-        assert!(
-            log.contains(&format!("\nPASS {promise}\n")),
-            "{promise}:\n{log}"
-        );
+        assert!(log.contains(&format!("\nPASS {promise}\n")), "{promise}:\n{log}");
     }
 }

@@ -39,13 +39,9 @@ fn volume_that_clevis_has_bound_opens_here_while_the_server_answers() {
     let (disk, key) = (lab.disk.to_str().unwrap(), lab.folder.key());
     let how = format!(r#"{{"url":"{}"}}"#, tang.url);
     let key = key.to_str().unwrap();
-    tang.clevis(&["luks", "bind", "-y", "-k", key, "-d", disk, "tang", &how])
-        .success();
+    tang.clevis(&["luks", "bind", "-y", "-k", key, "-d", disk, "tang", &how]).success();
     let listed = lab.ours(&["token", "list"], &[]).success();
-    assert!(
-        listed.stdout_text().contains("clevis, key slot 1\n"),
-        "{listed}"
-    );
+    assert!(listed.stdout_text().contains("clevis, key slot 1\n"), "{listed}");
     let opened = opens_by_token(&lab).success();
     assert!(opened.stdout_text().contains("Key slot 1"), "{opened}");
     tang.forget();
@@ -68,8 +64,7 @@ fn volume_that_clevis_has_bound_to_several_pins_opens_with_enough_of_them() {
     let pin = format!(r#"{{"url":"{url}"}}"#);
     let inner = format!(r#"{{"t":1,"pins":{{"tang":[{pin}]}}}}"#);
     let how = format!(r#"{{"t":2,"pins":{{"tang":[{pin},{pin}],"sss":[{inner}]}}}}"#);
-    tang.clevis(&["luks", "bind", "-y", "-k", key, "-d", disk, "sss", &how])
-        .success();
+    tang.clevis(&["luks", "bind", "-y", "-k", key, "-d", disk, "sss", &how]).success();
     let opened = opens_by_token(&lab).success();
     assert!(opened.stdout_text().contains("Key slot 1"), "{opened}");
 }
@@ -98,13 +93,10 @@ fn volume_that_is_bound_here_opens_with_clevis() {
     let disk = lab.disk.to_str().unwrap();
     let listed = tang.clevis(&["luks", "list", "-d", disk]).success();
     assert!(listed.stdout_text().contains(&tang.url), "{listed}");
-    let passphrase = tang
-        .clevis(&["luks", "pass", "-d", disk, "-s", "1"])
-        .success();
+    let passphrase = tang.clevis(&["luks", "pass", "-d", disk, "-s", "1"]).success();
     let file = lab.file("passphrase", passphrase.stdout_text().trim_end());
     let file = format!("--key-file={file}");
-    lab.theirs(&["open", "--test-passphrase", "--key-slot=1"], &[&file])
-        .success();
+    lab.theirs(&["open", "--test-passphrase", "--key-slot=1"], &[&file]).success();
 }
 
 #[test]
@@ -126,11 +118,8 @@ fn volume_that_is_bound_here_to_several_pins_opens_with_clevis_by_enough_of_them
     let by_name = format!(r#"{{"url":"{url}","thp":"{named}"}}"#);
     let kept = format!(r#"{{"url":"http://{nobody}","adv":"{said}"}}"#);
     let asked = format!(r#"{{"url":"{url}"}}"#);
-    let config = |inner: &str| {
-        format!(
-            r#"{{"t":2,"pins":{{"tang":[{by_name},{kept}],"sss":{{"pins":{{"tang":{inner}}}}}}}}}"#
-        )
-    };
+    let config =
+        |inner: &str| format!(r#"{{"t":2,"pins":{{"tang":[{by_name},{kept}],"sss":{{"pins":{{"tang":{inner}}}}}}}}}"#);
     refused(bind(&config(&asked), &[]), 1, "Nothing was done");
     let before = metadata(&lab.disk);
     assert!(before["tokens"].as_object().unwrap().is_empty());
@@ -144,13 +133,10 @@ fn volume_that_is_bound_here_to_several_pins_opens_with_clevis_by_enough_of_them
         assert_eq!(tokens[token]["keyslots"], serde_json::json!([slot]));
         let by_this = ["--token-only", "--token-id", token];
         lab.ours(&["open", "--check"], &by_this).success();
-        let passphrase = tang
-            .clevis(&["luks", "pass", "-d", disk, "-s", slot])
-            .success();
+        let passphrase = tang.clevis(&["luks", "pass", "-d", disk, "-s", slot]).success();
         let file = lab.file("passphrase", passphrase.stdout_text().trim_end());
         let (file, slot) = (format!("--key-file={file}"), format!("--key-slot={slot}"));
-        lab.theirs(&["open", "--test-passphrase", &slot], &[&file])
-            .success();
+        lab.theirs(&["open", "--test-passphrase", &slot], &[&file]).success();
     }
     let listed = tang.clevis(&["luks", "list", "-d", disk]).success();
     assert!(listed.stdout_text().contains("sss"), "{listed}");
@@ -182,11 +168,7 @@ fn server_behind_tls_is_asked_if_the_system_believes_its_certificate() {
         believing(pki, &["token", "bind", disk, "tang", &url, &key, "-q"])
     };
     let before = std::fs::read(&lab.disk).unwrap();
-    refused(
-        bind(&other, "localhost"),
-        4,
-        "its certificate is not trusted",
-    );
+    refused(bind(&other, "localhost"), 4, "its certificate is not trusted");
     refused(bind(&pki, "127.0.0.2"), 4, "its certificate is not trusted");
     assert!(std::fs::read(&lab.disk).unwrap() == before);
     bind(&pki, "localhost").success();
@@ -195,8 +177,7 @@ fn server_behind_tls_is_asked_if_the_system_believes_its_certificate() {
     let said = believing(&other, &check).exited_with(2).stderr_text();
     assert!(said.contains("its certificate is not trusted"), "{said}");
     let roots = pki.file("ca-cert.pem");
-    tang.clevis_believing(&roots, &["luks", "pass", "-d", disk, "-s", "1"])
-        .success();
+    tang.clevis_believing(&roots, &["luks", "pass", "-d", disk, "-s", "1"]).success();
 }
 
 #[test]
@@ -217,16 +198,8 @@ fn configuration_of_pins_that_makes_no_sense_leaves_the_header_alone() {
         (r#"{"t":1,"pins":{}}"#, 1, "no number from 1 to 0"),
         (r#"{"t":1,"pins":{"tpm2":{}}}"#, 1, "no 'tpm2'"),
         (r#"{"t":1,"pins":{"tang":{}}}"#, 1, "no \"url\""),
-        (
-            r#"{"pins":{"tang":{"url":"h","thumb":"x"}}}"#,
-            1,
-            "no 'thumb'",
-        ),
-        (
-            r#"{"pins":{"tang":{"url":"h","adv":"/no/such"}}}"#,
-            4,
-            "/no/such",
-        ),
+        (r#"{"pins":{"tang":{"url":"h","thumb":"x"}}}"#, 1, "no 'thumb'"),
+        (r#"{"pins":{"tang":{"url":"h","adv":"/no/such"}}}"#, 4, "/no/such"),
         (&*deep, 1, "too deep"),
         (&*format!(r#"{{"pins":{{"tang":{server}}}}}"#), 4, &*nobody),
     ] {
@@ -242,11 +215,9 @@ fn server_that_cannot_be_used_leaves_the_header_alone() {
     let key = format!("--key-file={}", lab.folder.key().display());
     let before = std::fs::read(&lab.disk).unwrap();
     let (_bound, nobody) = nobody();
-    for (url, code, expected) in [
-        (&*nobody, 4, "cannot be reached"),
-        ("ftp://tang.example", 4, "no URL"),
-        ("http://a b", 4, "no URL"),
-    ] {
+    for (url, code, expected) in
+        [(&*nobody, 4, "cannot be reached"), ("ftp://tang.example", 4, "no URL"), ("http://a b", 4, "no URL")]
+    {
         let bound = lab.ours(&["token", "bind"], &["tang", url, &key, "-q"]);
         refused(bound, code, expected);
     }

@@ -15,8 +15,7 @@ use serde_json::{Value, json};
 /// How long anything may take to get ready.
 const READY: Duration = Duration::from_secs(60);
 /// Strange, and kept as it is.
-const OTHER: &str =
-    r#"{"type":"of-others","keyslots":["0"],"nested":{"a":[1,2.5,"x/y"],"b":null}}"#;
+const OTHER: &str = r#"{"type":"of-others","keyslots":["0"],"nested":{"a":[1,2.5,"x/y"],"b":null}}"#;
 
 /// A key in the session's keyring, which programs started from here share; gone when dropped.
 struct UserKey {
@@ -31,11 +30,7 @@ impl UserKey {
         let ring = KeyRing::from_special_id(KeyRingIdentifier::Session, false);
         let added = ring.and_then(|ring| Ok((ring, ring.add_key(&description, passphrase)?)));
         match added {
-            Ok((ring, key)) => Some(Self {
-                description,
-                ring,
-                key,
-            }),
+            Ok((ring, key)) => Some(Self { description, ring, key }),
             Err(error) => {
                 peer::skip(&format!("no keyring can be used here: {error}"));
                 None
@@ -61,17 +56,10 @@ fn tokens_of_either_program_are_the_others() {
     let added = lab.ours(&["token", "add"], &["--key-description=a:b"]);
     assert_eq!(added.success().stdout_text(), "Token 0 added.\n");
     let other = format!("--json-file={}", lab.file("other", OTHER));
-    lab.ours(&["token", "import"], &[&other, "--key-slot=4"])
-        .success();
-    lab.ours_reading(&["token", "import"], &["--token-id=9"], OTHER)
-        .success();
-    lab.theirs(&["token", "import"], &[&other, "--token-id=7"])
-        .success();
-    lab.theirs(
-        &["token", "add"],
-        &["--key-description=c", "--key-slot=4", "--token-id=3"],
-    )
-    .success();
+    lab.ours(&["token", "import"], &[&other, "--key-slot=4"]).success();
+    lab.ours_reading(&["token", "import"], &["--token-id=9"], OTHER).success();
+    lab.theirs(&["token", "import"], &[&other, "--token-id=7"]).success();
+    lab.theirs(&["token", "add"], &["--key-description=c", "--key-slot=4", "--token-id=3"]).success();
     let strange: Value = serde_json::from_str(OTHER).unwrap();
     let mut of_both = strange.clone();
     of_both["keyslots"] = json!(["0", "4"]);
@@ -89,14 +77,11 @@ fn tokens_of_either_program_are_the_others() {
         let theirs = lab.theirs(&["token", "export"], &[&option]).success();
         assert_eq!(ours.stdout, theirs.stdout, "{id}");
     }
-    lab.ours(&["token", "unassign"], &["--token-id=1", "--key-slot=0"])
-        .success();
+    lab.ours(&["token", "unassign"], &["--token-id=1", "--key-slot=0"]).success();
     lab.ours(&["token", "remove"], &["--token-id=0"]).success();
-    lab.theirs(&["token", "remove"], &["--token-id=7"])
-        .success();
+    lab.theirs(&["token", "remove"], &["--token-id=7"]).success();
     let replaced = ["--key-description=d", "--token-id=9", "--token-replace"];
-    lab.ours(&["token", "add"], &[&replaced[..], &["--unbound"]].concat())
-        .success();
+    lab.ours(&["token", "add"], &[&replaced[..], &["--unbound"]].concat()).success();
     let tokens = lab.tokens();
     let numbers: Vec<_> = tokens.as_object().unwrap().keys().collect();
     assert_eq!(numbers, ["1", "9", "3"]);
@@ -124,11 +109,7 @@ fn lists_say_what_there_is(lab: &Lab) {
     ]);
     assert_eq!(listed["tokens"], expected);
     let info = lab.ours(&["info"], &[]).success().stdout_text();
-    for words in [
-        "Token 1: of-others",
-        "Token 3: luks2-keyring",
-        "User key      c",
-    ] {
+    for words in ["Token 1: of-others", "Token 3: luks2-keyring", "User key      c"] {
         assert!(info.contains(words), "{words} is not in: {info}");
     }
 }
@@ -137,8 +118,7 @@ fn lists_say_what_there_is(lab: &Lab) {
 #[test]
 fn what_is_no_token_is_refused_by_both_and_changes_nothing() {
     let Some(lab) = Lab::new() else { return };
-    lab.ours(&["token", "add"], &["--key-description=a"])
-        .success();
+    lab.ours(&["token", "add"], &["--key-description=a"]).success();
     let before = fs::read(&lab.disk).unwrap();
     for token in [
         "",
@@ -181,8 +161,7 @@ fn what_is_no_token_is_refused_by_both_and_changes_nothing() {
     for verb in ["remove", "export"] {
         let ours = lab.ours(&["token", verb], &["--token-id=5"]);
         refused(ours, 1, "`cryptline token list`");
-        lab.theirs(&["token", verb], &["--token-id=5"])
-            .exited_with(1);
+        lab.theirs(&["token", verb], &["--token-id=5"]).exited_with(1);
     }
     let there = format!("--json-file={}", lab.file("there", ""));
     let exported = lab.ours(&["token", "export"], &["--token-id=0", &there]);
@@ -190,12 +169,7 @@ fn what_is_no_token_is_refused_by_both_and_changes_nothing() {
     let missing = lab.ours(&["token", "import"], &["--json-file=/no/such/file"]);
     refused(missing, 4, "/no/such/file");
     let luks1 = lab.folder.luks1();
-    let luks1 = cryptline([
-        "token",
-        "add",
-        luks1.to_str().unwrap(),
-        "--key-description=a",
-    ]);
+    let luks1 = cryptline(["token", "add", luks1.to_str().unwrap(), "--key-description=a"]);
     refused(luks1, 1, "LUKS1 has no tokens");
     assert!(fs::read(&lab.disk).unwrap() == before);
 }
@@ -212,19 +186,13 @@ fn key_in_the_keyring_unlocks_without_a_question() {
     let opened = lab.ours(&["open", "--check"], &[]).success();
     assert_eq!(opened.stdout_text(), "Key slot 0 unlocked.\n");
     assert_eq!(opened.stderr_text(), "");
-    lab.ours(&["serve"], &["--token-only", "--run", "true"])
-        .success();
+    lab.ours(&["serve"], &["--token-only", "--run", "true"]).success();
     for option in ["--token-id=0", "--token-type=luks2-keyring"] {
-        lab.ours(&["open", "--check"], &["--token-only", option])
-            .success();
+        lab.ours(&["open", "--check"], &["--token-only", option]).success();
     }
     let new = format!("--new-key-file={}", lab.file("new", "new"));
     let cost = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
-    lab.ours(
-        &["key", "add", "--token-only"],
-        &[&[&*new], &cost[..]].concat(),
-    )
-    .success();
+    lab.ours(&["key", "add", "--token-only"], &[&[&*new], &cost[..]].concat()).success();
     // What a passphrase is asked for takes none of a token, or the token's slot would go.
     let remove = lab.ours(&["key", "remove"], &[]);
     refused(remove, 1, "no terminal");
@@ -286,45 +254,22 @@ fn token_that_cannot_be_used_is_passed_over() {
     assert!(said.contains(unknown), "{opened}");
     let none = "token 1: its passphrase opens none of its key slots";
     assert!(said.contains(none), "{opened}");
-    for (option, code) in [
-        ("--token-id=0", 2),
-        ("--token-id=5", 1),
-        ("--token-type=none", 1),
-    ] {
+    for (option, code) in [("--token-id=0", 2), ("--token-id=5", 1), ("--token-type=none", 1)] {
         let opened = lab.ours(&check, &["--token-only", option]);
         refused(opened, code, "token");
     }
     lab.ours(&["token", "add"], &[&right.option()]).success();
     let opened = lab.ours(&check, &[]).success();
     let said = opened.stderr_text();
-    assert!(
-        said.contains("token 1 is passed over") && said.lines().count() == 1,
-        "{opened}"
-    );
+    assert!(said.contains("token 1 is passed over") && said.lines().count() == 1, "{opened}");
     let served = lab.ours(&["serve"], &["--run", "true"]).success();
     assert!(served.stderr_text().contains("token 1 is passed over"));
-    let added = lab
-        .ours(
-            &["key", "add"],
-            &["--recovery", "--token-type=luks2-keyring"],
-        )
-        .success();
+    let added = lab.ours(&["key", "add"], &["--recovery", "--token-type=luks2-keyring"]).success();
     assert!(added.stderr_text().contains("token 1 is passed over"));
-    for options in [
-        &["--token-only", "--key-file=x"][..],
-        &["--token-id=0", "--passphrase-fd=0"],
-    ] {
+    for options in [&["--token-only", "--key-file=x"][..], &["--token-id=0", "--passphrase-fd=0"]] {
         lab.ours(&check, options).exited_with(1);
     }
-    let plain = lab.ours(
-        &["serve"],
-        &[
-            "--type=plain",
-            "--cipher=aes-xts-plain64",
-            "--key-size=512",
-            "--token-only",
-        ],
-    );
+    let plain = lab.ours(&["serve"], &["--type=plain", "--cipher=aes-xts-plain64", "--key-size=512", "--token-only"]);
     refused(plain, 1, "--token-only");
 }
 
@@ -336,8 +281,7 @@ fn ignored_key_slot_is_opened_by_a_token_that_is_named() {
         return;
     };
     lab.add("second", 1);
-    lab.ours(&["token", "add"], &[&key.option(), "--key-slot=1"])
-        .success();
+    lab.ours(&["token", "add"], &[&key.option(), "--key-slot=1"]).success();
     lab.ours(&["key", "priority"], &["1", "ignore"]).success();
     let check = ["open", "--check", "--token-only"];
     refused(lab.ours(&check, &[]), 1, "no such token");
@@ -358,8 +302,7 @@ fn token_of_a_key_slot_that_would_take_hours_is_passed_over() {
         return;
     };
     lab.add("second", 1);
-    lab.ours(&["token", "add"], &[&key.option(), "--key-slot=1"])
-        .success();
+    lab.ours(&["token", "add"], &[&key.option(), "--key-slot=1"]).success();
     edit_metadata(&lab.disk, |json| {
         json["keyslots"]["1"]["kdf"]["iterations"] = json!(u32::MAX);
         let token = json["tokens"]["0"].clone();
@@ -379,10 +322,7 @@ fn token_of_a_key_slot_that_would_take_hours_is_passed_over() {
 
 /// The recovery key alone, in a file.
 fn add_recovery(lab: &Lab) -> (String, String) {
-    let added = lab
-        .folder
-        .run(&["key", "add"], &lab.disk, &["--recovery"])
-        .success();
+    let added = lab.folder.run(&["key", "add"], &lab.disk, &["--recovery"]).success();
     let key = added.stdout_text();
     assert_eq!(key.len(), 72, "{added}");
     let said = added.stderr_text();
@@ -404,17 +344,9 @@ fn opens_by_recovery_key(lab: &Lab, key: &str) {
     ] {
         let file = format!("--key-file={}", lab.file("typed", &typed));
         let opened = lab.ours(&check, &[&file]).success();
-        assert_eq!(
-            opened.stdout_text(),
-            "Key slot 1 unlocked.\n",
-            "{typed}: {opened}"
-        );
+        assert_eq!(opened.stdout_text(), "Key slot 1 unlocked.\n", "{typed}: {opened}");
         lab.ours(&check, &[&file, "--key-slot=1"]).success();
-        refused(
-            lab.ours(&check, &[&file, "--key-slot=0"]),
-            2,
-            "No key available",
-        );
+        refused(lab.ours(&check, &[&file, "--key-slot=0"]), 2, "No key available");
     }
     let short = format!("--key-file={}", lab.file("typed", &key[1..]));
     refused(lab.ours(&check, &[&short]), 2, "No key available");
@@ -425,13 +357,9 @@ fn recovery_key_made_here_opens_everywhere() {
     let Some(lab) = Lab::new() else { return };
     let (key, file) = add_recovery(&lab);
     opens_by_recovery_key(&lab, &key);
-    lab.theirs(&["open", "--test-passphrase", "--key-file", &file], &[])
-        .success();
+    lab.theirs(&["open", "--test-passphrase", "--key-file", &file], &[]).success();
     let tokens = lab.tokens();
-    assert_eq!(
-        tokens,
-        json!({"0": {"type": "systemd-recovery", "keyslots": ["1"]}})
-    );
+    assert_eq!(tokens, json!({"0": {"type": "systemd-recovery", "keyslots": ["1"]}}));
     let Some(enroll) = peer::require("systemd-cryptenroll") else {
         return;
     };
@@ -441,8 +369,7 @@ fn recovery_key_made_here_opens_everywhere() {
     enroll_wipes(&lab, &enroll, &file);
     // Without the token it is a passphrase like any other.
     lab.ours(&["token", "remove"], &["--token-id=0"]).success();
-    lab.ours(&["open", "--check"], &["--key-file", &file])
-        .success();
+    lab.ours(&["open", "--check"], &["--key-file", &file]).success();
     let upper = lab.file("upper", &key.to_uppercase());
     let upper = lab.ours(&["open", "--check"], &["--key-file", &upper]);
     refused(upper, 2, "No key available");
@@ -456,11 +383,7 @@ fn enroll_wipes(lab: &Lab, enroll: &Peer, file: &str) {
     let copy = lab.folder.path("copy");
     fs::copy(&lab.disk, &copy).unwrap();
     let mut command = enroll.command();
-    command
-        .arg("--recovery-key")
-        .arg("--wipe-slot=password")
-        .arg(format!("--unlock-key-file={file}"))
-        .arg(&copy);
+    command.arg("--recovery-key").arg("--wipe-slot=password").arg(format!("--unlock-key-file={file}")).arg(&copy);
     let enrolled = run(&mut command, TIMEOUT_DEFAULT).success();
     let theirs = enrolled.stdout_text().trim().to_owned();
     let theirs = format!("--key-file={}", lab.file("theirs", &theirs.to_uppercase()));
@@ -487,6 +410,5 @@ fn recovery_key_of_systemd_opens_here() {
     lab.ours(&["key", "convert"], &convert).success();
     opens_by_recovery_key(&lab, &key);
     let file = lab.file("exact", &key);
-    lab.theirs(&["open", "--test-passphrase", "--key-file", &file], &[])
-        .success();
+    lab.theirs(&["open", "--test-passphrase", "--key-file", &file], &[]).success();
 }

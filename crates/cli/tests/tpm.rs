@@ -65,11 +65,7 @@ impl Swtpm {
         command.args(["--ctrl", &at(&folder.join("tpm.ctrl"))]);
         command.args(["--flags", "not-need-init,startup-clear"]);
         let server = Background::spawn(&mut command).wait_for_socket(&socket, TIMEOUT_DEFAULT);
-        Self {
-            _server: server,
-            socket: socket.to_str().unwrap().to_owned(),
-            tools,
-        }
+        Self { _server: server, socket: socket.to_str().unwrap().to_owned(), tools }
     }
 
     fn place(&self) -> String {
@@ -108,9 +104,7 @@ impl Swtpm {
         command.arg(format!("--tpm2-device={}", self.place()));
         command.arg(format!("--tpm2-pcrs={pcrs}")).arg(&lab.disk);
         let pinned = if pin.is_empty() { "no" } else { "yes" };
-        command
-            .arg(format!("--tpm2-with-pin={pinned}"))
-            .env("NEWPIN", pin);
+        command.arg(format!("--tpm2-with-pin={pinned}")).env("NEWPIN", pin);
         run(&mut command, TIMEOUT_DEFAULT).success();
         self.tidy();
         Some(())
@@ -166,18 +160,10 @@ fn what_systemd_has_enrolled_opens_here_while_the_tpm_is_as_it_was() {
     let asked = asked.exited_with(2).stderr_text();
     assert!(asked.contains("token 0 is passed over"), "{asked}");
     assert!(!asked.contains("token 1"), "{asked}");
-    refused(
-        tpm.open(&lab, &["--token-id=0"]),
-        2,
-        "(PCR 7) have other values",
-    );
+    refused(tpm.open(&lab, &["--token-id=0"]), 2, "(PCR 7) have other values");
     tpm.opens(&lab, 2, &[&pin]);
     let wrong = format!("--pin-file={}", lab.file("wrong", "4321"));
-    refused(
-        tpm.open(&lab, &["--token-id=1", &wrong]),
-        2,
-        "the PIN is wrong",
-    );
+    refused(tpm.open(&lab, &["--token-id=1", &wrong]), 2, "the PIN is wrong");
     tpm.opens(&lab, 2, &["--token-id=1", &pin]);
     // Three wrong ones are too many for this TPM.
     for _ in 0..2 {
@@ -188,10 +174,7 @@ fn what_systemd_has_enrolled_opens_here_while_the_tpm_is_as_it_was() {
         return;
     };
     refused(other.open(&lab, &["--token-id=0"]), 2, "another TPM");
-    let none = lab.ours(
-        &["open", "--check"],
-        &["--token-only", "--tpm-device=/no/such"],
-    );
+    let none = lab.ours(&["open", "--check"], &["--token-only", "--tpm-device=/no/such"]);
     refused(none, 2, "/no/such cannot be opened");
 }
 
@@ -209,16 +192,10 @@ fn what_is_bound_here_opens_with_systemd() {
         lab.ours(&["token", "bind"], &options)
     };
     let bound = bind(&[]).success().stdout_text();
-    assert!(
-        bound.starts_with("Token 0 opens key slot 1 with"),
-        "{bound}"
-    );
+    assert!(bound.starts_with("Token 0 opens key slot 1 with"), "{bound}");
     let bound = bind(&["--with-pin", &pin, "--pcrs=0+7"]).success();
     let warned = bound.stderr_text();
-    assert!(
-        warned.contains("nothing was measured into PCR 0 of"),
-        "{warned}"
-    );
+    assert!(warned.contains("nothing was measured into PCR 0 of"), "{warned}");
     let bound = bind(&["--pcrs=", "--new-key-slot=5"]).success();
     let warned = bound.stderr_text();
     assert!(warned.contains("whoever has this machine"), "{warned}");
@@ -227,30 +204,12 @@ fn what_is_bound_here_opens_with_systemd() {
     assert_eq!(passed("1", "1234").as_deref(), Some("2"));
     assert_eq!(passed("2", "").as_deref(), Some("5"));
     tpm.opens(&lab, 1, &[]);
-    tpm.opens(
-        &lab,
-        2,
-        &[
-            "--token-id=1",
-            &format!("--pin-file={}", lab.file("pin", "1234")),
-        ],
-    );
+    tpm.opens(&lab, 2, &["--token-id=1", &format!("--pin-file={}", lab.file("pin", "1234"))]);
     if tpm.enrol(&lab, "0+7", "").is_some() {
         let tokens = lab.tokens();
-        let members = |token: &str| {
-            tokens[token]
-                .as_object()
-                .unwrap()
-                .keys()
-                .collect::<Vec<_>>()
-        };
+        let members = |token: &str| tokens[token].as_object().unwrap().keys().collect::<Vec<_>>();
         assert_eq!(members("0"), members("3"));
-        let of_both = [
-            "tpm2-policy-hash",
-            "tpm2-pcrs",
-            "tpm2-pcr-bank",
-            "tpm2-primary-alg",
-        ];
+        let of_both = ["tpm2-policy-hash", "tpm2-pcrs", "tpm2-pcr-bank", "tpm2-primary-alg"];
         bind(&["--pcrs=7,0"]).success();
         let tokens = lab.tokens();
         for member in of_both {
@@ -328,8 +287,7 @@ fn pin_is_asked_for_once_per_token_and_a_wrong_one_counts_once() {
     };
     // It is tried on a preferred key slot first, which has another passphrase.
     lab.add("another", 2);
-    lab.theirs(&["config"], &["--priority=prefer", "--key-slot=2"])
-        .success();
+    lab.theirs(&["config"], &["--priority=prefer", "--key-slot=2"]).success();
     let mut both = bound.clone();
     both["keyslots"] = json!(["1", "2"]);
     import(0, &both);
@@ -359,37 +317,19 @@ fn key_that_a_secret_lies_under_may_be_of_rsa_or_stay_in_the_tpm() {
         return;
     };
     let folder = lab.folder.path("tpm");
-    tpm.tool(
-        "tpm2_createprimary",
-        &["-C", "o", "-G", "rsa2048:aes128cfb", "-c", "primary"],
-    );
-    tpm.tool(
-        "tpm2_createpolicy",
-        &["--policy-pcr", "-l", "sha256:7", "-L", "policy"],
-    );
+    tpm.tool("tpm2_createprimary", &["-C", "o", "-G", "rsa2048:aes128cfb", "-c", "primary"]);
+    tpm.tool("tpm2_createpolicy", &["--policy-pcr", "-l", "sha256:7", "-L", "policy"]);
     fs::write(folder.join("secret"), b"of the TPM").unwrap();
-    let create = [
-        "-C", "primary", "-L", "policy", "-i", "secret", "-u", "public", "-r", "private",
-    ];
-    tpm.tool(
-        "tpm2_create",
-        &[&create[..], &["-a", "fixedtpm|fixedparent"]].concat(),
-    );
+    let create = ["-C", "primary", "-L", "policy", "-i", "secret", "-u", "public", "-r", "private"];
+    tpm.tool("tpm2_create", &[&create[..], &["-a", "fixedtpm|fixedparent"]].concat());
     tpm.tidy();
     let bytes = |name: &str| fs::read(folder.join(name)).unwrap();
     let blob = [bytes("private"), bytes("public")].concat();
-    let policy: String = bytes("policy")
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let policy: String = bytes("policy").iter().map(|byte| format!("{byte:02x}")).collect();
     lab.add(&Base64::encode_string(b"of the TPM"), 3);
     let import = |token: &Value| {
         let file = format!("--json-file={}", lab.file("token", &token.to_string()));
-        lab.ours(
-            &["token", "import"],
-            &[&file, "--token-id=0", "--token-replace"],
-        )
-        .success();
+        lab.ours(&["token", "import"], &[&file, "--token-id=0", "--token-replace"]).success();
     };
     let mut token = json!({
         "type": "systemd-tpm2",
@@ -404,10 +344,7 @@ fn key_that_a_secret_lies_under_may_be_of_rsa_or_stay_in_the_tpm() {
     lab.ours(&["token", "import"], &[&file]).success();
     import(&token);
     tpm.opens(&lab, 3, &[]);
-    tpm.tool(
-        "tpm2_evictcontrol",
-        &["-C", "o", "-c", "primary", "0x81000001"],
-    );
+    tpm.tool("tpm2_evictcontrol", &["-C", "o", "-c", "primary", "0x81000001"]);
     tpm.tool("tpm2_readpublic", &["-c", "0x81000001", "-t", "handle"]);
     tpm.tidy();
     let mut handle = bytes("handle");

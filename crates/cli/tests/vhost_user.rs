@@ -47,17 +47,8 @@ fn capabilities_are_those_that_management_tools_look_for() {
 fn each_target_has_its_socket_until_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let [one, two] = ["one", "two"].map(|name| text(&folder.path().join(name)));
-    let arguments = [
-        "vhost-user",
-        "ram:1M",
-        "ram:2M",
-        "--socket-path",
-        &one,
-        "--socket-path",
-        &two,
-        "--num-queues",
-        "3",
-    ];
+    let arguments =
+        ["vhost-user", "ram:1M", "ram:2M", "--socket-path", &one, "--socket-path", &two, "--num-queues", "3"];
     let process = Background::spawn(&mut cryptline(arguments));
     let process = process.wait_for_socket(Path::new(&two), READY);
     for path in [&one, &two] {
@@ -71,12 +62,7 @@ fn each_target_has_its_socket_until_the_end() {
     let ended = process.stop().success();
     let said = ended.stdout_text();
     assert_eq!(value(&said, "socket"), one);
-    for hint in [
-        "share=on",
-        "access mode='shared'",
-        "shared=on",
-        "num-queues=3",
-    ] {
+    for hint in ["share=on", "access mode='shared'", "shared=on", "num-queues=3"] {
         assert!(said.contains(hint), "{said}");
     }
     assert!(!Path::new(&one).exists() && !Path::new(&two).exists());
@@ -105,10 +91,7 @@ fn what_contradicts_itself_is_refused_before_anything_is_opened() {
     };
     let twice = ["ram:1M", "--socket-path", "/a", "--socket-path", "/b"];
     let refused = said(&twice, 1);
-    assert!(
-        refused.contains("--socket-path is given 2 times for 1 disks"),
-        "{refused}"
-    );
+    assert!(refused.contains("--socket-path is given 2 times for 1 disks"), "{refused}");
     let refused = said(&["ram:1M", "--fd", "99"], 1);
     assert!(refused.contains("--fd 99"), "{refused}");
     for serial in ["longer than twenty bytes", "two\nlines", "\u{e4}"] {
@@ -117,10 +100,7 @@ fn what_contradicts_itself_is_refused_before_anything_is_opened() {
     }
     for size in ["0", "2", "100", "65536", "-4", "many"] {
         let refused = said(&["ram:1M", &format!("--queue-size={size}")], 1);
-        assert!(
-            refused.contains("power of two from 4 to 32768"),
-            "{refused}"
-        );
+        assert!(refused.contains("power of two from 4 to 32768"), "{refused}");
     }
 }
 
@@ -147,33 +127,17 @@ fn descriptor_that_no_machine_can_be_at_is_refused() {
 fn queue_size_is_told_to_whoever_starts_the_machine() {
     let folder = tempfile::tempdir().unwrap();
     let socket = text(&folder.path().join("socket"));
-    let arguments = [
-        "vhost-user",
-        "ram:1M",
-        "--queue-size",
-        "256",
-        "--socket-path",
-        &socket,
-    ];
+    let arguments = ["vhost-user", "ram:1M", "--queue-size", "256", "--socket-path", &socket];
     let process = Background::spawn(&mut cryptline(arguments));
     let process = process.wait_for_socket(Path::new(&socket), READY);
     let said = process.stop().success().stdout_text();
-    for hint in [
-        ",num-queues=1,queue-size=256",
-        "queues='1' queue_size='256'",
-        ",num_queues=1,queue_size=256",
-    ] {
+    for hint in [",num-queues=1,queue-size=256", "queues='1' queue_size='256'", ",num_queues=1,queue_size=256"] {
         assert!(said.contains(hint), "{said}");
     }
 }
 
 fn asked(kind: u32, to_device: &[u8], to_driver: u64) -> Asked<'_> {
-    Asked {
-        kind,
-        sector: 0,
-        to_device,
-        to_driver,
-    }
+    Asked { kind, sector: 0, to_device, to_driver }
 }
 
 #[test]
@@ -220,20 +184,14 @@ fn socket_of_another_server_is_left_to_it() {
     let process = process.wait_for_socket(Path::new(&socket), READY);
     let refused = cryptline_testkit::peer::run(&mut serve(&socket), READY).exited_with(5);
     let said = refused.stderr_text();
-    assert!(
-        said.lines().count() == 1 && said.contains(&socket),
-        "{refused}"
-    );
+    assert!(said.lines().count() == 1 && said.contains(&socket), "{refused}");
     let stream = UnixStream::connect(&socket).unwrap();
     assert_eq!(ask(&stream, GET_QUEUE_NUM), 1);
     drop(stream);
     // Nor is a file taken for what a server has left.
     std::fs::write(&file, "mine").unwrap();
     let refused = cryptline_testkit::peer::run(&mut serve(&file), READY);
-    assert!(
-        !refused.status.success() && refused.stderr_text().contains(&file),
-        "{refused}"
-    );
+    assert!(!refused.status.success() && refused.stderr_text().contains(&file), "{refused}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
     process.stop().success();
 }

@@ -49,14 +49,7 @@ fn compare(qemu_img: &Peer, disk: &Disk) {
     let secret = format!("secret,id=key,file={}", disk.key);
     let encrypted = format!("driver=luks,key-secret=key,file.filename={}", disk.image);
     let raw = format!("driver=raw,file.filename={}", disk.clear);
-    let compare = [
-        "compare",
-        "--object",
-        &secret,
-        "--image-opts",
-        &encrypted,
-        &raw,
-    ];
+    let compare = ["compare", "--object", &secret, "--image-opts", &encrypted, &raw];
     qemu_img.run(compare).success();
 }
 
@@ -101,16 +94,13 @@ fn qemu_reads_from_a_luks1_disk_what_a_program_over_libblkio_wrote() {
 #[test]
 fn qemu_reads_from_a_luks1_disk_what_nbdkits_blkio_plugin_wrote() {
     let peers = peer::require_all(["cryptsetup", "qemu-img", "nbdkit", "nbdcopy"]);
-    let (Some([cryptsetup, qemu_img, nbdkit, nbdcopy]), Some(blkio)) = (peers, Blkio::unpacked())
-    else {
+    let (Some([cryptsetup, qemu_img, nbdkit, nbdcopy]), Some(blkio)) = (peers, Blkio::unpacked()) else {
         return;
     };
     let disk = Disk::new(&cryptsetup, "luks1");
     serve(&disk, |socket| {
         let nbd = disk.path("nbd");
-        let plugin = blkio
-            .libraries
-            .join("nbdkit/plugins/nbdkit-blkio-plugin.so");
+        let plugin = blkio.libraries.join("nbdkit/plugins/nbdkit-blkio-plugin.so");
         let mut command = nbdkit.command();
         command.env("LD_LIBRARY_PATH", &blkio.libraries);
         command.args(["--foreground", "--unix", &nbd]).arg(plugin);

@@ -28,23 +28,12 @@ fn the_summary_says_what_was_opened() {
     let image = folder.luks2();
     let summary = open_luks(&folder, &image, &["--read-only"]).info().clone();
     assert_eq!(summary.source, image.to_str().unwrap());
-    assert_eq!(
-        (summary.kind, summary.cipher.as_str()),
-        (VolumeKind::Luks2, "aes-xts-plain64")
-    );
-    assert_eq!(
-        (summary.key_bits, summary.sector_size, summary.size),
-        (512, 4096, 4 << 20)
-    );
+    assert_eq!((summary.kind, summary.cipher.as_str()), (VolumeKind::Luks2, "aes-xts-plain64"));
+    assert_eq!((summary.key_bits, summary.sector_size, summary.size), (512, 4096, 4 << 20));
     assert!(summary.read_only && !summary.discards);
     assert!(!summary.cipher_kernel.is_empty());
-    let summary = open_luks(&folder, &folder.luks1(), &["--direct=off"])
-        .info()
-        .clone();
-    assert_eq!(
-        (summary.kind, summary.sector_size),
-        (VolumeKind::Luks1, 512)
-    );
+    let summary = open_luks(&folder, &folder.luks1(), &["--direct=off"]).info().clone();
+    assert_eq!((summary.kind, summary.sector_size), (VolumeKind::Luks1, 512));
     assert!(!summary.read_only);
     assert_eq!(summary.base, BaseInfo::File { direct: false });
 }
@@ -53,10 +42,7 @@ fn the_summary_says_what_was_opened() {
 fn ram_is_a_volume_under_a_new_key_each_time() {
     let (one, two) = (open(&["ram:1G"]), open(&["ram:1G"]));
     let summary = one.info();
-    assert_eq!(
-        (summary.kind, summary.size),
-        (VolumeKind::RandomKey, 1 << 30)
-    );
+    assert_eq!((summary.kind, summary.size), (VolumeKind::RandomKey, 1 << 30));
     assert_eq!((summary.key_bits, summary.sector_size), (512, 4096));
     assert_eq!((summary.base, summary.discards), (BaseInfo::Ram, true));
     let (mut first, mut second) = (vec![0; 4096], vec![0; 4096]);
@@ -70,41 +56,24 @@ fn discards_pass_when_the_header_or_the_user_says_so() {
     let folder = Folder::new();
     let image = folder.luks2();
     assert!(!open_luks(&folder, &image, &[]).info().discards);
-    assert!(
-        open_luks(&folder, &image, &["--allow-discards"])
-            .info()
-            .discards
-    );
-    edit_metadata(&image, |json| {
-        json["config"]["flags"] = json!(["allow-discards", "new-flag"])
-    });
+    assert!(open_luks(&folder, &image, &["--allow-discards"]).info().discards);
+    edit_metadata(&image, |json| json["config"]["flags"] = json!(["allow-discards", "new-flag"]));
     let volume = open_luks(&folder, &image, &[]);
     assert!(volume.info().discards);
-    assert!(
-        warnings(&volume)
-            .iter()
-            .any(|line| line.contains("'new-flag'")),
-        "{:?}",
-        volume.warnings()
-    );
+    assert!(warnings(&volume).iter().any(|line| line.contains("'new-flag'")), "{:?}", volume.warnings());
 }
 
 #[test]
 fn what_is_written_through_luks_is_read_through_its_table_and_as_plain() {
     let folder = Folder::new();
     for (image, sector) in [(folder.luks2(), 4096), (folder.luks1(), 512)] {
-        let data: Vec<u8> = (0..100 * 4096_u32)
-            .map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1])
-            .collect();
+        let data: Vec<u8> = (0..100 * 4096_u32).map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1]).collect();
         let volume = open_luks(&folder, &image, &[]);
         let mut disk = blocking(&volume);
         disk.write_at(8192, &data, false).unwrap();
         disk.flush().unwrap();
         drop((disk, volume));
-        let line = folder
-            .run(&["table"], &image, &["--show-keys"])
-            .success()
-            .stdout_text();
+        let line = folder.run(&["table"], &image, &["--show-keys"]).success().stdout_text();
         let words: Vec<_> = line.split_whitespace().collect();
         let (cipher, key, offset) = (words[3], words[4], words[7]);
         let raw = folder.path("raw");
@@ -150,10 +119,7 @@ fn data_that_is_off_the_grid_of_its_sectors_is_the_same_with_and_without_the_pag
         "--offset=3",
     ];
     let data = vec![7; 64 << 10];
-    for (writing, reading) in [
-        ("--direct=off", "--direct=auto"),
-        ("--direct=auto", "--direct=off"),
-    ] {
+    for (writing, reading) in [("--direct=off", "--direct=auto"), ("--direct=auto", "--direct=off")] {
         let volume = open(&[&base[..], &[writing]].concat());
         assert_eq!(volume.info().size, (1 << 20) - 4096);
         let mut disk = blocking(&volume);

@@ -30,10 +30,7 @@ fn luks_volume_on_zones_keeps_its_write_pointer_from_one_opening_to_the_next() {
     let mut disk = blocking(&volume);
     disk.write_at(0, &[1; 8192], false).unwrap();
     assert_eq!(disk.zone_append(0, &[2; 4096], true), Ok(8192));
-    assert_eq!(
-        disk.write_at(0, &[3; 4096], false),
-        Err(Fault::WritePointer)
-    );
+    assert_eq!(disk.write_at(0, &[3; 4096], false), Err(Fault::WritePointer));
     drop((disk, volume));
     // The options are in the state file now.
     let path = target.split(',').next().unwrap();
@@ -67,11 +64,7 @@ fn zones_in_memory_are_a_volume_under_a_random_key() {
 #[test]
 fn queue_dispatch_is_used_for_reads_only_and_says_so() {
     let volume = open(&["zoned:ram:64M,zone-size=4M", "--dispatch=queue"]);
-    assert!(
-        warnings(&volume)
-            .iter()
-            .any(|line| line.contains("in order"))
-    );
+    assert!(warnings(&volume).iter().any(|line| line.contains("in order")));
     assert!(volume.info().dispatch_text().contains("write inline"));
 }
 
@@ -82,11 +75,7 @@ fn nbd_has_no_zones_and_refuses_them() {
     let run = folder.serve(target.as_ref());
     refused(run, 4, "NBD has no zones");
     let ram = "zoned:ram:64M,zone-size=4M";
-    refused(
-        cryptline(["serve", ram, "--run", "true"]),
-        4,
-        "NBD has no zones",
-    );
+    refused(cryptline(["serve", ram, "--run", "true"]), 4, "NBD has no zones");
 }
 
 #[test]
@@ -111,10 +100,7 @@ fn zones_that_can_not_be_are_refused_in_one_line_and_nothing_is_written() {
     let state = format!("{}.zones", image.display());
     assert!(!std::path::Path::new(&state).exists());
     assert!(fs::read(&image).unwrap() == before);
-    let small = format!(
-        "zoned:{},zone-size=4M,conventional=4,granularity=512",
-        image.display()
-    );
+    let small = format!("zoned:{},zone-size=4M,conventional=4,granularity=512", image.display());
     refused(folder.serve(small.as_ref()), 4, "sector size of 512");
 }
 
@@ -131,11 +117,7 @@ fn damaged_state_is_refused_and_can_be_read_only() {
     fs::write(&state, &bytes).unwrap();
     refused(folder.serve(target.as_ref()), 4, "damaged in both copies");
     let volume = open(&[&target, &key, "--read-only"]);
-    assert!(
-        warnings(&volume)
-            .iter()
-            .any(|line| line.contains("damaged in both copies"))
-    );
+    assert!(warnings(&volume).iter().any(|line| line.contains("damaged in both copies")));
     let mut zone = [Zone::default()];
     assert_eq!(volume.gate().report_zones(0, &mut zone), Ok(1));
     assert_eq!(zone[0].condition, ZoneCondition::ReadOnly);

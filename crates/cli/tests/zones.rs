@@ -15,10 +15,7 @@ fn written(folder: &Folder) -> String {
     let image = folder.luks2();
     let file = std::fs::File::options().write(true).open(&image).unwrap();
     file.set_len(8 * ZONE).unwrap();
-    let target = format!(
-        "zoned:{},zone-size=4M,zone-capacity=3M,conventional=4",
-        image.display()
-    );
+    let target = format!("zoned:{},zone-size=4M,zone-capacity=3M,conventional=4", image.display());
     let key = format!("--key-file={}", folder.key().display());
     let volume = open(&[&target, &key]);
     let mut disk = Blocking::new(volume.gate(), BackendChoice::Auto).unwrap();
@@ -31,9 +28,7 @@ fn written(folder: &Folder) -> String {
 }
 
 fn zones(target: &str) -> Vec<Value> {
-    let text = cryptline(["zones", "--json", target])
-        .success()
-        .stdout_text();
+    let text = cryptline(["zones", "--json", target]).success().stdout_text();
     let json: Value = serde_json::from_str(&text).expect("JSON");
     json["zones"].as_array().expect("an array").clone()
 }
@@ -93,15 +88,7 @@ fn more_zones_than_are_asked_for_at_a_time_are_all_listed_once() {
 fn what_has_no_zones_is_refused_in_one_line() {
     let folder = Folder::new();
     let plain = folder.luks2();
-    refused(
-        cryptline(["zones", &plain.display().to_string()]),
-        1,
-        "has no zones",
-    );
-    refused(
-        cryptline(["zones", "zoned:ram:64M,zone-size=3M"]),
-        4,
-        "power of two",
-    );
+    refused(cryptline(["zones", &plain.display().to_string()]), 1, "has no zones");
+    refused(cryptline(["zones", "zoned:ram:64M,zone-size=3M"]), 4, "power of two");
     refused(cryptline(["zones", "/no/such/file"]), 4, "/no/such/file");
 }

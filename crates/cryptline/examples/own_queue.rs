@@ -47,7 +47,5 @@ fn checksum(completion: &Completion) -> Result<u64, Box<dyn std::error::Error>> 
         return Err("a read came back as something else".into());
     };
     let seed = completion.request.token.wrapping_mul(31);
-    Ok(bytes.iter().fold(seed, |sum, byte| {
-        sum.wrapping_mul(257).wrapping_add(u64::from(*byte))
-    }))
+    Ok(bytes.iter().fold(seed, |sum, byte| sum.wrapping_mul(257).wrapping_add(u64::from(*byte))))
 }

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cryptline_engine::base::{
-    Blank, BlankDevice, DirectMode, Image, NbdDevice, PersistentMemory, PmemDevice, RamDevice,
-    RbdDevice, ZonedDevice, ZonedFile,
+    Blank, BlankDevice, DirectMode, Image, NbdDevice, PersistentMemory, PmemDevice, RamDevice, RbdDevice, ZonedDevice,
+    ZonedFile,
 };
 use cryptline_engine::btt::{Btt, BttDevice, Medium as _, locate};
 use cryptline_engine::layer::linear::{Segment, joined};
@@ -175,9 +175,7 @@ impl Base {
         if is_mapped && access.direct == DirectMode::On {
             return Err(Problem::Mapped.on(target));
         }
-        if access.direct == DirectMode::On
-            && matches!(device.info, BaseInfo::Nbd { .. } | BaseInfo::Rbd { .. })
-        {
+        if access.direct == DirectMode::On && matches!(device.info, BaseInfo::Nbd { .. } | BaseInfo::Rbd { .. }) {
             return Err(Problem::Elsewhere.on(target));
         }
         Ok(Self::Device(device))
@@ -276,19 +274,13 @@ impl BaseDevice {
 
     fn own(gate: &Gate, access: Access) -> Self {
         let gate = gate.clone();
-        let gate = if access.read_only {
-            gate.read_only()
-        } else {
-            gate
-        };
+        let gate = if access.read_only { gate.read_only() } else { gate };
         Self::new(gate, BaseInfo::Medium)
     }
 
     /// Opens what is no plain file or block device; that, too, where its smallest transfer may be any.
     pub fn open(target: &Target, access: Access) -> Result<Self> {
-        let Access {
-            read_only, direct, ..
-        } = access;
+        let Access { read_only, direct, .. } = access;
         match target {
             Target::Path(path) => Self::of_image(Image::open(path, read_only)?, direct),
             Target::Ram(size) => Ok(Self::new(Gate::new(RamDevice::new(*size)?), BaseInfo::Ram)),
@@ -296,10 +288,7 @@ impl BaseDevice {
                 let memory = PersistentMemory::open(path, read_only)?;
                 let (how, all) = (memory.how(), 0..memory.size());
                 let gate = Gate::new(PmemDevice::new(memory, read_only));
-                Ok(Self {
-                    data: std::iter::once(all).collect(),
-                    ..Self::new(gate, BaseInfo::Pmem { how })
-                })
+                Ok(Self { data: std::iter::once(all).collect(), ..Self::new(gate, BaseInfo::Pmem { how }) })
             }
             Target::Btt(path) => Self::btt(path, read_only),
             Target::Zoned(zoned) => match &zoned.place {
@@ -321,10 +310,7 @@ impl BaseDevice {
                 let is_written = !gate.geometry().read_only;
                 let loses = access.reconnect.is_some() && is_written && !multi_conn;
                 Ok(Self {
-                    warnings: loses
-                        .then_some(Warning::OnlyReadsAgain)
-                        .into_iter()
-                        .collect(),
+                    warnings: loses.then_some(Warning::OnlyReadsAgain).into_iter().collect(),
                     bytes,
                     // The smallest request that a server takes is not its disk's sector: who made the table saw sectors
                     // of 512 bytes, as every disk image has them.
@@ -365,11 +351,7 @@ impl BaseDevice {
             Window::Range { length: None, .. } => of.bytes - size,
             _ => 0,
         };
-        let segment = Segment {
-            lower: of.gate,
-            offset: range.start,
-            len: range.end - range.start,
-        };
+        let segment = Segment { lower: of.gate, offset: range.start, len: range.end - range.start };
         let gate = joined(vec![segment]).map_err(|error| Problem::Device(error).on(slice))?;
         Ok(Self {
             // Where data lies in what is mapped is not known of a part.
@@ -395,17 +377,13 @@ impl BaseDevice {
         Ok(Self {
             data: data.collect(),
             warnings: table.warnings().iter().copied().map(Warning::Btt).collect(),
-            ..Self::new(
-                Gate::new(BttDevice::new(table, read_only)),
-                BaseInfo::Btt { sector_size, how },
-            )
+            ..Self::new(Gate::new(BttDevice::new(table, read_only)), BaseInfo::Btt { sector_size, how })
         })
     }
 
     fn zones_in_memory(zoned: &Zoned, size: u64) -> Result<Self> {
         let layout = zoned.options.layout(size);
-        let layout =
-            layout.map_err(|error| Problem::Zones(error).on(Target::Zoned(zoned.clone())))?;
+        let layout = layout.map_err(|error| Problem::Zones(error).on(Target::Zoned(zoned.clone())))?;
         let memory = Gate::new(RamDevice::new(size)?);
         let device = ZonedDevice::in_memory(memory, layout)?;
         Ok(Self::new(Gate::new(device), BaseInfo::Zoned(layout)))
@@ -415,11 +393,9 @@ impl BaseDevice {
     /// larger blocks.
     pub fn check_sectors(&self, unit: u32) -> Result<()> {
         match self.info {
-            BaseInfo::Btt { sector_size, .. } if unit < sector_size => Err(Problem::BttSectors {
-                unit,
-                sector: sector_size,
+            BaseInfo::Btt { sector_size, .. } if unit < sector_size => {
+                Err(Problem::BttSectors { unit, sector: sector_size }.into())
             }
-            .into()),
             BaseInfo::Nbd { .. } if unit < self.gate.geometry().logical_block => {
                 let block = self.gate.geometry().logical_block;
                 Err(Problem::DeviceBlocks { unit, block }.into())
@@ -432,10 +408,7 @@ impl BaseDevice {
     pub fn torn_sectors(&self, sector: u32) -> Option<Warning> {
         match self.info {
             BaseInfo::Btt { sector_size, .. } if sector > sector_size => {
-                Some(Warning::TornSectors {
-                    sector,
-                    btt: sector_size,
-                })
+                Some(Warning::TornSectors { sector, btt: sector_size })
             }
             _ => None,
         }
@@ -469,10 +442,7 @@ enum Bytes {
 
 impl Look {
     fn device(source: &Source) -> Result<Self> {
-        let access = Access {
-            read_only: true,
-            ..Access::default()
-        };
+        let access = Access { read_only: true, ..Access::default() };
         let device = source.open_device(access)?;
         let geometry = *device.gate.geometry();
         Ok(Self {
@@ -501,15 +471,8 @@ impl Look {
     }
 
     pub fn file(path: &Path) -> Result<Self> {
-        let failed = |source: io::Error| OpenError::System {
-            action: "open",
-            path: path.to_owned(),
-            source,
-        };
-        let wrong = |what| OpenError::WrongKind {
-            path: path.to_owned(),
-            what,
-        };
+        let failed = |source: io::Error| OpenError::System { action: "open", path: path.to_owned(), source };
+        let wrong = |what| OpenError::WrongKind { path: path.to_owned(), what };
         let file = File::options()
             .read(true)
             // A FIFO must not make us wait for its writer.

@@ -92,9 +92,7 @@ impl Write for GateBytes {
         let area = usize::try_from(end - start).map_err(io::Error::other)?;
         (self.held, self.is_written) = (0..0, true);
         let area = &mut self.buffer[..area];
-        self.blocking
-            .read_at(start, area)
-            .map_err(io::Error::other)?;
+        self.blocking.read_at(start, area).map_err(io::Error::other)?;
         area[before..before + len].copy_from_slice(&source[..len]);
         let written = self.blocking.write_at(start, area, false);
         written.map_err(io::Error::other)?;
@@ -116,11 +114,7 @@ pub(crate) struct WindowBytes<T> {
 
 impl<T> WindowBytes<T> {
     pub fn new(of: T, range: Range<u64>) -> Self {
-        Self {
-            of,
-            range,
-            position: 0,
-        }
+        Self { of, range, position: 0 }
     }
 
     fn size(&self) -> u64 {

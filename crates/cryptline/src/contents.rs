@@ -45,16 +45,8 @@ const IMAGES: &[Known] = &[
     ("a VHD image", "vpc", &[(0, b"conectix")]),
     ("a VDI image", "vdi", &[(0x40, b"\x7f\x10\xda\xbe")]),
     ("a QED image", "qed", &[(0, b"QED\0")]),
-    (
-        "a Parallels image",
-        "parallels",
-        &[(0, b"WithoutFreeSpace")],
-    ),
-    (
-        "a Parallels image",
-        "parallels",
-        &[(0, b"WithouFreSpacExt")],
-    ),
+    ("a Parallels image", "parallels", &[(0, b"WithoutFreeSpace")]),
+    ("a Parallels image", "parallels", &[(0, b"WithouFreSpacExt")]),
 ];
 /// Where a VHD image of fixed size has its only mark, from the end.
 const FOOTER: u64 = 512;
@@ -113,10 +105,7 @@ fn first_of(
 }
 
 fn has(device: &mut (impl Read + Seek), size: u64, at: u64, bytes: &[u8]) -> io::Result<bool> {
-    if at
-        .checked_add(bytes.len() as u64)
-        .is_none_or(|end| end > size)
-    {
+    if at.checked_add(bytes.len() as u64).is_none_or(|end| end > size) {
         return Ok(false);
     }
     let mut found = [0; 32];
@@ -133,9 +122,7 @@ impl fmt::Display for Contents {
                 let (kind, there) = (table.kind, table.there());
                 write!(f, "a disk with partitions ({kind}); {there}")
             }
-            Self::Image { what, .. } | Self::Compressed { what, .. } | Self::Other(what) => {
-                f.write_str(what)
-            }
+            Self::Image { what, .. } | Self::Compressed { what, .. } | Self::Other(what) => f.write_str(what),
             Self::BitLocker => f.write_str("a BitLocker volume"),
         }
     }

@@ -40,11 +40,7 @@ impl Disk {
     pub(crate) fn new(volume: Volume) -> Result<Self> {
         let gate = volume.gate_for_any_bytes()?;
         let count = gate.most_queues().clamp(1, PLACES);
-        let disk = Self {
-            places: (0..count).map(|_| Mutex::new(None)).collect(),
-            gate,
-            volume,
-        };
+        let disk = Self { places: (0..count).map(|_| Mutex::new(None)).collect(), gate, volume };
         // What cannot work is told now.
         if let Some(place) = disk.places.first() {
             *cryptline_sys::lock(place) = Some(Blocking::roaming(&disk.gate)?);
@@ -82,12 +78,7 @@ impl Disk {
     ///
     /// # Errors
     /// A range that leaves the disk; a device that fails or cannot be written.
-    pub fn write_at(
-        &self,
-        offset: u64,
-        source: &[u8],
-        durable: bool,
-    ) -> std::result::Result<(), Fault> {
+    pub fn write_at(&self, offset: u64, source: &[u8], durable: bool) -> std::result::Result<(), Fault> {
         self.with(|disk| disk.write_at(offset, source, durable))
     }
 

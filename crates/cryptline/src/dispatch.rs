@@ -46,17 +46,11 @@ impl HelperPool {
     /// Of `count` threads, at most one for each core; with 0, `auto` is the same as `inline`.
     #[must_use]
     pub fn new(count: usize) -> Self {
-        Self {
-            wanted: Some(count),
-            ..Self::default()
-        }
+        Self { wanted: Some(count), ..Self::default() }
     }
 
     /// The helpers that `dispatch` needs, if any. A warning only where they are started now.
-    pub(crate) fn helpers(
-        &self,
-        dispatch: &Dispatch,
-    ) -> Result<(Option<Helpers>, Option<Warning>), Error> {
+    pub(crate) fn helpers(&self, dispatch: &Dispatch) -> Result<(Option<Helpers>, Option<Warning>), Error> {
         let (count, warning) = self.count();
         if count == 0 || ![dispatch.read, dispatch.write].contains(&Mode::Auto) {
             return Ok((None, None));
@@ -84,10 +78,7 @@ impl HelperPool {
 impl fmt::Debug for HelperPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let started = self.started.get().map(Helpers::count);
-        f.debug_struct("HelperPool")
-            .field("wanted", &self.wanted)
-            .field("started", &started)
-            .finish()
+        f.debug_struct("HelperPool").field("wanted", &self.wanted).field("started", &started).finish()
     }
 }
 
@@ -165,11 +156,7 @@ impl DispatchOptions {
 
     /// Modes against flags, both of the caller.
     fn refuse_contradictions(&self, asked: Asked) -> Result<(), Error> {
-        let PerfFlags {
-            no_read_workqueue,
-            no_write_workqueue,
-            ..
-        } = self.perf;
+        let PerfFlags { no_read_workqueue, no_write_workqueue, .. } = self.perf;
         for (flag, is_set, demand) in [
             ("no_read_workqueue", no_read_workqueue, asked.read),
             ("no_write_workqueue", no_write_workqueue, asked.write),
@@ -189,21 +176,13 @@ impl DispatchOptions {
 /// mode that was asked for is stronger.
 fn refuse_table_words(asked: Asked, flags: PerfFlags) -> Result<(), Error> {
     match asked.useless(flags) {
-        Some((flag, demand)) if demand.mode == Mode::Inline => {
-            Err(contradiction(flag, true, demand))
-        }
+        Some((flag, demand)) if demand.mode == Mode::Inline => Err(contradiction(flag, true, demand)),
         _ => Ok(()),
     }
 }
 
 fn contradiction(flag: &'static str, stored: bool, Demand { mode, by }: Demand) -> Error {
-    Problem::Dispatch {
-        flag,
-        stored,
-        asked: by,
-        mode,
-    }
-    .into()
+    Problem::Dispatch { flag, stored, asked: by, mode }.into()
 }
 
 impl Asked {
@@ -239,13 +218,9 @@ impl Asked {
         let both = read.and(write);
         let same_cpu = both.filter(|_| flags.same_cpu_crypt);
         let priority = both.filter(|_| flags.high_priority);
-        [
-            ("submit_from_crypt_cpus", writes),
-            ("same_cpu_crypt", same_cpu),
-            ("high_priority", priority),
-        ]
-        .into_iter()
-        .find_map(|(flag, demand)| Some((flag, demand?)))
+        [("submit_from_crypt_cpus", writes), ("same_cpu_crypt", same_cpu), ("high_priority", priority)]
+            .into_iter()
+            .find_map(|(flag, demand)| Some((flag, demand?)))
     }
 }
 

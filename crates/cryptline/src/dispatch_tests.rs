@@ -2,12 +2,7 @@
 
 use super::*;
 
-const MODES: [Option<Mode>; 4] = [
-    None,
-    Some(Mode::Inline),
-    Some(Mode::Queue),
-    Some(Mode::Auto),
-];
+const MODES: [Option<Mode>; 4] = [None, Some(Mode::Inline), Some(Mode::Queue), Some(Mode::Auto)];
 
 fn all_flags() -> impl Iterator<Item = PerfFlags> {
     (0..32u8).map(|bits| PerfFlags {
@@ -25,11 +20,7 @@ fn all_modes() -> impl Iterator<Item = (Option<Mode>, Option<Mode>)> {
 }
 
 fn with_modes((read, write): (Option<Mode>, Option<Mode>)) -> DispatchOptions {
-    DispatchOptions {
-        read,
-        write,
-        ..DispatchOptions::default()
-    }
+    DispatchOptions { read, write, ..DispatchOptions::default() }
 }
 
 fn with_flags(options: DispatchOptions, perf: PerfFlags) -> DispatchOptions {
@@ -69,16 +60,8 @@ fn given_modes_override_a_header() {
     for (modes, flags) in all_modes().flat_map(|modes| all_flags().map(move |it| (modes, it))) {
         let decision = with_modes(modes).decide(Stored::Header(flags)).unwrap();
         let Dispatch { read, write, .. } = decision.dispatch;
-        assert_eq!(
-            read,
-            expected(modes.0, flags.no_read_workqueue, flags),
-            "{modes:?} {flags:?}"
-        );
-        assert_eq!(
-            write,
-            expected(modes.1, flags.no_write_workqueue, flags),
-            "{modes:?} {flags:?}"
-        );
+        assert_eq!(read, expected(modes.0, flags.no_read_workqueue, flags), "{modes:?} {flags:?}");
+        assert_eq!(write, expected(modes.1, flags.no_write_workqueue, flags), "{modes:?} {flags:?}");
     }
 }
 
@@ -122,8 +105,8 @@ fn inline_is_refused_over_a_table_whose_words_are_about_the_queue_and_nothing_el
         let not_queue = |mode| matches!(mode, Some(Mode::Inline | Mode::Auto));
         let both_ways = flags.same_cpu_crypt || flags.high_priority;
         let inline = Some(Mode::Inline);
-        let refused = (flags.submit_from_crypt_cpus && write == inline)
-            || (both_ways && not_queue(read) && write == inline);
+        let refused =
+            (flags.submit_from_crypt_cpus && write == inline) || (both_ways && not_queue(read) && write == inline);
         let decided = with_modes(modes).decide(Stored::Table(flags));
         assert_eq!(decided.is_err(), refused, "{modes:?} {flags:?}");
     }
@@ -139,53 +122,22 @@ fn refusals_name_the_flag_and_what_it_contradicts() {
     let refusal = |options: DispatchOptions, stored| match options.decide(stored) {
         Ok(decision) => panic!("{decision:?}"),
         Err(error) => match *error.problem() {
-            Problem::Dispatch {
-                flag,
-                stored,
-                asked,
-                mode,
-            } => (flag, stored, asked, mode),
+            Problem::Dispatch { flag, stored, asked, mode } => (flag, stored, asked, mode),
             _ => panic!("{error}"),
         },
     };
     for (both, write, name, asked) in [
-        (
-            Some(Mode::Inline),
-            None,
-            "submit_from_crypt_cpus",
-            Direction::Both,
-        ),
+        (Some(Mode::Inline), None, "submit_from_crypt_cpus", Direction::Both),
         (Some(Mode::Inline), None, "same_cpu_crypt", Direction::Both),
         (Some(Mode::Auto), None, "high_priority", Direction::Both),
-        (
-            Some(Mode::Queue),
-            None,
-            "no_read_workqueue",
-            Direction::Both,
-        ),
-        (
-            None,
-            Some(Mode::Auto),
-            "no_write_workqueue",
-            Direction::Write,
-        ),
+        (Some(Mode::Queue), None, "no_read_workqueue", Direction::Both),
+        (None, Some(Mode::Auto), "no_write_workqueue", Direction::Write),
     ] {
-        let options = DispatchOptions {
-            both,
-            write,
-            perf: flag(name),
-            ..DispatchOptions::default()
-        };
+        let options = DispatchOptions { both, write, perf: flag(name), ..DispatchOptions::default() };
         let mode = write.or(both).unwrap();
-        assert_eq!(
-            refusal(options, Stored::Nothing),
-            (name, false, asked, mode)
-        );
+        assert_eq!(refusal(options, Stored::Nothing), (name, false, asked, mode));
     }
-    let inline = DispatchOptions {
-        both: Some(Mode::Inline),
-        ..DispatchOptions::default()
-    };
+    let inline = DispatchOptions { both: Some(Mode::Inline), ..DispatchOptions::default() };
     assert_eq!(
         refusal(inline, Stored::Table(flag("same_cpu_crypt"))),
         ("same_cpu_crypt", true, Direction::Both, Mode::Inline)
@@ -194,25 +146,15 @@ fn refusals_name_the_flag_and_what_it_contradicts() {
 
 #[test]
 fn a_direction_of_its_own_is_stronger_than_both() {
-    let options = DispatchOptions {
-        both: Some(Mode::Queue),
-        read: Some(Mode::Inline),
-        ..DispatchOptions::default()
-    };
+    let options = DispatchOptions { both: Some(Mode::Queue), read: Some(Mode::Inline), ..DispatchOptions::default() };
     let Dispatch { read, write, .. } = options.decide(Stored::Nothing).unwrap().dispatch;
     assert_eq!((read, write), (Mode::Inline, Mode::Queue));
 }
 
 #[test]
 fn flags_of_the_caller_add_to_those_of_the_header() {
-    let header = PerfFlags {
-        no_read_workqueue: true,
-        ..PerfFlags::default()
-    };
-    let perf = PerfFlags {
-        submit_from_crypt_cpus: true,
-        ..PerfFlags::default()
-    };
+    let header = PerfFlags { no_read_workqueue: true, ..PerfFlags::default() };
+    let perf = PerfFlags { submit_from_crypt_cpus: true, ..PerfFlags::default() };
     let options = with_flags(DispatchOptions::default(), perf);
     let Decision { dispatch, flags } = options.decide(Stored::Header(header)).unwrap();
     assert_eq!((dispatch.read, dispatch.write), (Mode::Inline, Mode::Queue));

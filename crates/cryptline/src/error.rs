@@ -64,9 +64,7 @@ pub enum Problem {
     #[error("it holds {0}, which a plain volume would overwrite")]
     PlainOver(Contents),
     /// A range that leaves its target.
-    #[error(
-        "{length} bytes from byte {offset} on are asked for, it has {size} in all; is the file cut short?"
-    )]
+    #[error("{length} bytes from byte {offset} on are asked for, it has {size} in all; is the file cut short?")]
     PastEnd {
         /// The first byte that was asked for.
         offset: u64,
@@ -175,9 +173,7 @@ pub enum Problem {
         mode: Mode,
     },
     /// Too little is left for a plain volume.
-    #[error(
-        "{left} bytes are left behind the start of the data, too few for the volume; is the file cut short?"
-    )]
+    #[error("{left} bytes are left behind the start of the data, too few for the volume; is the file cut short?")]
     TooShort {
         /// Bytes behind the start of the data.
         left: u64,
@@ -279,9 +275,7 @@ pub enum Problem {
         what: &'static str,
     },
     /// Something that exists and is no file that could be replaced.
-    #[error(
-        "it is not a regular file, and nothing else is replaced by one; give the name of a new file"
-    )]
+    #[error("it is not a regular file, and nothing else is replaced by one; give the name of a new file")]
     NotAFile,
     /// It cannot be written.
     #[error("it is read-only, so no volume can be made there")]
@@ -312,9 +306,7 @@ pub enum Problem {
     #[error("what was made does not open again ({0}); nothing was kept, is the disk failing?")]
     DoesNotOpen(String),
     /// The same on a device, which is left without what it held before.
-    #[error(
-        "what was made does not open again ({0}), and what was there before is lost; is the disk failing?"
-    )]
+    #[error("what was made does not open again ({0}), and what was there before is lost; is the disk failing?")]
     DoesNotOpenInPlace(String),
     /// A copy onto itself.
     #[error("the source and the destination are the same")]
@@ -341,9 +333,7 @@ pub enum Problem {
     #[error("it is read-only, so nothing can be copied to it")]
     CopyReadOnly,
     /// A source that ends within a sector, which cannot be read: bytes behind the last whole one, and up to there.
-    #[error(
-        "its last {0} bytes are no whole sector and would be missing; length={1} leaves them out"
-    )]
+    #[error("its last {0} bytes are no whole sector and would be missing; length={1} leaves them out")]
     CopyCutsOff(u64, u64),
     /// The destination cannot take all of the source.
     #[error("it has room for {has} bytes, and the source needs {needs}")]
@@ -391,9 +381,7 @@ pub enum Problem {
         left: Left,
     },
     /// The new file has its name, but the folder could not be made durable.
-    #[error(
-        "it was made and is whole, but a crash of the machine may still undo its name ({0}); sync its folder"
-    )]
+    #[error("it was made and is whole, but a crash of the machine may still undo its name ({0}); sync its folder")]
     NameNotDurable(#[source] io::Error),
     /// No block translation table has such sectors.
     #[error(
@@ -506,10 +494,7 @@ impl Error {
 
     /// The same, on what is called so.
     pub(crate) fn on(self, name: impl fmt::Display) -> Self {
-        Self {
-            name: self.name.or_else(|| Some(name.to_string())),
-            ..self
-        }
+        Self { name: self.name.or_else(|| Some(name.to_string())), ..self }
     }
 }
 
@@ -576,10 +561,7 @@ impl Problem {
 
 impl<P: Into<Problem>> From<P> for Error {
     fn from(problem: P) -> Self {
-        Self {
-            name: None,
-            problem: Box::new(problem.into()),
-        }
+        Self { name: None, problem: Box::new(problem.into()) }
     }
 }
 

@@ -81,9 +81,7 @@ pub(crate) fn passphrase(
         verification: token["fido2-uv-required"].as_bool(),
     })?;
     let Some(made) = made else {
-        return Ok(Err(Refusal::NotUsed(
-            "its security key is not there".to_owned(),
-        )));
+        return Ok(Err(Refusal::NotUsed("its security key is not there".to_owned())));
     };
     if made.len() != LEN {
         return Ok(Err("its security key gives no secret of 32 bytes".into()));
@@ -130,10 +128,7 @@ mod tests {
     #[test]
     fn passphrase_is_what_the_key_makes_of_the_salt_in_base64() {
         let expected = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
-        assert_eq!(
-            yields("fido2-rp", RELYING_PARTY.into()).as_deref(),
-            Ok(expected)
-        );
+        assert_eq!(yields("fido2-rp", RELYING_PARTY.into()).as_deref(), Ok(expected));
         for (member, value, why) in [
             ("fido2-salt", "AAAA", "damaged"),
             ("fido2-salt", "?", "damaged"),

@@ -21,15 +21,9 @@ impl From<Source> for Given {
         match source {
             Source::Target(Target::Keyed(keyed)) => {
                 let keys = KeyFile::new(keyed.key_file);
-                Self {
-                    source: Some(Ok(Source::Target(keyed.of))),
-                    keys: Some(Arc::new(keys)),
-                }
+                Self { source: Some(Ok(Source::Target(keyed.of))), keys: Some(Arc::new(keys)) }
             }
-            source => Self {
-                source: Some(Ok(source)),
-                keys: None,
-            },
+            source => Self { source: Some(Ok(source)), keys: None },
         }
     }
 }
@@ -39,10 +33,7 @@ impl Given {
     pub fn target(target: impl AsRef<OsStr>) -> Self {
         match Target::parse(target) {
             Ok(target) => Source::Target(target).into(),
-            Err(error) => Self {
-                source: Some(Err(error)),
-                keys: None,
-            },
+            Err(error) => Self { source: Some(Err(error)), keys: None },
         }
     }
 

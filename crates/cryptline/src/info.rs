@@ -166,11 +166,7 @@ impl fmt::Display for SmallWrites {
             Some(bytes) => write!(f, "a write of part of a sector rewrites its {bytes} bytes")?,
             None => f.write_str("parts of a cipher sector are overwritten alone")?,
         }
-        f.write_str(if self.exclusive {
-            ", one at a time"
-        } else {
-            ""
-        })
+        f.write_str(if self.exclusive { ", one at a time" } else { "" })
     }
 }
 
@@ -190,19 +186,13 @@ fn dispatch_text(dispatch: &Dispatch, helpers: usize) -> String {
         (other, _) => other.to_string(),
     };
     let (read, write) = (mode(dispatch.read), mode(dispatch.write));
-    let modes = if dispatch.read == dispatch.write {
-        read
-    } else {
-        format!("read {read}, write {write}")
-    };
+    let modes = if dispatch.read == dispatch.write { read } else { format!("read {read}, write {write}") };
     let flags = [
         (dispatch.same_cpu_crypt, "same_cpu_crypt"),
         (dispatch.high_priority, "high_priority"),
         (dispatch.submit_from_crypt_cpus, "submit_from_crypt_cpus"),
     ];
-    let set = flags
-        .into_iter()
-        .filter_map(|(set, name)| set.then_some(name));
+    let set = flags.into_iter().filter_map(|(set, name)| set.then_some(name));
     match set.collect::<Vec<_>>() {
         flags if flags.is_empty() => modes,
         flags => format!("{modes} ({})", flags.join(", ")),
@@ -222,14 +212,8 @@ mod tests {
         assert_eq!(dispatch_text(&Dispatch::both(Mode::Inline), 3), "inline");
         let mut mixed = Dispatch::both(Mode::Queue);
         (mixed.read, mixed.high_priority) = (Mode::Inline, true);
-        assert_eq!(
-            dispatch_text(&mixed, 0),
-            "read inline, write queue (high_priority)"
-        );
+        assert_eq!(dispatch_text(&mixed, 0), "read inline, write queue (high_priority)");
         (mixed.read, mixed.high_priority) = (Mode::Auto, false);
-        assert_eq!(
-            dispatch_text(&mixed, 2),
-            "read auto (2 helpers), write queue"
-        );
+        assert_eq!(dispatch_text(&mixed, 2), "read auto (2 helpers), write queue");
     }
 }

@@ -35,11 +35,7 @@ impl fmt::Display for Keyed {
 ///
 /// `is_uri` says that others' parameters may stand among ours.
 pub(crate) fn split(text: &str, is_uri: bool) -> Result<Option<(String, PathBuf)>, String> {
-    let parts = if is_uri {
-        text.split_once('?')
-    } else {
-        text.rsplit_once('?')
-    };
+    let parts = if is_uri { text.split_once('?') } else { text.rsplit_once('?') };
     let Some((named, query)) = parts else {
         return Ok(None);
     };
@@ -65,9 +61,7 @@ pub(crate) fn split(text: &str, is_uri: bool) -> Result<Option<(String, PathBuf)
         is_uri || ["partition", "offset", "length"].contains(&key)
     };
     if let Some(other) = others.iter().find(|pair| !is_known(pair)) {
-        return Err(format!(
-            "unknown '{other}'; {KEY} stands beside ?partition=N or ?offset=SIZE&length=SIZE"
-        ));
+        return Err(format!("unknown '{other}'; {KEY} stands beside ?partition=N or ?offset=SIZE&length=SIZE"));
     }
     let rest = match others.as_slice() {
         [] => named.to_owned(),
@@ -90,22 +84,10 @@ mod tests {
             ("a.img?key-file=k", false, Some(("a.img", "k"))),
             ("a?b?key-file=/x/y", false, Some(("a?b", "/x/y"))),
             ("a?key-file=1%26%3f%25", false, Some(("a", "1&?%"))),
-            (
-                "a?partition=1&key-file=k",
-                false,
-                Some(("a?partition=1", "k")),
-            ),
-            (
-                "a?offset=1M&key-file=k&length=1M",
-                false,
-                Some(("a?offset=1M&length=1M", "k")),
-            ),
+            ("a?partition=1&key-file=k", false, Some(("a?partition=1", "k"))),
+            ("a?offset=1M&key-file=k&length=1M", false, Some(("a?offset=1M&length=1M", "k"))),
             ("nbd://h/e?key-file=k", true, Some(("nbd://h/e", "k"))),
-            (
-                "nbd+unix:///e?key-file=k&socket=/s",
-                true,
-                Some(("nbd+unix:///e?socket=/s", "k")),
-            ),
+            ("nbd+unix:///e?key-file=k&socket=/s", true, Some(("nbd+unix:///e?socket=/s", "k"))),
         ] {
             let expected = expected.map(|(rest, key)| (rest.to_owned(), PathBuf::from(key)));
             assert_eq!(split(text, is_uri), Ok(expected), "{text}");

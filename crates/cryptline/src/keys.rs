@@ -86,12 +86,7 @@ impl<'a> KeyRequest<'a> {
 
     /// For a key of so many bytes, and no passphrase.
     pub(crate) fn of_volume_key(name: &'a str, len: usize) -> Self {
-        Self {
-            key_len: Some(len),
-            is_new: false,
-            takes_passphrase: false,
-            ..Self::of_new(name)
-        }
+        Self { key_len: Some(len), is_new: false, takes_passphrase: false, ..Self::of_new(name) }
     }
 }
 
@@ -201,11 +196,7 @@ impl Keys for Descriptor {
 impl KeyFile {
     /// The passphrase in all of `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self {
-            path: path.into(),
-            offset: 0,
-            size: None,
-        }
+        Self { path: path.into(), offset: 0, size: None }
     }
 
     /// The passphrase.
@@ -221,12 +212,7 @@ impl KeyFile {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn read_from(
-        &self,
-        file: File,
-        name: &str,
-        size: Option<usize>,
-    ) -> Result<SecretBuf, Error> {
+    pub fn read_from(&self, file: File, name: &str, size: Option<usize>) -> Result<SecretBuf, Error> {
         let limit = size.unwrap_or(PASSPHRASE_LEN_MAX + 1);
         let secret = read_up_to(file, self.offset, limit).map_err(|error| error.on(name))?;
         match size {
@@ -276,9 +262,7 @@ impl Descriptor {
 
 /// Does what has keys in hand, on a stack of its own that is wiped afterwards. What it returns must hold
 /// no secrets but in key memory.
-pub(crate) fn with_keys<R: Send>(
-    work: impl FnOnce() -> Result<R, Error> + Send,
-) -> Result<R, Error> {
+pub(crate) fn with_keys<R: Send>(work: impl FnOnce() -> Result<R, Error> + Send) -> Result<R, Error> {
     on_secret_stack(work).map_err(Problem::KeyMemory)?
 }
 
@@ -292,15 +276,8 @@ pub(crate) fn copy_of(bytes: &[u8]) -> Result<SecretBuf, Error> {
 }
 
 /// What can be had once: a second attempt would be with the same.
-fn once(
-    request: &KeyRequest<'_>,
-    key: impl FnOnce() -> Result<Key, Error>,
-) -> Result<Option<Key>, Error> {
-    if request.failed == 0 {
-        key().map(Some)
-    } else {
-        Ok(None)
-    }
+fn once(request: &KeyRequest<'_>, key: impl FnOnce() -> Result<Key, Error>) -> Result<Option<Key>, Error> {
+    if request.failed == 0 { key().map(Some) } else { Ok(None) }
 }
 
 /// The same of a passphrase, which is not even read where it is of no use.
@@ -333,14 +310,10 @@ fn checked_len(secret: SecretBuf) -> Result<SecretBuf, Error> {
 }
 
 fn open(path: &Path) -> Result<File, Error> {
-    File::options()
-        .read(true)
-        .custom_flags(OFlags::NOCTTY.bits().cast_signed())
-        .open(path)
-        .map_err(|source| {
-            let action = "open key file";
-            named(Problem::Io { action, source }.into(), path)
-        })
+    File::options().read(true).custom_flags(OFlags::NOCTTY.bits().cast_signed()).open(path).map_err(|source| {
+        let action = "open key file";
+        named(Problem::Io { action, source }.into(), path)
+    })
 }
 
 /// At most `limit` bytes of `file` from `offset` on, in key memory from the first moment.

@@ -6,9 +6,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::sync::Arc;
 
 use cryptline_engine::queue::Immediate;
-use cryptline_engine::{
-    Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Ring, ZEROS,
-};
+use cryptline_engine::{Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Ring, ZEROS};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -93,9 +91,8 @@ impl Medium for File {
     }
 
     fn is_read_only(&self) -> bool {
-        rustix::fs::fcntl_getfl(self).is_ok_and(|flags| {
-            flags & OFlags::RWMODE == OFlags::RDONLY || flags.contains(OFlags::APPEND)
-        })
+        rustix::fs::fcntl_getfl(self)
+            .is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDONLY || flags.contains(OFlags::APPEND))
     }
 
     fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
@@ -152,11 +149,7 @@ impl Device for MediumDevice {
     }
 
     fn extent(&self, _offset: u64, len: u64) -> Result<Extent, Fault> {
-        Ok(Extent {
-            len,
-            hole: false,
-            zero: false,
-        })
+        Ok(Extent { len, hole: false, zero: false })
     }
 }
 
@@ -174,10 +167,7 @@ impl Immediate for MediumQueue {
             }
             Operation::WriteZeroes { len, .. } => zero(&**medium, offset, *len),
             Operation::Flush => medium.flush(),
-            Operation::Discard { .. }
-            | Operation::Cache { .. }
-            | Operation::ZoneAppend { .. }
-            | Operation::Zone(_) => {
+            Operation::Discard { .. } | Operation::Cache { .. } | Operation::ZoneAppend { .. } | Operation::Zone(_) => {
                 return Err(Fault::NotSupported);
             }
         };

@@ -50,10 +50,7 @@ fn below(path: &Path) -> Vec<Place> {
     {
         if !metadata.file_type().is_block_device() {
             places.push(match metadata.rdev() {
-                0 => Place::File {
-                    device: metadata.dev(),
-                    inode: metadata.ino(),
-                },
+                0 => Place::File { device: metadata.dev(), inode: metadata.ino() },
                 device => Place::Device(device),
             });
             break;
@@ -70,9 +67,7 @@ fn below(path: &Path) -> Vec<Place> {
             backing = system.join("../loop/backing_file");
         }
         // A file that was removed has " (deleted)" behind its name, and nobody can name it.
-        next = fs::read_to_string(backing)
-            .ok()
-            .map(|path| PathBuf::from(path.trim_end_matches('\n')));
+        next = fs::read_to_string(backing).ok().map(|path| PathBuf::from(path.trim_end_matches('\n')));
     }
     places
 }
@@ -81,10 +76,7 @@ fn below(path: &Path) -> Vec<Place> {
 fn disk_of(partition: &Path) -> Option<u64> {
     let text = fs::read_to_string(partition.join("../dev")).ok()?;
     let (major, minor) = text.trim().split_once(':')?;
-    Some(rustix::fs::makedev(
-        major.parse().ok()?,
-        minor.parse().ok()?,
-    ))
+    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -97,11 +89,7 @@ mod tests {
         let [real, link] = ["real", "link"].map(|name| folder.path().join(name));
         fs::create_dir(&real).expect("a folder");
         std::os::unix::fs::symlink("real", &link).expect("a link");
-        for other in [
-            link.join("new"),
-            real.join("./new"),
-            real.join("../link/new"),
-        ] {
+        for other in [link.join("new"), real.join("./new"), real.join("../link/new")] {
             assert!(is_one_name(&real.join("new"), &other), "{other:?}");
         }
         assert!(!is_one_name(&real.join("new"), &real.join("other")));

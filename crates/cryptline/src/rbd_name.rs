@@ -24,16 +24,10 @@ pub(crate) fn parse(text: &str) -> Result<RbdName, String> {
         [pool, namespace, image] => (*pool, Some(*namespace), *image),
         _ => return Err("names no image; give rbd:POOL/IMAGE or rbd:POOL/NAMESPACE/IMAGE".into()),
     };
-    for (what, word) in [
-        ("pool", Some(pool)),
-        ("namespace", namespace),
-        ("image", Some(image)),
-        ("snapshot", snapshot),
-    ] {
+    for (what, word) in [("pool", Some(pool)), ("namespace", namespace), ("image", Some(image)), ("snapshot", snapshot)]
+    {
         if word.is_some_and(str::is_empty) {
-            return Err(format!(
-                "names no {what}; give rbd:POOL[/NAMESPACE]/IMAGE[@SNAP]"
-            ));
+            return Err(format!("names no {what}; give rbd:POOL[/NAMESPACE]/IMAGE[@SNAP]"));
         }
     }
     let mut name = RbdName {

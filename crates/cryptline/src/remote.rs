@@ -75,10 +75,7 @@ fn meet(one: &Range<u64>, other: &Range<u64>) -> bool {
 }
 
 /// The parts that both are of the same export or image, if they are.
-fn parts_of_one<'a>(
-    one: &'a Target,
-    other: &'a Target,
-) -> Option<(Vec<&'a Window>, Vec<&'a Window>)> {
+fn parts_of_one<'a>(one: &'a Target, other: &'a Target) -> Option<(Vec<&'a Window>, Vec<&'a Window>)> {
     let ((one, first), (other, second)) = (remote(one)?, remote(other)?);
     let is_one = match (one, other) {
         (Remote::Nbd(one), Remote::Nbd(other)) => is_one_export(one, other),
@@ -106,13 +103,9 @@ fn remote(target: &Target) -> Option<(Remote<'_>, Vec<&Window>)> {
 fn is_one_export(one: &NbdUri, other: &NbdUri) -> bool {
     let is_one_place = match (&one.address, &other.address) {
         (Address::Unix(one), Address::Unix(other)) => places::is_one_name(one, other),
-        (
-            Address::Tcp { host, port },
-            Address::Tcp {
-                host: other_host,
-                port: other_port,
-            },
-        ) => port == other_port && host.eq_ignore_ascii_case(other_host),
+        (Address::Tcp { host, port }, Address::Tcp { host: other_host, port: other_port }) => {
+            port == other_port && host.eq_ignore_ascii_case(other_host)
+        }
         _ => false,
     };
     is_one_place && one.export == other.export
@@ -164,10 +157,7 @@ mod tests {
             ("rbd:a/n/b?id=client.me", "rbd:a/n/b?id=me"),
             ("rbd:a/b@s?id=me", "rbd:a/b@s"),
             ("rbd:a/b?partition=2&id=me", "rbd:a/b?partition=2"),
-            (
-                &format!("rbd:a/b?conf={conf}"),
-                &format!("rbd:a/b?conf={link}"),
-            ),
+            (&format!("rbd:a/b?conf={conf}"), &format!("rbd:a/b?conf={link}")),
             ("nbd://host", "nbd://HOST:10809/"),
             ("nbd://host/e", "nbds://me@host/e"),
             ("nbd://host/e?offset=1M", "nbd://host/e?offset=1024K"),

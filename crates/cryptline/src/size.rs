@@ -21,9 +21,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     let unit = bytes_in(unit).filter(|_| digits > 0).ok_or_else(wrong)?;
     let bytes = number.parse::<u64>().ok();
     let bytes = bytes.and_then(|number| number.checked_mul(unit));
-    bytes
-        .filter(|&bytes| bytes <= MAX)
-        .ok_or_else(|| format!("{text} is too large; at most 8191P is possible"))
+    bytes.filter(|&bytes| bytes <= MAX).ok_or_else(|| format!("{text} is too large; at most 8191P is possible"))
 }
 
 /// As [`parse`], for what must be a whole number of 512-byte sectors and not zero.
@@ -52,13 +50,8 @@ pub fn parse_block(text: &str) -> Result<u32, String> {
 /// `bytes` for people: `16 MiB` where that is exact enough, `1000 bytes` otherwise.
 #[must_use]
 pub fn human(bytes: u64) -> String {
-    const UNITS: [(u64, &str); 5] = [
-        (1 << 50, "PiB"),
-        (1 << 40, "TiB"),
-        (1 << 30, "GiB"),
-        (1 << 20, "MiB"),
-        (1 << 10, "KiB"),
-    ];
+    const UNITS: [(u64, &str); 5] =
+        [(1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     let Some((unit, name)) = UNITS.into_iter().find(|(unit, _)| bytes >= *unit) else {
         return format!("{bytes} bytes");
     };

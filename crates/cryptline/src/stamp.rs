@@ -20,10 +20,7 @@ impl Stamp {
     /// Of the file that a target lies in; `None` where it lies in no regular file.
     pub fn of(target: &Target) -> Option<Self> {
         match target {
-            Target::Path(path) => Some(Self {
-                path: path.clone(),
-                numbers: numbers(path)?,
-            }),
+            Target::Path(path) => Some(Self { path: path.clone(), numbers: numbers(path)? }),
             Target::Slice(slice) => Self::of(&slice.of),
             Target::Keyed(keyed) => Self::of(&keyed.of),
             _ => None,
@@ -33,10 +30,7 @@ impl Stamp {
     /// What the file is now; as before where another one has its place.
     pub fn again(&self) -> Self {
         let is_same = |now: &[u64; 7]| now[..2] == self.numbers[..2];
-        Self {
-            path: self.path.clone(),
-            numbers: numbers(&self.path).filter(is_same).unwrap_or(self.numbers),
-        }
+        Self { path: self.path.clone(), numbers: numbers(&self.path).filter(is_same).unwrap_or(self.numbers) }
     }
 
     /// Of a file that is open, and stays so as long as this is asked.

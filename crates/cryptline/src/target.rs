@@ -136,11 +136,7 @@ impl Target {
             Window::Range { offset, .. } => format!("from byte {offset} on"),
         };
         let text = format!("{self}, {which}");
-        Self::Slice(Box::new(Slice {
-            of: self,
-            window,
-            text,
-        }))
+        Self::Slice(Box::new(Slice { of: self, window, text }))
     }
 
     /// The file or device that it lies on; `None` for memory, and for a table, which may name either.
@@ -173,8 +169,7 @@ impl Target {
 
     /// Whether a new file at `path` would replace what it lies on, or a part of it does, though it may not be there yet.
     pub(crate) fn is_replaced_by(&self, path: &Path) -> bool {
-        self.path()
-            .is_some_and(|own| places::is_one_name(own, path))
+        self.path().is_some_and(|own| places::is_one_name(own, path))
     }
 
     /// Whether a header that is made at `header` would overwrite it, or what it is a part of, though neither may be there
@@ -198,9 +193,7 @@ impl Target {
             return Err(Problem::Target("no target is named".to_owned()).into());
         }
         if NbdUri::is_meant(text) {
-            let uri = text
-                .parse()
-                .map_err(|error: UriError| wrong(error.to_string()))?;
+            let uri = text.parse().map_err(|error: UriError| wrong(error.to_string()))?;
             return Ok(Self::Nbd(Box::new(uri)));
         }
         if text.starts_with(rbd_name::SCHEME) {
@@ -243,22 +236,16 @@ impl FromStr for Target {
             _ if is_file(text) => return Self::whole(text),
             Err(why) => return Err(wrong(why)),
             Ok(Some((of, key_file))) => {
-                return Ok(Self::Keyed(Box::new(Keyed {
-                    of: of.parse()?,
-                    key_file,
-                    text: text.to_owned(),
-                })));
+                return Ok(Self::Keyed(Box::new(Keyed { of: of.parse()?, key_file, text: text.to_owned() })));
             }
         }
         match window::split(text, is_uri(text)) {
             Ok(None) => Self::whole(text),
             _ if is_file(text) => Self::whole(text),
             Err(why) => Err(wrong(why)),
-            Ok(Some((of, window))) => Ok(Self::Slice(Box::new(Slice {
-                of: Self::whole(&of)?,
-                window,
-                text: text.to_owned(),
-            }))),
+            Ok(Some((of, window))) => {
+                Ok(Self::Slice(Box::new(Slice { of: Self::whole(&of)?, window, text: text.to_owned() })))
+            }
         }
     }
 }
@@ -286,27 +273,19 @@ impl Zoned {
         let place = match place.strip_prefix("ram:") {
             Some(size) => Place::Ram(parse_disk(size)?),
             None if place.is_empty() => {
-                return Err(
-                    "names no file; give zoned:PATH,zone-size=SIZE or zoned:ram:SIZE,zone-size=SIZE"
-                        .into(),
-                );
+                return Err("names no file; give zoned:PATH,zone-size=SIZE or zoned:ram:SIZE,zone-size=SIZE".into());
             }
             None => Place::File(place.into()),
         };
-        Ok(Self {
-            place,
-            options: zone_options(options)?,
-            text: text.to_owned(),
-        })
+        Ok(Self { place, options: zone_options(options)?, text: text.to_owned() })
     }
 }
 
 fn zone_options(text: &str) -> Result<ZoneOptions, String> {
     let mut options = ZoneOptions::default();
     for word in text.split(',').filter(|word| !word.is_empty()) {
-        let (key, value) = word
-            .split_once('=')
-            .ok_or_else(|| format!("'{word}' is not KEY=VALUE; the keys are {ZONE_KEYS}"))?;
+        let (key, value) =
+            word.split_once('=').ok_or_else(|| format!("'{word}' is not KEY=VALUE; the keys are {ZONE_KEYS}"))?;
         let count = || {
             let parsed = value.parse::<u32>();
             parsed.map_err(|_| format!("{key}={value} is not a count"))
@@ -334,9 +313,7 @@ fn zone_options(text: &str) -> Result<ZoneOptions, String> {
 /// A size as it can be parsed again.
 fn short(bytes: u64) -> String {
     let units = [(40, 'T'), (30, 'G'), (20, 'M'), (10, 'K')];
-    let unit = units
-        .into_iter()
-        .find(|(shift, _)| bytes.is_multiple_of(1 << shift));
+    let unit = units.into_iter().find(|(shift, _)| bytes.is_multiple_of(1 << shift));
     match unit {
         Some((shift, unit)) => format!("{}{unit}", bytes >> shift),
         None => bytes.to_string(),
@@ -364,23 +341,14 @@ mod tests {
             ("./nbd://host", "./nbd://host"),
             ("nbd:disk", "nbd:disk"),
             ("rbd:pool/ns/disk@s?id=a", "rbd:pool/ns/disk@s?id=a"),
-            (
-                "rbd:pool/disk?id=a&partition=1",
-                "rbd:pool/disk?id=a&partition=1",
-            ),
+            ("rbd:pool/disk?id=a&partition=1", "rbd:pool/disk?id=a&partition=1"),
             ("./rbd:pool/disk", "./rbd:pool/disk"),
             ("disk.img?partition=2", "disk.img?partition=2"),
             ("ram:1G?offset=1M", "ram:1G?offset=1M"),
             ("disk?x=2", "disk?x=2"),
             ("disk?key-file=k", "disk?key-file=k"),
-            (
-                "btt:disk?partition=1&key-file=k",
-                "btt:disk?partition=1&key-file=k",
-            ),
-            (
-                "nbd+unix:///disk?socket=/s&partition=root",
-                "nbd+unix:///disk?socket=/s&partition=root",
-            ),
+            ("btt:disk?partition=1&key-file=k", "btt:disk?partition=1&key-file=k"),
+            ("nbd+unix:///disk?socket=/s&partition=root", "nbd+unix:///disk?socket=/s&partition=root"),
         ] {
             let target: Target = text.parse().unwrap();
             assert_eq!(target.to_string(), shown);
@@ -450,9 +418,8 @@ mod tests {
 
     #[test]
     fn every_zone_option_is_taken() {
-        let options = zone_options(
-            "zone-size=64M,zone-capacity=48M,conventional=2,max-open=3,max-active=4,granularity=512",
-        );
+        let options =
+            zone_options("zone-size=64M,zone-capacity=48M,conventional=2,max-open=3,max-active=4,granularity=512");
         let expected = ZoneOptions {
             zone_size: Some(64 << 20),
             capacity: Some(48 << 20),

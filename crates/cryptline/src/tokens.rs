@@ -119,18 +119,10 @@ pub(crate) fn unlock(
     name: &str,
     options: &UnlockOptions,
 ) -> Result<Tried> {
-    let filter = TokenFilter {
-        id: tokens.id,
-        kind: tokens.kind.as_deref(),
-        slot: options.slot,
-    };
+    let filter = TokenFilter { id: tokens.id, kind: tokens.kind.as_deref(), slot: options.slot };
     let mut limits = options.limits;
     let (mut notes, mut reasons) = (Vec::new(), Vec::new());
-    let mut patience = Patience {
-        servers: Instant::now() + PATIENCE,
-        tpm: tpm::PATIENCE,
-        is_counted: false,
-    };
+    let mut patience = Patience { servers: Instant::now() + PATIENCE, tpm: tpm::PATIENCE, is_counted: false };
     // A token of preferred key slots and others comes twice; it is asked once.
     let mut yielded = BTreeMap::new();
     for token in header.tokens_to_try(filter) {
@@ -142,16 +134,9 @@ pub(crate) fn unlock(
         let skipped = match passphrase {
             Ok(passphrase) => {
                 let header = header.with_slots(&token.slots);
-                let options = UnlockOptions {
-                    slot: None,
-                    unbound: false,
-                    limits,
-                    ..options.clone()
-                };
+                let options = UnlockOptions { slot: None, unbound: false, limits, ..options.clone() };
                 // All tokens together have the time that the caller allows.
-                limits = KdfLimits {
-                    time: limits.time.saturating_sub(header.unlock_time(&options)),
-                };
+                limits = KdfLimits { time: limits.time.saturating_sub(header.unlock_time(&options)) };
                 match header.unlock(&mut device, &passphrase, &options) {
                     Ok(Unlocked { key, slot }) => {
                         let found = Some((key, slot, passphrase));
@@ -169,10 +154,7 @@ pub(crate) fn unlock(
             }
         };
         if let Refusal::Failed(why) | Refusal::Counted(why) = &skipped {
-            notes.push(Warning::Token {
-                id: token.id,
-                why: why.clone(),
-            });
+            notes.push(Warning::Token { id: token.id, why: why.clone() });
         }
         reasons.push((token.id, skipped.why()));
     }
@@ -215,17 +197,10 @@ fn secret_of(
                 let json = header.token_json(token.id).unwrap_or_default();
                 return fido2::passphrase(&json, token.id, name, &**authenticator);
             }
-            None => Err(Refusal::NotUsed(
-                "security keys are not used here".to_owned(),
-            )),
+            None => Err(Refusal::NotUsed("security keys are not used here".to_owned())),
         },
-        (RECOVERY_TOKEN, _) => Err(Refusal::NotUsed(
-            "its recovery key is given like a passphrase".to_owned(),
-        )),
-        (kind, _) => Err(Refusal::NotUsed(format!(
-            "tokens of type '{}' are not used here",
-            kind.escape_debug()
-        ))),
+        (RECOVERY_TOKEN, _) => Err(Refusal::NotUsed("its recovery key is given like a passphrase".to_owned())),
+        (kind, _) => Err(Refusal::NotUsed(format!("tokens of type '{}' are not used here", kind.escape_debug()))),
     })
 }
 
@@ -310,9 +285,7 @@ fn from_keyring(description: &str) -> std::result::Result<SecretBuf, Refusal> {
                 let why = match error {
                     KeyError::KeyExpired => "it has expired".to_owned(),
                     KeyError::KeyRevoked => "it was revoked".to_owned(),
-                    KeyError::AccessDenied | KeyError::PermissionDenied => {
-                        "permission denied".to_owned()
-                    }
+                    KeyError::AccessDenied | KeyError::PermissionDenied => "permission denied".to_owned(),
                     other => other.to_string(),
                 };
                 failed = Refusal::Failed(format!("the user key '{shown}' cannot be read: {why}"));
@@ -353,15 +326,8 @@ mod tests {
 
     #[test]
     fn what_a_tpm_takes_counts_from_the_connection_on() {
-        let tokens = Tokens {
-            tpm: TpmDevice::parse("/no/such").unwrap(),
-            ..Tokens::default()
-        };
-        let mut patience = Patience {
-            servers: Instant::now(),
-            tpm: tpm::PATIENCE,
-            is_counted: false,
-        };
+        let tokens = Tokens { tpm: TpmDevice::parse("/no/such").unwrap(), ..Tokens::default() };
+        let mut patience = Patience { servers: Instant::now(), tpm: tpm::PATIENCE, is_counted: false };
         let json = r#"{"tpm2-blob": "AAFwAAJQVQ==", "tpm2-pcrs": [7]}"#;
         let opened = from_tpm(0, json, &tokens, "disk", &mut patience).unwrap();
         let Err(Refusal::Failed(why)) = opened else {

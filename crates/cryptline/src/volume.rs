@@ -30,13 +30,7 @@ pub struct Volume {
 
 impl Volume {
     pub(crate) fn new(gate: Gate, info: Info, warnings: Vec<Warning>, keeps_blocks: bool) -> Self {
-        Self {
-            gate,
-            info,
-            warnings,
-            keeps_blocks,
-            stamp: None,
-        }
+        Self { gate, info, warnings, keeps_blocks, stamp: None }
     }
 
     /// Keeps others from reencrypting it while anybody can reach it, by the lock taken here or that of another process.
@@ -160,11 +154,7 @@ impl Volume {
         if is_fit || self.keeps_blocks {
             return Ok(self.gate.clone());
         }
-        let options = SubBlockOptions {
-            logical_block: block,
-            sector: least,
-            exclusion: Exclusion::Shared,
-        };
+        let options = SubBlockOptions { logical_block: block, sector: least, exclusion: Exclusion::Shared };
         Ok(Gate::new(SubBlockDevice::new(self.gate.clone(), options)?))
     }
 }

@@ -64,12 +64,7 @@ impl Window {
                 let end = end.filter(|end| *end <= size && offset < end);
                 end.map(|end| (*offset..end, None)).ok_or_else(|| {
                     let (offset, length) = (*offset, length.unwrap_or(1));
-                    Problem::PastEnd {
-                        offset,
-                        length,
-                        size,
-                    }
-                    .on(name)
+                    Problem::PastEnd { offset, length, size }.on(name)
                 })
             }
             Self::Partition(partition) => {
@@ -87,11 +82,7 @@ impl Window {
 ///
 /// `is_uri` says that others' parameters may stand among those of the window. They stay with what is named.
 pub(crate) fn split(text: &str, is_uri: bool) -> Result<Option<(String, Window)>, String> {
-    let parts = if is_uri {
-        text.split_once('?')
-    } else {
-        text.rsplit_once('?')
-    };
+    let parts = if is_uri { text.split_once('?') } else { text.rsplit_once('?') };
     let Some((named, query)) = parts else {
         return Ok(None);
     };
@@ -107,9 +98,9 @@ pub(crate) fn split(text: &str, is_uri: bool) -> Result<Option<(String, Window)>
     match (others.as_slice(), is_uri) {
         ([], _) => Ok(Some((named.to_owned(), window))),
         (others, true) => Ok(Some((format!("{named}?{}", others.join("&")), window))),
-        ([other, ..], false) => Err(format!(
-            "unknown '{other}'; a part of it is named by ?partition=N or ?offset=SIZE&length=SIZE"
-        )),
+        ([other, ..], false) => {
+            Err(format!("unknown '{other}'; a part of it is named by ?partition=N or ?offset=SIZE&length=SIZE"))
+        }
     }
 }
 
@@ -131,10 +122,7 @@ fn window(pairs: &[&str]) -> Result<Window, String> {
     match (partition, offset, length) {
         (Some(partition), None, None) => Ok(Window::Partition(partition)),
         (Some(_), ..) => Err("give either a partition, or an offset and a length".to_owned()),
-        (None, offset, length) => Ok(Window::Range {
-            offset: offset.unwrap_or(0),
-            length,
-        }),
+        (None, offset, length) => Ok(Window::Range { offset: offset.unwrap_or(0), length }),
     }
 }
 
@@ -171,28 +159,12 @@ mod tests {
             ("a?x=1", false, None),
             ("a.img?partition=2", false, Some(("a.img", partition("2")))),
             ("a?b?partition=EFI", false, Some(("a?b", partition("EFI")))),
-            (
-                "a?partition=100%25%20%26",
-                false,
-                Some(("a", partition("100% &"))),
-            ),
+            ("a?partition=100%25%20%26", false, Some(("a", partition("100% &")))),
             ("a?offset=1M", false, Some(("a", range(1 << 20, None)))),
             ("a?length=1M", false, Some(("a", range(0, Some(1 << 20))))),
-            (
-                "a?length=512&offset=0",
-                false,
-                Some(("a", range(0, Some(512)))),
-            ),
-            (
-                "nbd://h/e?partition=1",
-                true,
-                Some(("nbd://h/e", partition("1"))),
-            ),
-            (
-                "nbd+unix:///e?partition=1&socket=/s",
-                true,
-                Some(("nbd+unix:///e?socket=/s", partition("1"))),
-            ),
+            ("a?length=512&offset=0", false, Some(("a", range(0, Some(512))))),
+            ("nbd://h/e?partition=1", true, Some(("nbd://h/e", partition("1")))),
+            ("nbd+unix:///e?partition=1&socket=/s", true, Some(("nbd+unix:///e?socket=/s", partition("1")))),
         ] {
             let expected = expected.map(|(named, window)| (named.to_owned(), window));
             assert_eq!(split(text, is_uri), Ok(expected), "{text}");

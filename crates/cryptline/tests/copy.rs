@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
-use cryptline::{
-    Copy, CopySource, Create, Error, Fault, Left, Medium, Open, Plain, Problem, Progress,
-};
+use cryptline::{Copy, CopySource, Create, Error, Fault, Left, Medium, Open, Plain, Problem, Progress};
 
 const PHRASE: &str = "pass phrase";
 const HEADER: usize = 16 << 20;
@@ -34,11 +32,7 @@ struct Disk {
 
 impl Disk {
     fn new(size: usize) -> Arc<Self> {
-        Arc::new(Self {
-            bytes: Mutex::new(vec![0; size]),
-            rotten: AtomicU64::new(u64::MAX),
-            ..Self::default()
-        })
+        Arc::new(Self { bytes: Mutex::new(vec![0; size]), rotten: AtomicU64::new(u64::MAX), ..Self::default() })
     }
 
     fn noise(size: usize) -> Arc<Self> {
@@ -93,19 +87,14 @@ impl Medium for Disk {
 
 /// The clear bytes of a disk: under the null cipher.
 fn clear(disk: &Arc<Disk>) -> Open {
-    let plain = Plain {
-        ..Plain::new("cipher_null-ecb", 0)
-    };
+    let plain = Plain { ..Plain::new("cipher_null-ecb", 0) };
     Open::medium(Arc::clone(disk)).plain(plain)
 }
 
 /// The same encrypted, so that there is a volume to copy from.
 fn encrypted(disk: &Arc<Disk>) -> Open {
     let plain = Plain::new("aes-xts-plain64", 64);
-    Open::medium(Arc::clone(disk))
-        .plain(plain)
-        .key(KEY)
-        .overwrite(true)
+    Open::medium(Arc::clone(disk)).plain(plain).key(KEY).overwrite(true)
 }
 
 fn source(disk: &Arc<Disk>) -> CopySource {
@@ -115,10 +104,7 @@ fn source(disk: &Arc<Disk>) -> CopySource {
 fn cheap() -> FormatOptions {
     FormatOptions {
         kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost {
-            iterations: Some(1000),
-            ..KdfCost::default()
-        },
+        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
         ..FormatOptions::default()
     }
 }
@@ -148,26 +134,14 @@ fn header_is_written_when_all_data_is_durable_and_its_beginning_last() {
     let events = to.events.lock().unwrap();
     let is_data = |event: &Event| matches!(event, Event::Write { at, .. } if *at >= HEADER as u64);
     let is_header = |event: &Event| matches!(event, Event::Write { at, zeros: false, .. } if *at < HEADER as u64);
-    let is_first = |event: &Event| {
-        matches!(
-            event,
-            Event::Write {
-                at: 0,
-                zeros: false,
-                ..
-            }
-        )
-    };
+    let is_first = |event: &Event| matches!(event, Event::Write { at: 0, zeros: false, .. });
     let flush_between = |from: usize, to: usize| events[from..to].contains(&Event::Flush);
     let last_data = events.iter().rposition(is_data).unwrap();
     let first_header = events.iter().position(is_header).unwrap();
     assert!(last_data < first_header && flush_between(last_data, first_header));
     let first = events.iter().position(is_first).unwrap();
     let before = events[..first].iter().rposition(is_header).unwrap();
-    assert!(
-        flush_between(before, first),
-        "the rest is durable before it"
-    );
+    assert!(flush_between(before, first), "the rest is durable before it");
     assert!(flush_between(first, events.len()));
 }
 
@@ -182,17 +156,7 @@ fn old_header_is_gone_before_the_first_data_and_stays_so_after_a_failure() {
     let failed = create(&to).replace(true).fill(Copy::new(source)).create();
     let error = failed.unwrap_err();
     let problem = error.problem();
-    assert!(
-        matches!(
-            problem,
-            Problem::CopyFault {
-                action: "read",
-                left: Left::Part(_),
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(problem, Problem::CopyFault { action: "read", left: Left::Part(_), .. }), "{error}");
     assert!(!to.starts_as_luks());
     let found = Open::medium(to).passphrase(PHRASE).open();
     assert!(found.is_err(), "no copy of the header is left either");
@@ -202,35 +166,20 @@ fn old_header_is_gone_before_the_first_data_and_stays_so_after_a_failure() {
 fn flush_that_fails_is_the_failure_of_the_copy() {
     let (from, to) = (Disk::noise(3 << 20), Disk::new(3 << 20));
     let refuse = Arc::clone(&to);
-    let copy = Copy::new(source(&from))
-        .replace(true)
-        .on_progress(move |progress| {
-            if matches!(progress, Progress::Copied { bytes: 0, .. }) {
-                refuse.refuses_flushes.store(true, Ordering::Relaxed);
-            }
-            Ok(())
-        });
+    let copy = Copy::new(source(&from)).replace(true).on_progress(move |progress| {
+        if matches!(progress, Progress::Copied { bytes: 0, .. }) {
+            refuse.refuses_flushes.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    });
     let error = copy.into_volume(|| Ok(encrypted(&to))).unwrap_err();
     let problem = error.problem();
-    assert!(
-        matches!(
-            problem,
-            Problem::CopyFault {
-                action: "flush",
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(problem, Problem::CopyFault { action: "flush", .. }), "{error}");
 }
 
 #[test]
 fn verifying_finds_a_byte_that_is_another() {
-    for rotten in [
-        HEADER as u64,
-        HEADER as u64 + (2 << 20) + 77,
-        HEADER as u64 + (3 << 20) - 1,
-    ] {
+    for rotten in [HEADER as u64, HEADER as u64 + (2 << 20) + 77, HEADER as u64 + (3 << 20) - 1] {
         let from = Disk::noise(3 << 20);
         let to = Disk::new(HEADER + (3 << 20));
         to.rotten.store(rotten, Ordering::Relaxed);
@@ -239,10 +188,7 @@ fn verifying_finds_a_byte_that_is_another() {
         let copy = Copy::new(source(&from)).verify(true);
         let error = create(&to).replace(true).fill(copy).create().unwrap_err();
         let chunk = (rotten - HEADER as u64) & !0xf_ffff;
-        assert!(
-            matches!(error.problem(), Problem::CopyDiffers { offset, .. } if *offset == chunk),
-            "{error}"
-        );
+        assert!(matches!(error.problem(), Problem::CopyDiffers { offset, .. } if *offset == chunk), "{error}");
         to.rotten.store(u64::MAX, Ordering::Relaxed);
         assert_opens_nothing(&to);
     }
@@ -260,9 +206,7 @@ fn copy_that_is_stopped_while_it_is_compared_opens_nothing() {
     let (from, to) = (Disk::noise(8 << 20), Disk::new(HEADER + (8 << 20)));
     create(&to).create().unwrap();
     let stop = Arc::new(AtomicBool::new(false));
-    let copy = Copy::new(source(&from))
-        .verify(true)
-        .stop(Arc::clone(&stop));
+    let copy = Copy::new(source(&from)).verify(true).stop(Arc::clone(&stop));
     // All bytes are there: what comes next is the comparison.
     let create = create(&to).replace(true).fill(copy);
     let create = create.on_progress(move |progress| {
@@ -272,10 +216,7 @@ fn copy_that_is_stopped_while_it_is_compared_opens_nothing() {
         Ok(())
     });
     let error = create.create().unwrap_err();
-    assert!(
-        matches!(error.problem(), Problem::CopyStopped(Left::Part(_))),
-        "{error}"
-    );
+    assert!(matches!(error.problem(), Problem::CopyStopped(Left::Part(_))), "{error}");
     assert_opens_nothing(&to);
 }
 
@@ -284,17 +225,8 @@ fn write_that_fails_ends_all_threads_and_names_its_place() {
     let (from, to) = (Disk::noise(40 << 20), Disk::new(40 << 20));
     for rule in ["write:nth=1", "write:nth=17:error=ENOSPC", "write:after=3"] {
         let faulty = || Ok(encrypted(&to).fault(rule.parse().unwrap()));
-        let error = Copy::new(source(&from))
-            .replace(true)
-            .into_volume(faulty)
-            .unwrap_err();
-        let Problem::CopyFault {
-            action,
-            offset,
-            fault,
-            left,
-        } = error.problem()
-        else {
+        let error = Copy::new(source(&from)).replace(true).into_volume(faulty).unwrap_err();
+        let Problem::CopyFault { action, offset, fault, left } = error.problem() else {
             panic!("{rule}: {error}");
         };
         assert_eq!((*action, offset.is_some()), ("write", true), "{rule}");
@@ -309,10 +241,7 @@ fn caller_stops_it_by_a_flag_or_by_an_error() {
     let stop = Arc::new(AtomicBool::new(true));
     let copy = Copy::new(source(&from)).replace(true).stop(stop);
     let error = copy.into_volume(|| Ok(encrypted(&to))).unwrap_err();
-    assert!(
-        matches!(error.problem(), Problem::CopyStopped(_)),
-        "{error}"
-    );
+    assert!(matches!(error.problem(), Problem::CopyStopped(_)), "{error}");
     let copy = Copy::new(source(&from)).replace(true);
     let copy = copy.on_progress(|_| Err(Error::from_keys(cryptline::ErrorKind::Busy, "enough")));
     let error = copy.into_volume(|| Ok(encrypted(&to))).unwrap_err();
@@ -321,23 +250,14 @@ fn caller_stops_it_by_a_flag_or_by_an_error() {
 
 #[test]
 fn sizes_that_no_chunk_divides_are_copied_to_the_end() {
-    for size in [
-        512,
-        4096,
-        (1 << 20) - 512,
-        (1 << 20) + 512,
-        (3 << 20) + 4096 + 512,
-    ] {
+    for size in [512, 4096, (1 << 20) - 512, (1 << 20) + 512, (3 << 20) + 4096 + 512] {
         let (from, to) = (Disk::noise(size), Disk::new(size + 4096));
         let copy = Copy::new(source(&from)).replace(true).verify(true);
         let copied = copy.into_volume(|| Ok(encrypted(&to))).unwrap();
         assert_eq!(copied.bytes, size as u64);
         assert!(bytes_of(encrypted(&to), size) == bytes_of(encrypted(&from), size));
         let rest = to.bytes.lock().unwrap()[size..].to_vec();
-        assert!(
-            rest.iter().all(|&byte| byte == 0),
-            "nothing behind it is touched"
-        );
+        assert!(rest.iter().all(|&byte| byte == 0), "nothing behind it is touched");
     }
 }
 
@@ -346,21 +266,11 @@ fn zeros_are_encrypted_in_a_volume() {
     let from = Disk::new(4 << 20);
     let source = CopySource::volume(&clear(&from).read_only(true).open().unwrap());
     let to = Disk::new(4 << 20);
-    let copied = Copy::new(source)
-        .replace(true)
-        .into_volume(|| Ok(encrypted(&to)));
+    let copied = Copy::new(source).replace(true).into_volume(|| Ok(encrypted(&to)));
     assert_eq!(copied.unwrap().skipped, 0);
-    assert!(
-        bytes_of(encrypted(&to), 4 << 20)
-            .iter()
-            .all(|&byte| byte == 0)
-    );
+    assert!(bytes_of(encrypted(&to), 4 << 20).iter().all(|&byte| byte == 0));
     let written = to.bytes.lock().unwrap();
-    assert!(
-        written
-            .chunks(4096)
-            .all(|block| block.iter().any(|&byte| byte != 0))
-    );
+    assert!(written.chunks(4096).all(|block| block.iter().any(|&byte| byte != 0)));
 }
 
 #[test]
@@ -377,13 +287,7 @@ fn source_that_is_cut_short_on_the_way_is_no_whole_copy() {
         Ok(())
     });
     let error = copy.into_file(&to).unwrap_err();
-    let Problem::CopyFault {
-        action,
-        fault,
-        left,
-        ..
-    } = error.problem()
-    else {
+    let Problem::CopyFault { action, fault, left, .. } = error.problem() else {
         panic!("{error}");
     };
     assert_eq!((*action, *fault), ("read", Fault::Truncated));
@@ -413,9 +317,7 @@ type Change = fn(&File);
 const CHANGES: [(&str, Change); 3] = [
     ("grows", |file| file.set_len(11 << 20).unwrap()),
     ("shrinks", |file| file.set_len((9 << 20) - 512).unwrap()),
-    ("is rewritten", |file| {
-        file.write_all_at(&[1], 5 << 20).unwrap()
-    }),
+    ("is rewritten", |file| file.write_all_at(&[1], 5 << 20).unwrap()),
 ];
 
 /// A copy of `bytes`, which change once it has begun. They were written long ago: two changes within one tick of the
@@ -467,11 +369,7 @@ fn source_that_changes_on_the_way_is_no_copy() {
             let create = Create::new(&out).passphrase(PHRASE).format(cheap());
             let error = create.fill(copy).on_progress(observer).create();
             is_told(error.unwrap_err(), &nothing, how);
-            assert_eq!(
-                std::fs::read_dir(folder.path()).unwrap().count(),
-                0,
-                "{how}"
-            );
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{how}");
         }
         let to = Disk::new(HEADER + (12 << 20));
         let (copy, observer) = changing(change, false);

@@ -18,10 +18,7 @@ const TOLERANCE: u64 = 60;
 fn calls(folder: &Path, source: &Path) -> u64 {
     let options = FormatOptions {
         kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost {
-            iterations: Some(1000),
-            ..KdfCost::default()
-        },
+        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
         ..FormatOptions::default()
     };
     let copy = Copy::new(CopySource::raw(source).unwrap());
@@ -49,8 +46,5 @@ fn chunks_are_copied_without_an_allocation() {
     };
     let (short, long) = (counted(&short), counted(&long));
     assert!(short > 0, "they are counted");
-    assert!(
-        long < short + TOLERANCE,
-        "{short} calls for 16 chunks, {long} for 208"
-    );
+    assert!(long < short + TOLERANCE, "{short} calls for 16 chunks, {long} for 208");
 }

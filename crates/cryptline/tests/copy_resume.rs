@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
 use cryptline::{
-    Copied, Copy, CopySource, Create, Error, ErrorKind, Left, Open, Plain, Problem, Progress,
-    ResumeError,
+    Copied, Copy, CopySource, Create, Error, ErrorKind, Left, Open, Plain, Problem, Progress, ResumeError,
 };
 use tempfile::TempDir;
 
@@ -40,12 +39,7 @@ impl Lab {
             file.write_all_at(&noise, (mib * MIB) as u64).unwrap();
         }
         file.write_all_at(&[5; 777], (SIZE - 777) as u64).unwrap();
-        Self {
-            source,
-            dest: folder.path().join("dest"),
-            part: folder.path().join(".dest.cryptline-part"),
-            folder,
-        }
+        Self { source, dest: folder.path().join("dest"), part: folder.path().join(".dest.cryptline-part"), folder }
     }
 
     fn copy(&self) -> Copy {
@@ -55,9 +49,7 @@ impl Lab {
     /// Ends as soon as more than so much is durable.
     fn until(&self, bytes: u64) -> Result<Copied, Error> {
         let copy = self.copy().on_progress(move |progress| match progress {
-            Progress::Copied { bytes: now, .. } if now > bytes => {
-                Err(Error::from_keys(ErrorKind::Device, "cut"))
-            }
+            Progress::Copied { bytes: now, .. } if now > bytes => Err(Error::from_keys(ErrorKind::Device, "cut")),
             _ => Ok(()),
         });
         copy.into_file(&self.dest)
@@ -68,9 +60,7 @@ impl Lab {
         let part = fs::read(&self.part).unwrap();
         let number = |at: usize| u64::from_le_bytes(part[at..at + 8].try_into().unwrap());
         let records = [2, 1].map(|back| part.len() - back * 4096);
-        let records = records
-            .into_iter()
-            .filter(|&at| part[at..].starts_with(b"cryptline copy"));
+        let records = records.into_iter().filter(|&at| part[at..].starts_with(b"cryptline copy"));
         let last = records.max_by_key(|&at| number(at + 16)).unwrap();
         number(last + 32)
     }
@@ -99,11 +89,7 @@ fn copy_goes_on_where_it_was_cut_and_does_not_write_again_what_is_there() {
     }
     // Not one of the chunks that are compared.
     let spoilt = MIB as u64 + 5;
-    let part = File::options()
-        .read(true)
-        .write(true)
-        .open(&lab.part)
-        .unwrap();
+    let part = File::options().read(true).write(true).open(&lab.part).unwrap();
     let mut byte = [0];
     part.read_exact_at(&mut byte, spoilt).unwrap();
     part.write_all_at(&[byte[0] ^ 1], spoilt).unwrap();
@@ -146,19 +132,9 @@ fn copy_that_is_cut_again_and_again_ends_in_the_same_bytes() {
 fn source_that_has_changed_is_refused() {
     let lab = Lab::new();
     assert!(lab.until(12 * MIB as u64).is_err());
-    File::options()
-        .write(true)
-        .open(&lab.source)
-        .unwrap()
-        .write_all_at(&[1], SIZE as u64 - 5)
-        .unwrap();
+    File::options().write(true).open(&lab.source).unwrap().write_all_at(&[1], SIZE as u64 - 5).unwrap();
     let refused = lab.copy().into_file(&lab.dest).unwrap_err();
-    assert_eq!(
-        *why(&refused),
-        ResumeError::Changed {
-            part: lab.part.clone()
-        }
-    );
+    assert_eq!(*why(&refused), ResumeError::Changed { part: lab.part.clone() });
     assert!(!lab.dest.exists() && lab.part.exists());
     fs::remove_file(&lab.part).unwrap();
     // Other options are as good as another source.
@@ -195,21 +171,16 @@ fn assert_changed(error: &Error) {
 #[test]
 fn source_that_changes_removes_no_other_file() {
     let lab = Lab::new();
-    let copies: [&dyn Fn(Copy, Observer) -> Result<(), Error>; 2] = [
-        &|copy, observer| copy.on_progress(observer).into_file(&lab.dest).map(drop),
-        &|copy, observer| {
+    let copies: [&dyn Fn(Copy, Observer) -> Result<(), Error>; 2] =
+        [&|copy, observer| copy.on_progress(observer).into_file(&lab.dest).map(drop), &|copy, observer| {
             let format = FormatOptions {
                 kdf: Some(KdfKind::Pbkdf2),
-                cost: KdfCost {
-                    iterations: Some(1000),
-                    ..KdfCost::default()
-                },
+                cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
                 ..FormatOptions::default()
             };
             let create = Create::new(&lab.dest).passphrase("secret").format(format);
             create.fill(copy).on_progress(observer).create().map(drop)
-        },
-    ];
+        }];
     for copy in copies {
         // Two changes within one tick of the clock are one.
         let source = File::options().write(true).open(&lab.source).unwrap();
@@ -280,9 +251,7 @@ fn what_does_not_tell_whether_it_changes_is_refused() {
     assert_eq!(*why(&refused.unwrap_err()), ResumeError::Source);
     let device = format!("{}?offset=0", lab.source.display());
     let onto: &Path = Path::new(&device);
-    let refused = Copy::new(CopySource::raw("/proc/self/exe").unwrap())
-        .resume("")
-        .into_target(onto);
+    let refused = Copy::new(CopySource::raw("/proc/self/exe").unwrap()).resume("").into_target(onto);
     assert_eq!(*why(&refused.unwrap_err()), ResumeError::Destination);
 }
 

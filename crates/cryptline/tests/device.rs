@@ -10,10 +10,7 @@ const KEY: [u8; 64] = {
 };
 
 fn plain() -> Plain {
-    Plain {
-        sector_size: 4096,
-        ..Plain::new("aes-xts-plain64", KEY.len())
-    }
+    Plain { sector_size: 4096, ..Plain::new("aes-xts-plain64", KEY.len()) }
 }
 
 #[test]
@@ -22,10 +19,7 @@ fn volumes_over_one_device_see_what_the_others_write() {
     let open = || Open::device(&gate).plain(plain()).key(KEY).open().unwrap();
     let (one, other) = (open(), open());
     assert_eq!(one.info().kind, VolumeKind::Plain);
-    one.blocking()
-        .unwrap()
-        .write_at(4096, &[7; 8192], false)
-        .unwrap();
+    one.blocking().unwrap().write_at(4096, &[7; 8192], false).unwrap();
     let mut read = vec![0; 8192];
     other.blocking().unwrap().read_at(4096, &mut read).unwrap();
     assert_eq!(read, [7; 8192]);
@@ -40,11 +34,7 @@ fn clear_disk_of_a_volume_is_a_device_for_another() {
     let inner = Open::new("ram:4M").open().unwrap();
     let outer = Open::device(inner.gate()).plain(plain()).key(KEY).open();
     let outer = outer.unwrap();
-    outer
-        .blocking()
-        .unwrap()
-        .write_at(0, &[9; 4096], false)
-        .unwrap();
+    outer.blocking().unwrap().write_at(0, &[9; 4096], false).unwrap();
     let mut read = vec![0; 4096];
     outer.blocking().unwrap().read_at(0, &mut read).unwrap();
     assert_eq!(read, [9; 4096]);

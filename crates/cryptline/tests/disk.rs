@@ -16,10 +16,7 @@ fn image() -> (TempDir, std::path::PathBuf) {
     let path = folder.path().join("disk.img");
     let format = FormatOptions {
         kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost {
-            iterations: Some(1000),
-            ..KdfCost::default()
-        },
+        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
         ..FormatOptions::default()
     };
     let create = Create::new(&path).size(20 << 20).format(format);
@@ -56,10 +53,7 @@ fn neighbouring_bytes_of_one_sector_are_written_by_many_threads_and_none_is_lost
     disk.flush().unwrap();
     let mut all = vec![0; usize::from(THREADS) * 50 + 100];
     disk.read_at(0, &mut all).unwrap();
-    let expected: Vec<u8> = (1..=THREADS)
-        .cycle()
-        .take(usize::from(THREADS) * 50)
-        .collect();
+    let expected: Vec<u8> = (1..=THREADS).cycle().take(usize::from(THREADS) * 50).collect();
     assert!(all.starts_with(&expected));
     assert!(all[expected.len()..].iter().all(|&byte| byte == 0));
 }

@@ -15,10 +15,7 @@ fn luks(folder: &TempDir) -> PathBuf {
     let path = folder.path().join("disk");
     let format = FormatOptions {
         kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost {
-            iterations: Some(1000),
-            ..KdfCost::default()
-        },
+        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
         ..FormatOptions::default()
     };
     let create = Create::new(&path).size(SIZE).format(format);
@@ -33,11 +30,7 @@ fn enlarge(path: &Path, size: u64) {
 
 fn read(volume: &Volume, offset: u64) -> Vec<u8> {
     let mut data = vec![0; 4096];
-    volume
-        .blocking()
-        .unwrap()
-        .read_at(offset, &mut data)
-        .unwrap();
+    volume.blocking().unwrap().read_at(offset, &mut data).unwrap();
     data
 }
 
@@ -74,10 +67,7 @@ fn plain_volume_grows_unless_its_size_was_given() {
     for size in [None, Some(SIZE)] {
         let path = folder.path().join("plain");
         File::create(&path).unwrap().set_len(SIZE).unwrap();
-        let plain = Plain {
-            size,
-            ..Plain::new("aes-xts-plain64", 64)
-        };
+        let plain = Plain { size, ..Plain::new("aes-xts-plain64", 64) };
         let open = Open::new(&path).plain(plain).key([3; 64]);
         let volume = open.open().unwrap();
         enlarge(&path, SIZE + MORE);
@@ -92,10 +82,8 @@ fn table_keeps_the_length_that_it_says() {
     let path = folder.path().join("disk");
     File::create(&path).unwrap().set_len(SIZE).unwrap();
     let (place, sectors, key) = (path.display(), SIZE / 512, "07".repeat(64));
-    let lines = [
-        format!("0 {sectors} linear {place} 0"),
-        format!("0 {sectors} crypt aes-xts-plain64 {key} 0 {place} 0"),
-    ];
+    let lines =
+        [format!("0 {sectors} linear {place} 0"), format!("0 {sectors} crypt aes-xts-plain64 {key} 0 {place} 0")];
     for line in lines {
         let table = Target::Table(TableLine::new(&line).unwrap());
         let volume = Open::target(table).open().unwrap();

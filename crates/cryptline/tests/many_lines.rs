@@ -28,13 +28,7 @@ fn in_use() -> [usize; 2] {
 
 /// Lines of one file, each under an IV offset of its own, with one in the clear at the end.
 fn table(device: &str, lines: usize) -> String {
-    let crypt = |at: usize| {
-        format!(
-            "{} 8 crypt aes-xts-plain64 {KEY} {at} {device} {}\n",
-            at * 8,
-            (lines - at) * 8
-        )
-    };
+    let crypt = |at: usize| format!("{} 8 crypt aes-xts-plain64 {KEY} {at} {device} {}\n", at * 8, (lines - at) * 8);
     let clear = format!("{} 8 linear {device} 0\n", lines * 8);
     (0..lines).map(crypt).chain([clear]).collect()
 }
@@ -49,10 +43,7 @@ fn files_and_threads_of_a_volume_do_not_grow_with_its_lines() {
     let cost = |lines: usize, mode| {
         let before = in_use();
         let target = Target::Table(TableLine::new(table(&device, lines)).unwrap());
-        let dispatch = DispatchOptions {
-            both: Some(mode),
-            ..DispatchOptions::default()
-        };
+        let dispatch = DispatchOptions { both: Some(mode), ..DispatchOptions::default() };
         let open = Open::target(target).dispatch(dispatch);
         let volume = open.helpers(helpers.clone()).open().unwrap();
         assert_eq!(volume.info().segments, lines + 1);

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
 use cryptline::{
-    BaseInfo, Copy, CopySource, Create, Error, ErrorKind, Fault, Format, Key, KeyRequest, Left,
-    Medium, Open, Plain, Problem, Progress, RandomKey, SecretBuf, Target, VolumeKind,
+    BaseInfo, Copy, CopySource, Create, Error, ErrorKind, Fault, Format, Key, KeyRequest, Left, Medium, Open, Plain,
+    Problem, Progress, RandomKey, SecretBuf, Target, VolumeKind,
 };
 use rustix::io::Errno;
 
@@ -27,11 +27,7 @@ struct Memory {
 
 impl Memory {
     fn new(size: usize, block: u32) -> Arc<Self> {
-        Arc::new(Self {
-            bytes: Mutex::new(vec![0; size]),
-            block,
-            ..Self::default()
-        })
+        Arc::new(Self { bytes: Mutex::new(vec![0; size]), block, ..Self::default() })
     }
 
     fn check(&self, offset: u64, len: usize) {
@@ -65,9 +61,7 @@ impl Medium for Memory {
     fn flush(&self) -> io::Result<()> {
         self.flushes.fetch_add(1, Ordering::Relaxed);
         let left = &self.refused_flushes;
-        let refuses = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-            left.checked_sub(1)
-        });
+        let refuses = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         refuses.map_or(Ok(()), |_| Err(Errno::NOTSUP.into()))
     }
 
@@ -80,10 +74,7 @@ impl Medium for Memory {
 fn cheap() -> FormatOptions {
     FormatOptions {
         kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost {
-            iterations: Some(1000),
-            ..KdfCost::default()
-        },
+        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
         ..FormatOptions::default()
     }
 }
@@ -127,11 +118,7 @@ fn volume_is_made_on_a_medium_and_opens_again_with_what_was_written() {
 fn medium_that_holds_something_is_made_into_a_volume_only_when_that_may_be_lost() {
     let memory = Memory::new(SIZE, 512);
     memory.bytes.lock().unwrap()[SIZE - 1] = 1;
-    let create = || {
-        Create::medium(Arc::clone(&memory))
-            .format(cheap())
-            .passphrase(PHRASE)
-    };
+    let create = || Create::medium(Arc::clone(&memory)).format(cheap()).passphrase(PHRASE);
     let refused = create().create().unwrap_err();
     assert!(matches!(refused.problem(), Problem::Holds { what: "data" }));
     assert_eq!(refused.kind(), ErrorKind::Busy);
@@ -145,36 +132,22 @@ fn medium_that_holds_something_is_made_into_a_volume_only_when_that_may_be_lost(
 fn header_with_large_copies_that_is_given_up_late_opens_nothing() {
     let source = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(source.path(), [7; 4096]).unwrap();
-    for (fills, metadata_size) in [
-        (false, Some(32 << 10)),
-        (true, Some(4 << 20)),
-        (false, None),
-    ] {
+    for (fills, metadata_size) in [(false, Some(32 << 10)), (true, Some(4 << 20)), (false, None)] {
         let memory = Memory::new(SIZE, 512);
-        let format = FormatOptions {
-            metadata_size,
-            ..cheap()
-        };
-        let create = Create::medium(Arc::clone(&memory))
-            .format(format)
-            .passphrase(PHRASE)
-            .on_progress(|progress| match progress {
-                Progress::Checking => Err(Problem::NoKey.into()),
-                _ => Ok(()),
-            });
-        let create = if fills {
-            create.fill(Copy::new(CopySource::raw(source.path()).unwrap()))
-        } else {
-            create
-        };
+        let format = FormatOptions { metadata_size, ..cheap() };
+        let create =
+            Create::medium(Arc::clone(&memory)).format(format).passphrase(PHRASE).on_progress(
+                |progress| match progress {
+                    Progress::Checking => Err(Problem::NoKey.into()),
+                    _ => Ok(()),
+                },
+            );
+        let create = if fills { create.fill(Copy::new(CopySource::raw(source.path()).unwrap())) } else { create };
         let error = create.create().unwrap_err();
         assert!(matches!(error.problem(), Problem::NoKey), "{error}");
         let opened = Open::medium(memory).passphrase(PHRASE).open();
         let error = opened.err().unwrap().to_string();
-        assert!(
-            error.contains("not a LUKS device"),
-            "{metadata_size:?}: {error}"
-        );
+        assert!(error.contains("not a LUKS device"), "{metadata_size:?}: {error}");
     }
 }
 
@@ -251,14 +224,8 @@ fn volume_key_opens_luks_and_plain_alike() {
     let table = open().passphrase(PHRASE).table(true).unwrap();
     let digits = table.line.split(' ').nth(4).unwrap();
     let pairs = digits.as_bytes().chunks(2);
-    let key: Vec<u8> = pairs
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
-        .collect();
-    let plain = Plain {
-        start: 16 << 20,
-        sector_size: 4096,
-        ..Plain::new("aes-xts-plain64", 64)
-    };
+    let key: Vec<u8> = pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect();
+    let plain = Plain { start: 16 << 20, sector_size: 4096, ..Plain::new("aes-xts-plain64", 64) };
     let volume = open().key(&key).open().unwrap();
     let mut disk = volume.blocking().unwrap();
     disk.write_at(0, &[7; 8192], false).unwrap();
@@ -272,10 +239,7 @@ fn volume_key_opens_luks_and_plain_alike() {
     assert_eq!(wrong.kind(), ErrorKind::NoKey);
     let short = open().key(vec![1; 63]).plain(plain.clone()).open();
     let short = short.err().unwrap();
-    assert!(matches!(
-        short.problem(),
-        Problem::KeyTooShort { has: 63, needs: 64 }
-    ));
+    assert!(matches!(short.problem(), Problem::KeyTooShort { has: 63, needs: 64 }));
     let unhashed = open().passphrase(PHRASE).plain(plain).open().err().unwrap();
     assert!(matches!(unhashed.problem(), Problem::NoHash), "{unhashed}");
 }
@@ -299,10 +263,7 @@ fn extents_of_memory_cover_it_all_and_end() {
     let mut disk = volume.blocking().unwrap();
     disk.write_at(65536, &[1; 4096], false).unwrap();
     let extents = volume.extents(0).collect::<Result<Vec<_>, _>>().unwrap();
-    assert_eq!(
-        extents.iter().map(|extent| extent.len).sum::<u64>(),
-        1 << 20
-    );
+    assert_eq!(extents.iter().map(|extent| extent.len).sum::<u64>(), 1 << 20);
     let holes: Vec<bool> = extents.iter().map(|extent| extent.hole).collect();
     assert_eq!(holes, [true, false, true]);
     assert_eq!(volume.extents(1 << 20).count(), 0);
@@ -338,10 +299,7 @@ fn only_memory_is_opened_under_a_random_key() {
 
 #[test]
 fn detached_header_is_made_and_opens_again() {
-    let options = FormatOptions {
-        detached: true,
-        ..cheap()
-    };
+    let options = FormatOptions { detached: true, ..cheap() };
     let memory = Memory::new(SIZE, 512);
     let create = Create::medium(Arc::clone(&memory)).format(options);
     let made = create.passphrase(PHRASE).create().unwrap();
@@ -353,12 +311,8 @@ fn detached_header_is_made_and_opens_again() {
 #[test]
 fn volume_under_the_null_cipher_is_refused_before_anything_is_written() {
     for key_len in [0, 64] {
-        let options = FormatOptions {
-            cipher: "cipher_null-ecb".to_owned(),
-            allow_null_cipher: true,
-            key_len,
-            ..cheap()
-        };
+        let options =
+            FormatOptions { cipher: "cipher_null-ecb".to_owned(), allow_null_cipher: true, key_len, ..cheap() };
         let memory = Memory::new(SIZE, 512);
         let create = Create::medium(Arc::clone(&memory)).format(options);
         let refused = create.passphrase(PHRASE).create().unwrap_err();
@@ -369,28 +323,13 @@ fn volume_under_the_null_cipher_is_refused_before_anything_is_written() {
 
 #[test]
 fn volume_with_smaller_sectors_than_the_blocks_below_is_not_made() {
-    let luks1 = FormatOptions {
-        version: Version::Luks1,
-        ..cheap()
-    };
-    let small = FormatOptions {
-        sector_size: Some(512),
-        ..cheap()
-    };
+    let luks1 = FormatOptions { version: Version::Luks1, ..cheap() };
+    let small = FormatOptions { sector_size: Some(512), ..cheap() };
     for options in [luks1, small] {
         let memory = Memory::new(SIZE, 4096);
         let create = Create::medium(Arc::clone(&memory)).format(options);
         let refused = create.passphrase(PHRASE).create().unwrap_err();
-        assert!(
-            matches!(
-                refused.problem(),
-                Problem::DeviceBlocks {
-                    unit: 512,
-                    block: 4096
-                }
-            ),
-            "{refused}"
-        );
+        assert!(matches!(refused.problem(), Problem::DeviceBlocks { unit: 512, block: 4096 }), "{refused}");
         assert!(memory.bytes.lock().unwrap().iter().all(|&byte| byte == 0));
     }
 }
@@ -407,11 +346,7 @@ fn file_is_a_medium_and_read_only_where_it_cannot_be_written_in_place() {
     };
     let create = Create::medium(file(false, true)).format(cheap());
     create.passphrase(PHRASE).create().unwrap();
-    for (append, write, read_only) in [
-        (false, true, false),
-        (true, false, true),
-        (false, false, true),
-    ] {
+    for (append, write, read_only) in [(false, true, false), (true, false, true), (false, false, true)] {
         let volume = Open::medium(file(append, write)).passphrase(PHRASE);
         assert_eq!(volume.open().unwrap().info().read_only, read_only);
     }
@@ -431,18 +366,12 @@ fn what_a_volume_has_no_use_for_is_refused() {
         table().plain(plain()),
     ] {
         let refused = open.open().err().unwrap();
-        assert!(
-            matches!(refused.problem(), Problem::Useless { .. }),
-            "{refused}"
-        );
+        assert!(matches!(refused.problem(), Problem::Useless { .. }), "{refused}");
         assert_eq!(refused.kind(), ErrorKind::Parameters);
     }
     let refused = Open::new("disk").plain(plain()).passphrase(PHRASE).unlock();
     let refused = refused.err().unwrap();
-    assert!(
-        matches!(refused.problem(), Problem::NothingToTry),
-        "{refused}"
-    );
+    assert!(matches!(refused.problem(), Problem::NothingToTry), "{refused}");
 }
 
 #[test]
@@ -452,10 +381,7 @@ fn passphrase_is_not_asked_for_where_nobody_knows_its_hash() {
         Ok(None)
     };
     let open = || Open::medium(Memory::new(SIZE, 512)).plain(Plain::new("aes-xts-plain64", 64));
-    assert!(matches!(
-        open().keys(keys).open().err().unwrap().problem(),
-        Problem::NoKey
-    ));
+    assert!(matches!(open().keys(keys).open().err().unwrap().problem(), Problem::NoKey));
     let refused = open().passphrase(PHRASE).open().err().unwrap();
     assert!(matches!(refused.problem(), Problem::NoHash), "{refused}");
 }
@@ -465,10 +391,7 @@ fn new_volume_takes_no_volume_key() {
     let key = cryptline::keys::VolumeKey::new([1; 64]).unwrap();
     let create = Create::medium(Memory::new(SIZE, 512)).format(cheap());
     let refused = create.keys(key).create().unwrap_err();
-    assert!(
-        matches!(refused.problem(), Problem::NotAPassphrase),
-        "{refused}"
-    );
+    assert!(matches!(refused.problem(), Problem::NotAPassphrase), "{refused}");
 }
 
 /// A disk of 64 TiB that forgets all of it, and asks whoever writes to it to stop.
@@ -500,16 +423,10 @@ fn what_lies_before_data_far_behind_is_wiped_piece_by_piece_and_that_can_be_stop
     let source = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(source.path(), [7; 4096]).unwrap();
     let source = CopySource::raw(source.path()).unwrap();
-    let format = FormatOptions {
-        data_offset: Some(32 << 40),
-        ..cheap()
-    };
+    let format = FormatOptions { data_offset: Some(32 << 40), ..cheap() };
     let create = Create::medium(Vast(Arc::clone(&stop))).format(format);
     let create = create.passphrase(PHRASE).replace(true);
     let copy = Copy::new(source).stop(stop);
     let error = create.fill(copy).create().unwrap_err();
-    assert!(
-        matches!(error.problem(), Problem::CopyStopped(Left::Part(_))),
-        "{error}"
-    );
+    assert!(matches!(error.problem(), Problem::CopyStopped(Left::Part(_))), "{error}");
 }

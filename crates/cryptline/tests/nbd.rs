@@ -46,10 +46,7 @@ impl Drop for Server {
 fn make(image: &Path) {
     let format = FormatOptions {
         kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost {
-            iterations: Some(1000),
-            ..KdfCost::default()
-        },
+        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
         ..FormatOptions::default()
     };
     let create = Create::new(image).size(SIZE).format(format);
@@ -92,10 +89,7 @@ fn luks_volume_in_a_file_behind_nbdkit_is_the_same_volume() {
     assert_eq!(error.kind(), cryptline::ErrorKind::NoKey);
     drop(server);
     // The server's file is a volume as any other.
-    let volume = Open::new(&image)
-        .passphrase("secret")
-        .open()
-        .expect("a file");
+    let volume = Open::new(&image).passphrase("secret").open().expect("a file");
     let mut first = vec![0; 4096];
     let mut disk = volume.blocking().expect("a queue");
     disk.read_at(8192, &mut first).expect("a read");
@@ -108,20 +102,13 @@ fn luks_volume_in_qcow2_behind_qemu_nbd_is_read_and_written_over_one_connection(
     let [raw, qcow2, socket] = ["raw", "qcow2", "s"].map(|name| folder.path().join(name));
     make(&raw);
     let mut convert = Command::new("qemu-img");
-    convert
-        .args(["convert", "-f", "raw", "-O", "qcow2"])
-        .args([&raw, &qcow2]);
+    convert.args(["convert", "-f", "raw", "-O", "qcow2"]).args([&raw, &qcow2]);
     if !convert.status().is_ok_and(|status| status.success()) {
         eprintln!("SKIP: qemu-img is not installed");
         return;
     }
     let mut qemu = Command::new("qemu-nbd");
-    qemu.args([
-        "--persistent",
-        "--format=qcow2",
-        "--export-name=disk",
-        "--socket",
-    ]);
+    qemu.args(["--persistent", "--format=qcow2", "--export-name=disk", "--socket"]);
     let Some(_server) = Server::start(qemu.arg(&socket).arg(&qcow2), &socket) else {
         return;
     };

@@ -32,10 +32,7 @@ impl Image {
         let path = folder.path().join("disk");
         let format = FormatOptions {
             kdf: Some(KdfKind::Pbkdf2),
-            cost: KdfCost {
-                iterations: Some(1000),
-                ..KdfCost::default()
-            },
+            cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
             ..FormatOptions::default()
         };
         let create = Create::new(&path).size(SIZE).format(format);
@@ -57,10 +54,7 @@ impl Image {
             copy[CHECKSUM.start..][..sum.len()].copy_from_slice(&sum);
         }
         fs::write(&path, bytes).unwrap();
-        Self {
-            _folder: folder,
-            path,
-        }
+        Self { _folder: folder, path }
     }
 
     fn unlocked(&self) -> Open {
@@ -77,9 +71,7 @@ fn crypt(number: u32, cipher: &str, sector: u32, place: (u64, &str), tweak: u64)
 
 fn of_table(text: &str) -> Volume {
     let table = Target::Table(TableLine::new(text).unwrap());
-    Open::target(table)
-        .open()
-        .unwrap_or_else(|error| panic!("{text}: {error}"))
+    Open::target(table).open().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 fn noise(sectors: u64) -> Vec<u8> {
@@ -112,15 +104,8 @@ fn segments_are_the_lines_of_a_table_under_one_key() {
     let path = image.path.display();
     let lines = [
         format!("0 2048 crypt aes-xts-plain64 {key} 0 {path} {DATA} 1 sector_size:4096"),
-        format!(
-            "2048 1001 crypt serpent-xts-plain64 {key} 2048 {path} {}",
-            DATA + 2048
-        ),
-        format!(
-            "3049 {} crypt aes-xts-plain64 {key} 7 {path} {}",
-            SECTORS - 3049,
-            DATA + 3049
-        ),
+        format!("2048 1001 crypt serpent-xts-plain64 {key} 2048 {path} {}", DATA + 2048),
+        format!("3049 {} crypt aes-xts-plain64 {key} 7 {path} {}", SECTORS - 3049, DATA + 3049),
     ];
     assert_eq!(*printed, lines.join("\n"));
     let inspected = Open::new(&image.path).inspect().unwrap();
@@ -153,47 +138,27 @@ fn segments_are_the_lines_of_a_table_under_one_key() {
 
 #[test]
 fn segment_in_the_clear_is_opened_only_where_that_is_allowed() {
-    let clear = format!(
-        r#""1":{{"type":"linear","offset":"{}","size":"dynamic"}}"#,
-        (DATA + 8) * 512
-    );
+    let clear = format!(r#""1":{{"type":"linear","offset":"{}","size":"dynamic"}}"#, (DATA + 8) * 512);
     let first = crypt(0, "aes-xts-plain64", 512, (DATA, "4096"), 0);
     let image = Image::with(&format!("{first},{clear}"), r#""segments":["0"]"#);
     let refused = image.unlocked().open().err().unwrap().to_string();
-    assert!(
-        refused.contains("segment 1 is of type 'linear'"),
-        "{refused}"
-    );
+    assert!(refused.contains("segment 1 is of type 'linear'"), "{refused}");
     let volume = image.unlocked().allow_null_cipher(true).open().unwrap();
     let data = noise(SECTORS);
     write(&volume, &data);
     assert!(read(&volume) == data);
     drop(volume);
-    let stored = fs::read(&image.path)
-        .unwrap()
-        .split_off(usize::try_from(DATA * 512).unwrap());
+    let stored = fs::read(&image.path).unwrap().split_off(usize::try_from(DATA * 512).unwrap());
     assert!(stored[4096..] == data[4096..] && stored[..4096] != data[..4096]);
-    let table = image
-        .unlocked()
-        .allow_null_cipher(true)
-        .table(false)
-        .unwrap();
-    let last = format!(
-        "8 {} linear {} {}",
-        SECTORS - 8,
-        image.path.display(),
-        DATA + 8
-    );
+    let table = image.unlocked().allow_null_cipher(true).table(false).unwrap();
+    let last = format!("8 {} linear {} {}", SECTORS - 8, image.path.display(), DATA + 8);
     assert_eq!(table.line.lines().last(), Some(&*last));
 }
 
 #[test]
 fn segments_with_a_gap_or_beyond_the_end_are_refused() {
     let (cipher, all) = ("aes-xts-plain64", r#""segments":["0","1"]"#);
-    for (second, says) in [
-        ((DATA + 16, "dynamic"), "begins at byte"),
-        ((DATA + 8, "1073741824"), "truncated"),
-    ] {
+    for (second, says) in [((DATA + 16, "dynamic"), "begins at byte"), ((DATA + 8, "1073741824"), "truncated")] {
         let first = crypt(0, cipher, 512, (DATA, "4096"), 0);
         let image = Image::with(&[first, crypt(1, cipher, 512, second, 8)].join(","), all);
         let error = image.unlocked().open().err().unwrap().to_string();

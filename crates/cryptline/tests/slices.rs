@@ -25,10 +25,7 @@ impl Random {
 }
 
 fn plain(target: &str, cipher: &str, sector_size: u32) -> Volume {
-    let plain = Plain {
-        sector_size,
-        ..Plain::new(cipher, 32)
-    };
+    let plain = Plain { sector_size, ..Plain::new(cipher, 32) };
     let open = Open::new(target).plain(plain).key([7; 32]).discards(true);
     open.open().expect("a volume")
 }
@@ -46,9 +43,7 @@ fn same_operations(volumes: [&Volume; 2], seed: u64) {
         let count = 1 + random.below((blocks - at).min(64));
         let (at, len) = (at * block, count * block);
         let fill = u8::try_from(random.below(256)).unwrap();
-        let data: Vec<u8> = (0..len)
-            .map(|byte| fill.wrapping_add(byte.to_le_bytes()[0]))
-            .collect();
+        let data: Vec<u8> = (0..len).map(|byte| fill.wrapping_add(byte.to_le_bytes()[0])).collect();
         let kind = random.below(6);
         let [one, other] = &mut disks;
         let both = [one, other].map(|disk| match kind {
@@ -71,11 +66,7 @@ fn same_operations(volumes: [&Volume; 2], seed: u64) {
 fn volume_in_a_slice_has_the_bytes_that_it_would_have_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let (alone, within) = (folder.path().join("alone"), folder.path().join("within"));
-    let ciphers = [
-        ("aes-xts-plain64", 512),
-        ("aes-xts-plain64", 4096),
-        ("aes-cbc-essiv:sha256", 4096),
-    ];
+    let ciphers = [("aes-xts-plain64", 512), ("aes-xts-plain64", 4096), ("aes-cbc-essiv:sha256", 4096)];
     for (seed, (cipher, sector)) in ciphers.into_iter().enumerate() {
         // Aligned to pages, to sectors, and as far as it goes.
         for before in [BEFORE, BEFORE + 512] {
@@ -103,19 +94,13 @@ fn volume_in_a_slice_has_the_bytes_that_it_would_have_alone() {
 fn cheap() -> FormatOptions {
     FormatOptions {
         kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost {
-            iterations: Some(1000),
-            ..KdfCost::default()
-        },
+        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
         ..FormatOptions::default()
     }
 }
 
 fn make_in(target: &str) -> cryptline::Result<cryptline::Created> {
-    Create::new(target)
-        .format(cheap())
-        .passphrase("secret")
-        .create()
+    Create::new(target).format(cheap()).passphrase("secret").create()
 }
 
 fn open(target: &str) -> cryptline::Result<Volume> {
@@ -143,27 +128,14 @@ fn luks_volume_made_in_a_slice_is_one_when_it_is_cut_out() {
         let volume = open(&slice).expect("the volume");
         assert_eq!(volume.info().size, 4 << 20);
         assert_eq!(volume.info().source, slice);
-        volume
-            .blocking()
-            .unwrap()
-            .write_at(4096, data, true)
-            .unwrap();
+        volume.blocking().unwrap().write_at(4096, data, true).unwrap();
     }
     let all = fs::read(&whole).unwrap();
     fs::write(&cut, &all[1 << 20..21 << 20]).unwrap();
-    assert!(
-        all[..1 << 20]
-            .iter()
-            .chain(&all[21 << 20..])
-            .all(|&byte| byte == 0)
-    );
+    assert!(all[..1 << 20].iter().chain(&all[21 << 20..]).all(|&byte| byte == 0));
     let volume = open(cut.to_str().unwrap()).expect("the volume, cut out");
     let mut found = vec![0; data.len()];
-    volume
-        .blocking()
-        .unwrap()
-        .read_at(4096, &mut found)
-        .unwrap();
+    volume.blocking().unwrap().read_at(4096, &mut found).unwrap();
     assert!(found == data);
     // Its line in a table leads to the place in the whole file.
     let line = |target: &str| {
@@ -189,37 +161,23 @@ fn nothing_beyond_the_slice_is_reached() {
         ("offset=4096P&length=4096P", "it has 1048576 in all"),
         ("partition=1", "it has no partition table"),
     ] {
-        let Err(error) = open(&format!("{path}?{query}")) else {
-            panic!("{query}: opened")
-        };
+        let Err(error) = open(&format!("{path}?{query}")) else { panic!("{query}: opened") };
         assert!(error.to_string().contains(what), "{error}");
     }
     // A plain volume that is longer than the slice.
-    let longer = Plain {
-        start: 4096,
-        size: Some(64 << 10),
-        ..Plain::new("aes-xts-plain64", 32)
-    };
+    let longer = Plain { start: 4096, size: Some(64 << 10), ..Plain::new("aes-xts-plain64", 32) };
     let target = format!("{path}?offset=128K&length=64K");
     let opened = Open::new(&target).plain(longer.clone()).key([7; 32]).open();
     let error = opened.err().expect("it would leave the slice");
-    assert!(
-        error.to_string().contains("61440 bytes are left"),
-        "{error}"
-    );
-    let fits = Plain {
-        size: Some(60 << 10),
-        ..longer
-    };
+    assert!(error.to_string().contains("61440 bytes are left"), "{error}");
+    let fits = Plain { size: Some(60 << 10), ..longer };
     let opened = Open::new(&target).plain(fits).key([7; 32]).open();
     assert_eq!(opened.expect("it fits").info().size, 60 << 10);
 }
 
 #[test]
 fn slice_of_memory_and_of_zones_is_what_its_base_allows() {
-    let memory = Open::new("ram:8M?offset=1M&length=2M")
-        .open()
-        .expect("memory");
+    let memory = Open::new("ram:8M?offset=1M&length=2M").open().expect("memory");
     assert_eq!(memory.info().size, 2 << 20);
     let mut disk = memory.blocking().unwrap();
     disk.write_at(0, &[3; 4096], false).unwrap();
@@ -230,10 +188,7 @@ fn slice_of_memory_and_of_zones_is_what_its_base_allows() {
         let target = format!("zoned:ram:16M,zone-size=4M,granularity=4096?{query}");
         Open::new(target).open()
     };
-    assert_eq!(
-        zoned("offset=4M&length=8M").expect("two zones").info().size,
-        8 << 20
-    );
+    assert_eq!(zoned("offset=4M&length=8M").expect("two zones").info().size, 8 << 20);
     for query in ["offset=1M", "offset=4M&length=5M"] {
         let error = zoned(query).err().expect("no whole zones");
         assert!(error.to_string().contains("zone"), "{error}");

@@ -81,10 +81,7 @@ fn linear_lines_show_ranges_of_their_devices_in_the_order_of_the_table() {
     let mut first = first;
     first[40 * SECTOR..51 * SECTOR].copy_from_slice(sectors(&new, 0, 11));
     first[3 * SECTOR..8 * SECTOR].copy_from_slice(sectors(&new, 43, 5));
-    assert!(
-        fs::read(&one).unwrap() == first,
-        "other sectors were changed"
-    );
+    assert!(fs::read(&one).unwrap() == first, "other sectors were changed");
     assert!(fs::read(&other).unwrap() == sectors(&new, 11, 32));
 }
 
@@ -93,50 +90,26 @@ fn linear_lines_show_ranges_of_their_devices_in_the_order_of_the_table() {
 fn each_crypt_line_has_its_own_key_iv_offset_and_place() {
     let folder = TempDir::new().unwrap();
     let device = disk(&folder, "disk", 100);
-    let first = |start| {
-        format!("{start} 24 crypt aes-xts-plain64 {LONG_KEY} 0 {device} 60 1 sector_size:4096")
-    };
+    let first = |start| format!("{start} 24 crypt aes-xts-plain64 {LONG_KEY} 0 {device} 60 1 sector_size:4096");
     let second = |start| format!("{start} 13 crypt aes-xts-plain64 {SHORT_KEY} 9 {device} 7");
-    let third = |start| {
-        format!(
-            "{start} 16 crypt aes-cbc-essiv:sha256 {} 5 {device} 30",
-            &SHORT_KEY[..32]
-        )
-    };
-    let table = format!(
-        "{}\n{}\n37 3 linear {device} 0\n{}",
-        first(0),
-        second(24),
-        third(40)
-    );
+    let third = |start| format!("{start} 16 crypt aes-cbc-essiv:sha256 {} 5 {device} 30", &SHORT_KEY[..32]);
+    let table = format!("{}\n{}\n37 3 linear {device} 0\n{}", first(0), second(24), third(40));
     let data = bytes(56, 5);
     let volume = opened(&table);
-    assert_eq!(
-        volume.info().cipher,
-        "aes-xts-plain64, aes-cbc-essiv:sha256"
-    );
-    assert_eq!(
-        (volume.info().key_bits, volume.info().sector_size),
-        (512, 4096)
-    );
+    assert_eq!(volume.info().cipher, "aes-xts-plain64, aes-cbc-essiv:sha256");
+    assert_eq!((volume.info().key_bits, volume.info().sector_size), (512, 4096));
     assert_eq!(volume.info().logical_block, 512);
     write(&volume, &data);
     assert!(read(&volume) == data);
     drop(volume);
     for (line, start, count) in [(first(0), 0, 24), (second(0), 24, 13), (third(0), 40, 16)] {
-        assert!(
-            read(&opened(&line)) == sectors(&data, start, count),
-            "{line}"
-        );
+        assert!(read(&opened(&line)) == sectors(&data, start, count), "{line}");
     }
     let stored = fs::read(&device).unwrap();
     assert_eq!(sectors(&stored, 0, 3), sectors(&data, 37, 3));
     let untouched = bytes(100, 4);
     for (start, end) in [(3, 7), (20, 30), (46, 60), (84, 100)] {
-        assert_eq!(
-            sectors(&stored, start, end - start),
-            sectors(&untouched, start, end - start)
-        );
+        assert_eq!(sectors(&stored, start, end - start), sectors(&untouched, start, end - start));
     }
 }
 
@@ -169,9 +142,7 @@ fn one_line_that_is_all_of_a_device_is_that_device() {
 fn zero_lines_read_as_zeros_and_error_lines_fail() {
     let folder = TempDir::new().unwrap();
     let device = disk(&folder, "disk", 8);
-    let volume = opened(&format!(
-        "0 8 linear {device} 0\n8 8 zero\n16 8 error\n24 8 zero"
-    ));
+    let volume = opened(&format!("0 8 linear {device} 0\n8 8 zero\n16 8 error\n24 8 zero"));
     let mut disk = volume.blocking().unwrap();
     let mut found = vec![1; 16 * SECTOR];
     disk.read_at(0, &mut found).unwrap();
@@ -194,20 +165,14 @@ fn zero_lines_read_as_zeros_and_error_lines_fail() {
 #[test]
 fn small_blocks_are_those_of_the_largest_sector_that_cannot_be_cut() {
     let key = &SHORT_KEY[..32];
-    let line = |start, device| {
-        format!("{start} 8 crypt aes-cbc-plain64 {key} 0 {device} 0 1 sector_size:4096")
-    };
+    let line = |start, device| format!("{start} 8 crypt aes-cbc-plain64 {key} 0 {device} 0 1 sector_size:4096");
     let volume = opened(&format!("{}\n8 8 linear ram:8K 0", line(0, "ram:4K")));
     assert_eq!(volume.info().logical_block, 4096);
     let small = volume.gate_for_any_client().unwrap();
     assert_eq!(small.geometry().logical_block, 512);
     // A sector that is written as a whole or not at all cannot begin inside a block of another line.
     let crooked = format!("0 4 linear ram:8K 0\n{}", line(4, "ram:4K"));
-    assert!(
-        error(&crooked).contains("not aligned"),
-        "{}",
-        error(&crooked)
-    );
+    assert!(error(&crooked).contains("not aligned"), "{}", error(&crooked));
 }
 
 #[test]
@@ -215,32 +180,14 @@ fn what_does_not_fit_is_refused_by_line_or_device() {
     let folder = TempDir::new().unwrap();
     let device = disk(&folder, "disk", 16);
     for (table, says) in [
-        (
-            format!("0 8 linear {device} 0\n9 8 linear {device} 8"),
-            "Gap in table",
-        ),
-        (
-            format!("0 8 linear {device} 0\n8 9 linear {device} 8"),
-            "cut short",
-        ),
-        (
-            format!("0 8 linear {device} 0\n8 8 linear {device}x 8"),
-            "No such file",
-        ),
-        (
-            "0 8 linear zoned:ram:1M,zone-size=64K 0\n8 8 zero".to_owned(),
-            "zoned",
-        ),
-        (
-            "0 8 linear /dev/null 0".to_owned(),
-            "neither a regular file",
-        ),
+        (format!("0 8 linear {device} 0\n9 8 linear {device} 8"), "Gap in table"),
+        (format!("0 8 linear {device} 0\n8 9 linear {device} 8"), "cut short"),
+        (format!("0 8 linear {device} 0\n8 8 linear {device}x 8"), "No such file"),
+        ("0 8 linear zoned:ram:1M,zone-size=64K 0\n8 8 zero".to_owned(), "zoned"),
+        ("0 8 linear /dev/null 0".to_owned(), "neither a regular file"),
     ] {
         let error = error(&table);
-        assert!(
-            error.contains(says) && !error.contains('\n'),
-            "{table}: {error}"
-        );
+        assert!(error.contains(says) && !error.contains('\n'), "{table}: {error}");
     }
     let locked = opened(&format!("0 16 linear {device} 0"));
     assert!(error(&format!("0 8 zero\n8 8 linear {device} 0")).contains("in use"));
@@ -249,9 +196,8 @@ fn what_does_not_fit_is_refused_by_line_or_device() {
 
 #[test]
 fn table_is_shown_on_one_line_without_keys_and_printed_on_several() {
-    let table = format!(
-        "0 8 crypt aes-xts-plain64 {SHORT_KEY} 0 ram:4K 0\n# the rest\n8 8 linear a\\ b 3\n16 1 zero\n"
-    );
+    let table =
+        format!("0 8 crypt aes-xts-plain64 {SHORT_KEY} 0 ram:4K 0\n# the rest\n8 8 linear a\\ b 3\n16 1 zero\n");
     let target = Target::Table(TableLine::new(&table).unwrap());
     let hidden = "0".repeat(64);
     let shown = [

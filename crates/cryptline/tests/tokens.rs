@@ -10,21 +10,13 @@ use cryptline::{Create, ErrorKind, Header, Open, Problem, Tokens};
 const TOKEN: &str = r#"{"type":"of-others","keyslots":["0"],"x":[]}"#;
 
 fn cheap() -> KdfCost {
-    KdfCost {
-        iterations: Some(1000),
-        ..KdfCost::default()
-    }
+    KdfCost { iterations: Some(1000), ..KdfCost::default() }
 }
 
 /// A volume that "secret" opens.
 fn volume(folder: &Path, version: Version) -> PathBuf {
     let path = folder.join("disk");
-    let options = FormatOptions {
-        version,
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: cheap(),
-        ..FormatOptions::default()
-    };
+    let options = FormatOptions { version, kdf: Some(KdfKind::Pbkdf2), cost: cheap(), ..FormatOptions::default() };
     let create = Create::new(&path).size(20 << 20).format(options);
     create.passphrase("secret").create().unwrap();
     path
@@ -38,10 +30,7 @@ fn token_that_is_of_no_use_here_leaves_it_to_the_passphrase() {
     let edited = Header::new(&disk).set_token(TOKEN, place, slots).unwrap();
     assert_eq!((edited.token, edited.slot), (Some(0), None));
     let open = |only| {
-        let tokens = Tokens {
-            only,
-            ..Tokens::default()
-        };
+        let tokens = Tokens { only, ..Tokens::default() };
         Open::new(&disk).passphrase("secret").tokens(tokens)
     };
     let volume = open(false).open().unwrap();
@@ -68,11 +57,7 @@ fn recovery_key_opens_the_volume_however_it_is_typed() {
         let unlocked = Open::new(&disk).passphrase(&typed).unlock().unwrap();
         assert_eq!(unlocked.slot, Some(3));
     }
-    let new = NewSlot {
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: cheap(),
-        ..NewSlot::default()
-    };
+    let new = NewSlot { kdf: Some(KdfKind::Pbkdf2), cost: cheap(), ..NewSlot::default() };
     let header = Header::new(&disk).passphrase(key.to_ascii_uppercase());
     header.new_passphrase("new").add_key(&new).unwrap();
     assert!(Open::new(&disk).passphrase("new").unlock().is_ok());

@@ -43,10 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("  copy and cipher", copy_rate(Some(&aes(512)?))),
         ("  cipher alone", cipher_rate(&aes(512)?)),
     ];
-    println!(
-        "{:20} {:>10} {:>9} {:>9}",
-        "", "MB/s", "ns/read", "of plain"
-    );
+    println!("{:20} {:>10} {:>9} {:>9}", "", "MB/s", "ns/read", "of plain");
     for (name, rate) in rows {
         let nanoseconds = BLOCK as f64 / rate * 1000.0;
         let ratio = rate / plain;
@@ -71,22 +68,13 @@ fn ram() -> Result<Gate, Box<dyn Error>> {
 }
 
 fn crypt(cipher: SectorCipher) -> Result<Gate, Box<dyn Error>> {
-    let options = CryptOptions {
-        start: 0,
-        size: None,
-        allow_discards: false,
-        ..CryptOptions::default()
-    };
+    let options = CryptOptions { start: 0, size: None, allow_discards: false, ..CryptOptions::default() };
     Ok(Gate::new(CryptDevice::new(ram()?, cipher, options)?))
 }
 
 fn cipher(word: &str, key_bytes: usize, sector_size: u32) -> Result<SectorCipher, Box<dyn Error>> {
     let key: Vec<u8> = (0..=u8::MAX).take(key_bytes).collect();
-    let options = SectorOptions {
-        sector_size,
-        iv_offset: 0,
-        iv_large_sectors: false,
-    };
+    let options = SectorOptions { sector_size, iv_offset: 0, iv_large_sectors: false };
     Ok(SectorCipher::new(&CipherSpec::parse(word)?, &key, options)?)
 }
 

@@ -116,12 +116,7 @@ impl<R: BorrowMut<Ring>> Blocking<R> {
     }
 
     /// Appends to the zone that starts at `zone_start`; where the bytes are.
-    pub fn zone_append(
-        &mut self,
-        zone_start: u64,
-        source: &[u8],
-        durable: bool,
-    ) -> Result<u64, Fault> {
+    pub fn zone_append(&mut self, zone_start: u64, source: &[u8], durable: bool) -> Result<u64, Fault> {
         let mut buffer = Buffer::alloc(source.len()).map_err(|_| Fault::Io(Errno::NOMEM))?;
         buffer.copy_from_slice(source);
         let completion = self.run(Request::zone_append(zone_start, buffer, durable, 0))?;
@@ -135,11 +130,7 @@ impl<R: BorrowMut<Ring>> Blocking<R> {
 
     /// Runs what carries no data.
     fn operate(&mut self, offset: u64, operation: Operation) -> Result<(), Fault> {
-        let request = Request {
-            operation,
-            offset,
-            token: 0,
-        };
+        let request = Request { operation, offset, token: 0 };
         self.run(request)?.result
     }
 
@@ -178,10 +169,7 @@ impl<R: BorrowMut<Ring>> Blocking<R> {
 
     fn take_buffer(&mut self, len: usize) -> Result<Buffer, Fault> {
         self.broken.map_or(Ok(()), Err)?;
-        let mut buffer = self
-            .buffer
-            .take()
-            .expect("one call at a time on a sound ring, so the buffer is here");
+        let mut buffer = self.buffer.take().expect("one call at a time on a sound ring, so the buffer is here");
         buffer.set_len(len);
         Ok(buffer)
     }
@@ -208,10 +196,7 @@ mod tests {
 
     impl Device for Blocks {
         fn geometry(&self) -> Geometry {
-            Geometry {
-                logical_block: BLOCK,
-                ..self.0.geometry()
-            }
+            Geometry { logical_block: BLOCK, ..self.0.geometry() }
         }
 
         fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {

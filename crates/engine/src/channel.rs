@@ -35,21 +35,12 @@ impl Channel {
     }
 
     /// The same with queues into `others` on the same ring; `depth` is for all of them together.
-    pub fn open_all(
-        gate: &Gate,
-        others: &[Gate],
-        backend: BackendChoice,
-        depth: u32,
-    ) -> Result<Self, OpenError> {
+    pub fn open_all(gate: &Gate, others: &[Gate], backend: BackendChoice, depth: u32) -> Result<Self, OpenError> {
         let mut ring = Ring::new(backend, depth).map_err(OpenError::Ring)?;
         let queue = gate.open_queue(&mut ring)?;
         let others = others.iter().map(|gate| gate.open_queue(&mut ring));
         let others = others.collect::<Result<_, _>>()?;
-        Ok(Self {
-            ring,
-            queue,
-            others,
-        })
+        Ok(Self { ring, queue, others })
     }
 
     /// Makes `count` buffers of `len` bytes, registered with the kernel where that is possible.

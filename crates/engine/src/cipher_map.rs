@@ -133,12 +133,7 @@ impl Range {
         let encrypts = cipher.as_ref().filter(|cipher| !cipher.is_null());
         let place = encrypts.filter(|_| zeroes == Zeroes::Detect);
         let place = place.map(|cipher| cipher.granularity().max(PLACE));
-        Self {
-            start,
-            end,
-            place: place.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
-            cipher,
-        }
+        Self { start, end, place: place.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)), cipher }
     }
 
     /// The byte behind its last, on the clear disk.
@@ -200,40 +195,26 @@ mod tests {
     use super::*;
 
     fn cipher(word: &str, key: usize) -> SectorCipher {
-        let options = SectorOptions {
-            sector_size: 4096,
-            iv_offset: 0,
-            iv_large_sectors: false,
-        };
+        let options = SectorOptions { sector_size: 4096, iv_offset: 0, iv_large_sectors: false };
         let spec = CipherSpec::parse(word).unwrap();
         let key: Vec<u8> = (0..key).map(|at| u8::try_from(at).unwrap()).collect();
         SectorCipher::new(&spec, &key, options).unwrap()
     }
 
     fn cipher_map(word: &str, key: usize, zeroes: Zeroes) -> CipherMap {
-        let whole = CipherRange {
-            len: 1 << 30,
-            cipher: Some(cipher(word, key)),
-        };
+        let whole = CipherRange { len: 1 << 30, cipher: Some(cipher(word, key)) };
         CipherMap::new(vec![whole], zeroes)
     }
 
     #[test]
     fn each_range_is_under_its_own_cipher_from_its_own_start() {
         const UNIT: usize = 8192;
-        let words = [
-            ("aes-xts-plain64", 64),
-            ("", 0),
-            ("aes-cbc-essiv:sha256", 32),
-        ];
-        let ranges = words.iter().map(|&(word, key)| CipherRange {
-            len: UNIT as u64,
-            cipher: (key > 0).then(|| cipher(word, key)),
-        });
+        let words = [("aes-xts-plain64", 64), ("", 0), ("aes-cbc-essiv:sha256", 32)];
+        let ranges = words
+            .iter()
+            .map(|&(word, key)| CipherRange { len: UNIT as u64, cipher: (key > 0).then(|| cipher(word, key)) });
         let cipher_map = CipherMap::new(ranges.collect(), Zeroes::Decrypt);
-        let clear: Vec<u8> = (0..3 * UNIT)
-            .map(|at| u8::try_from(at / 16 % 251).unwrap())
-            .collect();
+        let clear: Vec<u8> = (0..3 * UNIT).map(|at| u8::try_from(at / 16 % 251).unwrap()).collect();
         let mut expected = clear.clone();
         for (at, &(word, key)) in words.iter().enumerate() {
             if key > 0 {
@@ -242,13 +223,7 @@ mod tests {
             }
         }
         // Inside a range, up to a border, over one and over both.
-        for (first, last) in [
-            (0, 4096),
-            (4096, 8192),
-            (4096, 12288),
-            (4096, 20480),
-            (0, 24576),
-        ] {
+        for (first, last) in [(0, 4096), (4096, 8192), (4096, 12288), (4096, 20480), (0, 24576)] {
             let mut data = clear[first..last].to_vec();
             cipher_map.encrypt(first as u64, &mut data);
             assert!(data == expected[first..last], "{first}..{last}");
@@ -262,14 +237,9 @@ mod tests {
 
     #[test]
     fn places_never_written_read_as_zeros_and_all_others_as_they_were() {
-        for (word, key, place) in [
-            ("aes-xts-plain64", 64, 512),
-            ("aes-cbc-essiv:sha256", 32, 4096),
-        ] {
+        for (word, key, place) in [("aes-xts-plain64", 64, 512), ("aes-cbc-essiv:sha256", 32, 4096)] {
             let cipher_map = cipher_map(word, key, Zeroes::Detect);
-            let clear: Vec<u8> = (0..16 * 4096_u32)
-                .map(|at| u8::try_from(at % 251).unwrap())
-                .collect();
+            let clear: Vec<u8> = (0..16 * 4096_u32).map(|at| u8::try_from(at % 251).unwrap()).collect();
             let mut disk = clear.clone();
             cipher_map.encrypt(1 << 20, &mut disk);
             let mut expected = clear;

@@ -85,28 +85,18 @@ pub enum OpenError {
 impl OpenError {
     /// `System` with its context.
     pub(crate) fn system(action: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
-        Self::System {
-            action,
-            path: path.to_owned(),
-            source: source.into(),
-        }
+        Self::System { action, path: path.to_owned(), source: source.into() }
     }
 
     /// `Busy` with whom nobody names.
     #[must_use]
     pub fn busy(path: impl Into<PathBuf>) -> Self {
-        Self::Busy {
-            path: path.into(),
-            holder: None,
-        }
+        Self::Busy { path: path.into(), holder: None }
     }
 
     /// `Remote` with its context.
     pub(crate) fn remote(uri: impl ToString, why: impl Into<String>) -> Self {
-        Self::Remote {
-            uri: uri.to_string(),
-            why: why.into(),
-        }
+        Self::Remote { uri: uri.to_string(), why: why.into() }
     }
 
     /// The file or device that it is about, where it is one.

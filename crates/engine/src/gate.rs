@@ -27,9 +27,7 @@ use cryptline_sys::Ring;
 use crate::Submitted;
 use crate::queue::AtOnce;
 use crate::zone::Zone;
-use crate::{
-    Completion, Connections, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request,
-};
+use crate::{Completion, Connections, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request};
 
 /// A device with its gate. Cheap to clone; clones share the device, its size and the latch.
 #[derive(Clone)]
@@ -86,12 +84,7 @@ impl Gate {
     /// The same device, which this gate lets nobody change.
     #[must_use]
     pub fn read_only(mut self) -> Self {
-        self.geometry = Geometry {
-            read_only: true,
-            discard: false,
-            write_zeroes: false,
-            ..self.geometry
-        };
+        self.geometry = Geometry { read_only: true, discard: false, write_zeroes: false, ..self.geometry };
         self
     }
 
@@ -370,11 +363,7 @@ impl GatedQueue {
         if len > zones.append_limit {
             return Err(Fault::OutOfRange);
         }
-        if len == 0 || !len.is_multiple_of(block) {
-            Err(Fault::Misaligned)
-        } else {
-            Ok(())
-        }
+        if len == 0 || !len.is_multiple_of(block) { Err(Fault::Misaligned) } else { Ok(()) }
     }
 }
 
@@ -407,12 +396,7 @@ impl Latch {
     /// told is written was lost, and the cause can be removed while the device is open. From a flush
     /// or a durable write `NoSpace` may be the end of earlier writes, which were acknowledged.
     #[inline]
-    fn judge(
-        &self,
-        request: &Request,
-        result: Result<(), Fault>,
-        geometry: &Geometry,
-    ) -> Result<(), Fault> {
+    fn judge(&self, request: &Request, result: Result<(), Fault>, geometry: &Geometry) -> Result<(), Fault> {
         match result {
             Ok(()) if !request.is_sync() => result,
             _ => self.judge_sync_or_failure(request, result, geometry.zones.is_some()),

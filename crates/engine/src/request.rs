@@ -89,47 +89,27 @@ pub struct Request {
 impl Request {
     /// A read of `buffer.len()` bytes.
     pub fn read(offset: u64, buffer: Buffer, token: u64) -> Self {
-        Self {
-            operation: Operation::Read(buffer),
-            offset,
-            token,
-        }
+        Self { operation: Operation::Read(buffer), offset, token }
     }
 
     /// A write of `data.len()` bytes.
     pub fn write(offset: u64, data: Buffer, durable: bool, token: u64) -> Self {
-        Self {
-            operation: Operation::Write { data, durable },
-            offset,
-            token,
-        }
+        Self { operation: Operation::Write { data, durable }, offset, token }
     }
 
     /// An append of `data.len()` bytes to the zone that starts at `zone_start`.
     pub fn zone_append(zone_start: u64, data: Buffer, durable: bool, token: u64) -> Self {
-        Self {
-            operation: Operation::ZoneAppend { data, durable },
-            offset: zone_start,
-            token,
-        }
+        Self { operation: Operation::ZoneAppend { data, durable }, offset: zone_start, token }
     }
 
     /// An action on the zone that starts at `zone_start`; 0 for [`ZoneAction::ResetAll`].
     pub fn zone(zone_start: u64, action: ZoneAction, token: u64) -> Self {
-        Self {
-            operation: Operation::Zone(action),
-            offset: zone_start,
-            token,
-        }
+        Self { operation: Operation::Zone(action), offset: zone_start, token }
     }
 
     /// A flush.
     pub fn flush(token: u64) -> Self {
-        Self {
-            operation: Operation::Flush,
-            offset: 0,
-            token,
-        }
+        Self { operation: Operation::Flush, offset: 0, token }
     }
 
     /// Length of the range in bytes; 0 for a flush and an action on zones.
@@ -140,9 +120,7 @@ impl Request {
             Operation::Read(buffer) => buffer.len() as u64,
             Operation::Write { data, .. } | Operation::ZoneAppend { data, .. } => data.len() as u64,
             Operation::Flush | Operation::Zone(_) => 0,
-            Operation::Discard { len }
-            | Operation::WriteZeroes { len, .. }
-            | Operation::Cache { len } => *len,
+            Operation::Discard { len } | Operation::WriteZeroes { len, .. } | Operation::Cache { len } => *len,
         }
     }
 
@@ -155,10 +133,7 @@ impl Request {
     /// Whether the operation changes the device.
     #[must_use]
     pub fn is_write(&self) -> bool {
-        !matches!(
-            self.operation,
-            Operation::Read(_) | Operation::Flush | Operation::Cache { .. }
-        )
+        !matches!(self.operation, Operation::Read(_) | Operation::Flush | Operation::Cache { .. })
     }
 
     /// Whether its success promises that something is durable: a flush, or a durable write.
@@ -174,10 +149,7 @@ impl Request {
 
     /// Ends the request.
     pub fn complete(self, result: Result<(), Fault>) -> Completion {
-        Completion {
-            request: self,
-            result,
-        }
+        Completion { request: self, result }
     }
 }
 
@@ -258,12 +230,7 @@ impl Fault {
             | Self::TooManyActive
             | Self::NoStore
             | Self::Busy => true,
-            Self::NoSpace
-            | Self::Truncated
-            | Self::Latched
-            | Self::Lost
-            | Self::Gone
-            | Self::Io(_) => false,
+            Self::NoSpace | Self::Truncated | Self::Latched | Self::Lost | Self::Gone | Self::Io(_) => false,
         }
     }
 
@@ -328,22 +295,14 @@ impl fmt::Display for Fault {
             Self::Lost => f.write_str("the connection to its server was lost; reopen the volume"),
             Self::Gone => f.write_str("it was removed or renamed while it was open; open another"),
             Self::CrossesZone => f.write_str("the range crosses from one zone into the next"),
-            Self::WritePointer => {
-                f.write_str("the write is not at the zone's write pointer or leaves its capacity")
-            }
+            Self::WritePointer => f.write_str("the write is not at the zone's write pointer or leaves its capacity"),
             Self::ZoneCondition => f.write_str("the zone is in no condition for this operation"),
             Self::ZoneBusy => f.write_str("another write or action on the zone is under way"),
-            Self::ZoneFrozen => {
-                f.write_str("an earlier write to the zone failed; report zones before writing more")
-            }
-            Self::TooManyOpen => {
-                f.write_str("too many open zones; close, finish or reset one first")
-            }
+            Self::ZoneFrozen => f.write_str("an earlier write to the zone failed; report zones before writing more"),
+            Self::TooManyOpen => f.write_str("too many open zones; close, finish or reset one first"),
             Self::TooManyActive => f.write_str("too many active zones; finish or reset one first"),
             Self::NoStore => f.write_str("nothing can be stored in this range"),
-            Self::Busy => {
-                f.write_str("too many requests at a time; try again when others have ended")
-            }
+            Self::Busy => f.write_str("too many requests at a time; try again when others have ended"),
             Self::Io(errno) => errno.fmt(f),
         }
     }

@@ -10,10 +10,7 @@ impl<T> Slab<T> {
     /// A table of `capacity` places.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self {
-            places: (0..capacity).map(|_| None).collect(),
-            free: (0..capacity).rev().collect(),
-        }
+        Self { places: (0..capacity).map(|_| None).collect(), free: (0..capacity).rev().collect() }
     }
 
     /// Puts a value into a free place; gives it back where there is none.

@@ -194,22 +194,12 @@ impl CryptTarget {
         let room = self.cipher.as_str().len() + device.len() + self.options.to_words().len() + 128;
         let key = self.key.to_text(show_keys);
         let mut line = Zeroizing::new(String::with_capacity(room + key.len()));
-        let CryptTarget {
-            start,
-            len,
-            iv_offset,
-            offset,
-            ..
-        } = self;
+        let CryptTarget { start, len, iv_offset, offset, .. } = self;
         let cipher = self.cipher.as_str();
         // Writing to a string does not fail.
         let _ = write!(*line, "{start} {len} crypt {cipher} ");
         line.push_str(&key);
-        let _ = write!(
-            *line,
-            " {iv_offset} {device} {offset}{}",
-            self.options.to_words()
-        );
+        let _ = write!(*line, " {iv_offset} {device} {offset}{}", self.options.to_words());
         line
     }
 
@@ -229,16 +219,9 @@ impl CryptTarget {
     }
 
     /// `cipher key iv_offset device offset [#options option...]`, checked in the kernel's order.
-    fn parse_arguments(
-        start: u64,
-        len: u64,
-        arguments: &[Zeroizing<String>],
-    ) -> Result<CryptTarget, TableError> {
+    fn parse_arguments(start: u64, len: u64, arguments: &[Zeroizing<String>]) -> Result<CryptTarget, TableError> {
         let [cipher, key, iv_offset, device, offset, options @ ..] = arguments else {
-            return Err(kernel(
-                "Not enough arguments",
-                "crypt takes: cipher key iv_offset device offset",
-            ));
+            return Err(kernel("Not enough arguments", "crypt takes: cipher key iv_offset device offset"));
         };
         let keyring = key.strip_prefix(':').map(parse_keyring_size).transpose()?;
         let options = CryptOptions::parse(options, len)?;
@@ -247,10 +230,7 @@ impl CryptTarget {
         let key = TableKey::parse(key, keyring, &cipher)?;
         let multiple = u64::from(options.sector_size / SECTOR_BYTES);
         if matches!(cipher.iv_mode(), IvMode::Lmk | IvMode::Tcw) && multiple != 1 {
-            return Err(kernel(
-                "Error creating IV",
-                "lmk and tcw need sector_size:512",
-            ));
+            return Err(kernel("Error creating IV", "lmk and tcw need sector_size:512"));
         }
         let iv_offset = match parse_u64(iv_offset) {
             Some(value) if value.is_multiple_of(multiple) => value,
@@ -261,16 +241,7 @@ impl CryptTarget {
         };
         let offset = parse_offset(offset, len)?;
         let device = String::clone(device);
-        Ok(CryptTarget {
-            start,
-            len,
-            cipher,
-            key,
-            iv_offset,
-            device,
-            offset,
-            options,
-        })
+        Ok(CryptTarget { start, len, cipher, key, iv_offset, device, offset, options })
     }
 }
 
@@ -282,34 +253,22 @@ impl std::fmt::Display for CryptTarget {
 }
 
 impl TableKey {
-    fn parse(
-        text: &str,
-        keyring: Option<(u32, &str)>,
-        cipher: &CipherSpec,
-    ) -> Result<TableKey, TableError> {
+    fn parse(text: &str, keyring: Option<(u32, &str)>, cipher: &CipherSpec) -> Result<TableKey, TableError> {
         let refused = |hint: &str| kernel("Error decoding and setting key", hint);
         if let Some((size, rest)) = keyring {
             if text.contains(is_space) {
                 return Err(refused("whitespace chars not allowed in key string"));
             }
             let (kind, description) = match rest.split_once(':') {
-                Some((kind @ ("logon" | "user" | "encrypted" | "trusted"), description))
-                    if !description.is_empty() =>
-                {
+                Some((kind @ ("logon" | "user" | "encrypted" | "trusted"), description)) if !description.is_empty() => {
                     (kind.to_owned(), description.to_owned())
                 }
                 _ => {
-                    return Err(refused(
-                        "write :size:logon|user|encrypted|trusted:description",
-                    ));
+                    return Err(refused("write :size:logon|user|encrypted|trusted:description"));
                 }
             };
             SectorCipher::check_key_size(cipher, usize::try_from(size).unwrap_or(usize::MAX))?;
-            return Ok(TableKey::Keyring {
-                size,
-                kind,
-                description,
-            });
+            return Ok(TableKey::Keyring { size, kind, description });
         }
         if text == "-" {
             SectorCipher::check_key_size(cipher, 0)?;
@@ -327,11 +286,7 @@ impl TableKey {
             TableKey::Empty => Zeroizing::new("-".to_owned()),
             TableKey::Bytes(bytes) => encode_hex(bytes),
             // A name is no secret: dmsetup shows it always.
-            TableKey::Keyring {
-                size,
-                kind,
-                description,
-            } => {
+            TableKey::Keyring { size, kind, description } => {
                 return Zeroizing::new(format!(":{size}:{kind}:{description}"));
             }
         };
@@ -346,19 +301,11 @@ impl TableKey {
 fn parse_keyring_size(text: &str) -> Result<(u32, &str), TableError> {
     text.split_once(':')
         .and_then(|(size, rest)| Some((parse_u32(size)?, rest)))
-        .ok_or_else(|| {
-            kernel(
-                "Cannot parse key size",
-                "a keyring key is :size:type:description",
-            )
-        })
+        .ok_or_else(|| kernel("Cannot parse key size", "a keyring key is :size:type:description"))
 }
 
 fn kernel(text: &'static str, hint: impl Into<String>) -> TableError {
-    TableError::Kernel {
-        text,
-        hint: hint.into(),
-    }
+    TableError::Kernel { text, hint: hint.into() }
 }
 
 /// dmsetup's own text, for what never reaches the kernel.

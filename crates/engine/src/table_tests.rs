@@ -23,10 +23,7 @@ fn one(text: &str) -> CryptTarget {
 }
 
 fn error(text: &str) -> String {
-    Table::parse(text)
-        .err()
-        .unwrap_or_else(|| panic!("{text}: accepted"))
-        .to_string()
+    Table::parse(text).err().unwrap_or_else(|| panic!("{text}: accepted")).to_string()
 }
 
 #[test]
@@ -38,12 +35,8 @@ fn a_crypt_line_gives_its_parts() {
     assert_eq!(target.key.as_bytes(), (0..32).collect::<Vec<u8>>());
     assert_eq!((target.iv_offset, target.offset), (24, 4096));
     assert_eq!(target.device, "/dev/sdx1");
-    let options = CryptOptions {
-        allow_discards: true,
-        sector_size: 4096,
-        iv_large_sectors: true,
-        ..CryptOptions::default()
-    };
+    let options =
+        CryptOptions { allow_discards: true, sector_size: 4096, iv_large_sectors: true, ..CryptOptions::default() };
     assert_eq!(target.options, options);
     assert!(Table::parse(&text).is_ok());
 }
@@ -62,10 +55,7 @@ fn every_option_is_known_and_printed_in_the_kernels_order() {
     );
     assert_eq!(*one(&text).to_kernel_line(true, "8:1"), expected);
     let discards = one(&line("0 8:1 0 2 sector_size:512 ALLOW_DISCARDS"));
-    assert_eq!(
-        *discards.to_kernel_line(true, "8:1"),
-        line("0 8:1 0 1 allow_discards")
-    );
+    assert_eq!(*discards.to_kernel_line(true, "8:1"), line("0 8:1 0 1 allow_discards"));
 }
 
 #[test]
@@ -82,29 +72,17 @@ fn the_printed_key_is_zeros_unless_asked_for() {
     let target = one(&line("0 /dev/sdx 0").replace("0a0b", "0A0B"));
     let hidden = target.to_kernel_line(false, "7:3");
     let zeros = "0".repeat(64);
-    assert_eq!(
-        *hidden,
-        format!("0 2048 crypt aes-xts-plain64 {zeros} 0 7:3 0")
-    );
+    assert_eq!(*hidden, format!("0 2048 crypt aes-xts-plain64 {zeros} 0 7:3 0"));
     assert_eq!(*target.to_kernel_line(true, "7:3"), line("0 7:3 0"));
-    assert_eq!(
-        target.to_string(),
-        format!("0 2048 crypt aes-xts-plain64 {zeros} 0 /dev/sdx 0")
-    );
+    assert_eq!(target.to_string(), format!("0 2048 crypt aes-xts-plain64 {zeros} 0 /dev/sdx 0"));
 }
 
 #[test]
 fn an_empty_key_prints_as_dmsetup_prints_it() {
     let target = one("0 8 crypt cipher_null-ecb - 0 disk 0");
     assert!(target.check_supported().is_ok());
-    assert_eq!(
-        *target.to_kernel_line(true, "7:0"),
-        "0 8 crypt cipher_null-ecb - 0 7:0 0"
-    );
-    assert_eq!(
-        *target.to_kernel_line(false, "7:0"),
-        "0 8 crypt cipher_null-ecb 0 0 7:0 0"
-    );
+    assert_eq!(*target.to_kernel_line(true, "7:0"), "0 8 crypt cipher_null-ecb - 0 7:0 0");
+    assert_eq!(*target.to_kernel_line(false, "7:0"), "0 8 crypt cipher_null-ecb 0 0 7:0 0");
 }
 
 #[test]
@@ -136,20 +114,9 @@ fn a_backslash_protects_a_space_in_a_path() {
 
 #[test]
 fn words_after_the_counted_options_are_ignored() {
-    assert_eq!(
-        one(&line("0 d 0 0 nonsense")).options,
-        CryptOptions::default()
-    );
-    assert!(
-        one(&line("0 d 0 1 allow_discards nonsense"))
-            .options
-            .allow_discards
-    );
-    assert!(
-        one(&line("0 d 0 2 allow_discards allow_discards"))
-            .options
-            .allow_discards
-    );
+    assert_eq!(one(&line("0 d 0 0 nonsense")).options, CryptOptions::default());
+    assert!(one(&line("0 d 0 1 allow_discards nonsense")).options.allow_discards);
+    assert!(one(&line("0 d 0 2 allow_discards allow_discards")).options.allow_discards);
 }
 
 #[test]
@@ -169,18 +136,13 @@ fn lines_of_other_targets_give_their_parts() {
     let text = "0 8 linear /dev/sdx\\ 1 4096\n\n# and so on\n8 16 zero\n24 8 error\n";
     let lines = Table::parse(text).map(Table::into_lines);
     let lines = lines.unwrap_or_else(|error| panic!("{error}"));
-    let Line::Linear(linear) = &lines[0] else {
-        panic!("{}: no linear line", lines[0])
-    };
+    let Line::Linear(linear) = &lines[0] else { panic!("{}: no linear line", lines[0]) };
     assert_eq!(linear.span, Span { start: 0, len: 8 });
     assert_eq!((&*linear.device, linear.offset), ("/dev/sdx 1", 4096));
     assert!(matches!(lines[1], Line::Zero(Span { start: 8, len: 16 })));
     assert!(matches!(lines[2], Line::Error(Span { start: 24, len: 8 })));
     let printed: Vec<_> = lines.iter().map(Line::to_string).collect();
-    assert_eq!(
-        printed,
-        ["0 8 linear /dev/sdx\\ 1 4096", "8 16 zero", "24 8 error"]
-    );
+    assert_eq!(printed, ["0 8 linear /dev/sdx\\ 1 4096", "8 16 zero", "24 8 error"]);
     assert_eq!(lines[0].device(), Some("/dev/sdx 1"));
     assert_eq!(lines[1].device(), None);
 }
@@ -192,10 +154,7 @@ fn the_error_strings_of_other_targets_are_the_kernels() {
         ("0 8 linear /dev/sdx 0 0", "Invalid argument count"),
         ("0 8 linear /dev/sdx x", "Invalid device sector"),
         ("0 8 linear /dev/sdx -1", "Invalid device sector"),
-        (
-            "0 8 linear /dev/sdx 36028797018963968",
-            "Invalid device sector",
-        ),
+        ("0 8 linear /dev/sdx 36028797018963968", "Invalid device sector"),
         ("0 8 zero 1", "No arguments required"),
         ("0 8 linear d 0\n9 8 linear d 8", "Gap in table"),
         ("0 8 linear d 0\n7 8 linear d 8", "Gap in table"),
@@ -206,20 +165,11 @@ fn the_error_strings_of_other_targets_are_the_kernels() {
 #[test]
 fn other_targets_and_ciphers_are_not_supported_yet_by_name() {
     assert_eq!(error("0 8 striped 1 8 d 0"), "not supported yet: striped");
-    assert_eq!(
-        error("0 8 error d 0"),
-        "not supported yet: error with a device"
-    );
+    assert_eq!(error("0 8 error d 0"), "not supported yet: error with a device");
     assert!(error("0 8 linnear /dev/sdx 0").starts_with("unknown target type"));
     let text = "0 8 crypt anubis-cbc-essiv:sha256 00112233445566778899aabbccddeeff 0 d 0";
-    assert_eq!(
-        error(text),
-        "not supported yet: cipher anubis-cbc-essiv:sha256"
-    );
-    assert_eq!(
-        error(&line("0 d 0 1 integrity:4:none")),
-        "not supported yet: integrity"
-    );
+    assert_eq!(error(text), "not supported yet: cipher anubis-cbc-essiv:sha256");
+    assert_eq!(error(&line("0 d 0 1 integrity:4:none")), "not supported yet: integrity");
 }
 
 /// Asserts that each text is refused with the kernel's text in front.
@@ -237,10 +187,7 @@ fn the_error_strings_of_lines_are_dms() {
         ("0 8", "Invalid format of table"),
         ("x 8 crypt", "Invalid format of table"),
         ("0 -8 crypt", "Invalid format of table"),
-        (
-            "0 36028797018963968 crypt a b c d e",
-            "Invalid format of table",
-        ),
+        ("0 36028797018963968 crypt a b c d e", "Invalid format of table"),
         ("0 0 crypt", "zero-length target"),
         ("0 8 crypt", "Not enough arguments"),
         ("0 8 crypt aes-xts-plain64 - 0 d", "Not enough arguments"),
@@ -250,48 +197,18 @@ fn the_error_strings_of_lines_are_dms() {
 #[test]
 fn the_error_strings_of_options_are_the_kernels() {
     assert_refused(&[
-        (
-            line("0 d 0 10 a b c d e f g h i j"),
-            "Invalid number of feature args",
-        ),
-        (
-            line("0 d 0 2 allow_discards"),
-            "Invalid number of feature args",
-        ),
+        (line("0 d 0 10 a b c d e f g h i j"), "Invalid number of feature args"),
+        (line("0 d 0 2 allow_discards"), "Invalid number of feature args"),
         (line("0 d 0 -1"), "Invalid number of feature args"),
-        (
-            line("0 d 0 allow_discards"),
-            "Invalid number of feature args",
-        ),
-        (
-            line("0 d 0 1 integrity:0:aead"),
-            "Invalid integrity arguments",
-        ),
-        (
-            line("0 d 0 1 integrity:481:aead"),
-            "Invalid integrity arguments",
-        ),
+        (line("0 d 0 allow_discards"), "Invalid number of feature args"),
+        (line("0 d 0 1 integrity:0:aead"), "Invalid integrity arguments"),
+        (line("0 d 0 1 integrity:481:aead"), "Invalid integrity arguments"),
         (line("0 d 0 1 integrity:4"), "Invalid integrity arguments"),
-        (
-            line("0 d 0 1 integrity:4:some"),
-            "Unknown integrity profile",
-        ),
-        (
-            line("0 d 0 1 integrity_key_size:0"),
-            "Invalid integrity_key_size argument",
-        ),
-        (
-            line("0 d 0 1 sector_size:256"),
-            "Invalid feature value for sector_size",
-        ),
-        (
-            line("0 d 0 1 sector_size:8192"),
-            "Invalid feature value for sector_size",
-        ),
-        (
-            line("0 d 0 1 sector_size:1536"),
-            "Invalid feature value for sector_size",
-        ),
+        (line("0 d 0 1 integrity:4:some"), "Unknown integrity profile"),
+        (line("0 d 0 1 integrity_key_size:0"), "Invalid integrity_key_size argument"),
+        (line("0 d 0 1 sector_size:256"), "Invalid feature value for sector_size"),
+        (line("0 d 0 1 sector_size:8192"), "Invalid feature value for sector_size"),
+        (line("0 d 0 1 sector_size:1536"), "Invalid feature value for sector_size"),
         (
             line("0 d 0 1 sector_size:4096").replace("2048", "2047"),
             "Device size is not multiple of sector_size feature",
@@ -310,32 +227,20 @@ fn the_error_strings_of_ciphers_and_keys_are_the_kernels() {
         (key(":32"), "Cannot parse key size"),
         (key(":x:user:d"), "Cannot parse key size"),
         (key("::user:d"), "Cannot parse key size"),
-        (
-            line("0 d 0 1 integrity:16:aead"),
-            "Bad cipher specification",
-        ),
+        (line("0 d 0 1 integrity:16:aead"), "Bad cipher specification"),
         (cipher("aes-xts"), "IV mechanism required"),
         (cipher("capi:xts(aes)"), "IV mechanism required"),
         (cipher("aes-xts-plain46"), "Invalid IV mode"),
         (key("0011"), "Error decoding and setting key"),
         (key("-"), "Error decoding and setting key"),
         (key("0"), "Error decoding and setting key"),
-        (
-            key(&KEY.replace('f', "g")),
-            "Error decoding and setting key",
-        ),
-        (
-            key(&KEY.replace('0', "é")),
-            "Error decoding and setting key",
-        ),
+        (key(&KEY.replace('f', "g")), "Error decoding and setting key"),
+        (key(&KEY.replace('0', "é")), "Error decoding and setting key"),
         (key(":32:user:"), "Error decoding and setting key"),
         (key(":32:admin:d"), "Error decoding and setting key"),
         (key(r":32:user:my\ key"), "Error decoding and setting key"),
         (cipher("cipher_null-ecb"), "Error decoding and setting key"),
-        (
-            line("0 d 0 1 sector_size:4096").replace("xts-plain64", "cbc-lmk"),
-            "Error creating IV",
-        ),
+        (line("0 d 0 1 sector_size:4096").replace("xts-plain64", "cbc-lmk"), "Error creating IV"),
     ]);
 }
 
@@ -354,35 +259,18 @@ fn the_error_strings_of_offsets_are_the_kernels() {
 fn the_first_of_several_errors_is_the_kernels_first() {
     // Each line repairs what the one before it was refused for.
     assert_refused(&[
-        (
-            "0 8 crypt nonsense :32 x d x 1 sector_size:1",
-            "Cannot parse key size",
-        ),
-        (
-            "0 8 crypt nonsense zz x d x 1 sector_size:1",
-            "Invalid feature value for sector_size",
-        ),
+        ("0 8 crypt nonsense :32 x d x 1 sector_size:1", "Cannot parse key size"),
+        ("0 8 crypt nonsense zz x d x 1 sector_size:1", "Invalid feature value for sector_size"),
         ("0 8 crypt nonsense zz x d x", "Error allocating crypto tfm"),
-        (
-            "0 8 crypt aes-xts-plain64 zz x d x",
-            "Error decoding and setting key",
-        ),
-        (
-            "0 8 crypt cipher_null-ecb - x d x",
-            "Invalid iv_offset sector",
-        ),
+        ("0 8 crypt aes-xts-plain64 zz x d x", "Error decoding and setting key"),
+        ("0 8 crypt cipher_null-ecb - x d x", "Invalid iv_offset sector"),
         ("0 8 crypt cipher_null-ecb - 0 d x", "Invalid device sector"),
     ]);
 }
 
 #[test]
 fn messages_never_contain_the_key() {
-    for text in [
-        line("0 d 0 1 x"),
-        line("x d 0"),
-        line("0 d x"),
-        line("0 d 0").replace("1f ", "1g "),
-    ] {
+    for text in [line("0 d 0 1 x"), line("x d 0"), line("0 d x"), line("0 d 0").replace("1f ", "1g ")] {
         let message = error(&text);
         assert!(!message.contains("0001"), "{message}");
     }
@@ -410,16 +298,10 @@ fn words() -> impl Strategy<Value = String> {
 /// Lines that are right.
 fn lines() -> impl Strategy<Value = String> {
     let cipher = prop::sample::select(vec![
-        (
-            "aes-xts-plain64",
-            "0123456789abcdefABCDEF0123456789abcdef0123456789abcdef0123456789",
-        ),
+        ("aes-xts-plain64", "0123456789abcdefABCDEF0123456789abcdef0123456789abcdef0123456789"),
         ("cipher_null-ecb", "-"),
         ("capi:xts(aes)-plain64", ":64:logon:a:b"),
-        (
-            "twofish-cbc-essiv:sha256",
-            "00112233445566778899aabbccddeeff",
-        ),
+        ("twofish-cbc-essiv:sha256", "00112233445566778899aabbccddeeff"),
     ]);
     let options = prop::sample::subsequence(
         vec![

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use cryptline_engine::base::RamDevice;
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{
-    BackendChoice, Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue,
-    Request, Ring, Submitted,
+    BackendChoice, Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring,
+    Submitted,
 };
 use cryptline_sys::{Buffer, FileId, Io, Source};
 use rustix::io::Errno;
@@ -29,19 +29,11 @@ struct FarQueue {
 impl Device for Far {
     fn geometry(&self) -> Geometry {
         let geometry = RamDevice::new(1 << 20).unwrap().geometry();
-        Geometry {
-            cache: false,
-            answers_at_once: false,
-            ..geometry
-        }
+        Geometry { cache: false, answers_at_once: false, ..geometry }
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        Ok(Box::new(FarQueue {
-            socket: ring.add_file(Arc::clone(&self.0)),
-            source: ring.add_source(),
-            request: None,
-        }))
+        Ok(Box::new(FarQueue { socket: ring.add_file(Arc::clone(&self.0)), source: ring.add_source(), request: None }))
     }
 
     fn extent(&self, _offset: u64, _len: u64) -> Result<Extent, Fault> {
@@ -52,12 +44,7 @@ impl Device for Far {
 impl Queue for FarQueue {
     fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
         self.request = Some(request);
-        let receive = Io::Receive {
-            file: self.socket,
-            buffer: Buffer::alloc(1).unwrap(),
-            start: 0,
-            len: 1,
-        };
+        let receive = Io::Receive { file: self.socket, buffer: Buffer::alloc(1).unwrap(), start: 0, len: 1 };
         assert!(ring.submit(self.source, 0, receive).is_ok());
         Submitted::Pending
     }
@@ -90,10 +77,7 @@ fn wait_that_fails_is_an_error_and_the_next_call_is_not_answered_by_the_last() {
     for first in ["read", "write", "flush"] {
         let (mut blocking, mut peer) = far();
         let limits = getrlimit(Resource::Nofile);
-        let none = Rlimit {
-            current: Some(0),
-            ..limits
-        };
+        let none = Rlimit { current: Some(0), ..limits };
         setrlimit(Resource::Nofile, none).unwrap();
         let mut bytes = [0; 4096];
         let failed = match first {
@@ -109,11 +93,7 @@ fn wait_that_fails_is_an_error_and_the_next_call_is_not_answered_by_the_last() {
         assert!(blocking.read_at(0, &mut bytes).is_err());
         assert!(blocking.write_at(0, &bytes, true).is_err());
         assert!(blocking.discard(0, 4096).is_err());
-        let run = blocking.run(Request {
-            operation: Operation::Flush,
-            offset: 0,
-            token: 7,
-        });
+        let run = blocking.run(Request { operation: Operation::Flush, offset: 0, token: 7 });
         assert!(run.is_err());
     }
 }

@@ -6,12 +6,9 @@ use cryptline_engine::base::RamDevice;
 use cryptline_engine::dispatch::Dispatch;
 use cryptline_engine::layer::Exclusion;
 use cryptline_engine::{
-    BackendChoice, Buffer, Channel, Completion, Fault, Gate, Geometry, Operation, Request,
-    Submitted,
+    BackendChoice, Buffer, Channel, Completion, Fault, Gate, Geometry, Operation, Request, Submitted,
 };
-use cryptline_testkit::suite::devices::{
-    self, AES_512, AES_4096, AUTO, CBC_4096, INLINE, QUEUE, QUICK,
-};
+use cryptline_testkit::suite::devices::{self, AES_512, AES_4096, AUTO, CBC_4096, INLINE, QUEUE, QUICK};
 use cryptline_testkit::suite::{Fresh, Watchdog, fill, noise};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
@@ -37,11 +34,7 @@ impl Foreign {
         let data = epoll::EventData::new_u64(1);
         let flags = epoll::EventFlags::IN;
         epoll::add(&epoll, channel.descriptor().unwrap(), data, flags).unwrap();
-        Self {
-            epoll,
-            channel,
-            done: Vec::new(),
-        }
+        Self { epoll, channel, done: Vec::new() }
     }
 
     fn submit(&mut self, request: Request) {
@@ -53,13 +46,7 @@ impl Foreign {
     /// Waits without an end: a completion that is not announced is a hang.
     fn next(&mut self) -> Completion {
         while self.done.is_empty() {
-            let wait = || {
-                epoll::wait(
-                    &self.epoll,
-                    spare_capacity(&mut Vec::with_capacity(1)),
-                    None,
-                )
-            };
+            let wait = || epoll::wait(&self.epoll, spare_capacity(&mut Vec::with_capacity(1)), None);
             assert_eq!(retry_on_intr(wait), Ok(1));
             self.channel.poll(&mut self.done).unwrap();
         }
@@ -72,11 +59,7 @@ impl Foreign {
 fn request(who: u64, round: u64, token: u64, geometry: &Geometry) -> Request {
     let number = noise(round << 16 | token << 8 | who);
     let place = (token - 1) * 2 + who;
-    let (start, len) = if number.is_multiple_of(8) {
-        (1 << 20, LARGE)
-    } else {
-        (0, u64::from(geometry.logical_block))
-    };
+    let (start, len) = if number.is_multiple_of(8) { (1 << 20, LARGE) } else { (0, u64::from(geometry.logical_block)) };
     let mut buffer = Buffer::alloc(usize::try_from(len).unwrap()).unwrap();
     let offset = start + place * len;
     fill(&mut buffer, offset, round);
@@ -177,9 +160,7 @@ fn channel_used_by_its_own_loop_reads_what_it_wrote_and_refuses_what_does_not_fi
         let expected = data.to_vec();
         assert_eq!(run(Request::write(8192, data, true, 1)).result, Ok(()));
         let read = run(Request::read(8192, arena.take().unwrap(), 2));
-        let Operation::Read(buffer) = &read.request.operation else {
-            panic!("a read comes back as a read")
-        };
+        let Operation::Read(buffer) = &read.request.operation else { panic!("a read comes back as a read") };
         assert!(read.result.is_ok() && buffer[..] == expected[..]);
         drop(read);
         let past = run(Request::read(1 << 40, arena.take().unwrap(), 3));
@@ -193,11 +174,7 @@ fn devices_of_one_channel_are_told_apart_by_their_numbers() {
     let backend = BackendChoice::Syscalls;
     let mut channel = Channel::open_all(&gates[0], &gates[1..], backend, DEPTH).unwrap();
     let mut run = |device, operation| {
-        let request = Request {
-            operation,
-            offset: 4096,
-            token: 7,
-        };
+        let request = Request { operation, offset: 4096, token: 7 };
         let Submitted::Done(done) = channel.submit_to(device, request) else {
             panic!("memory answers at once");
         };

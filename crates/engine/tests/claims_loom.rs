@@ -30,11 +30,7 @@ impl Device {
     fn new(slots: usize, members: usize) -> Arc<Self> {
         let claims = Claims::new(slots, members);
         (0..members).for_each(|member| claims.open(member));
-        Arc::new(Self {
-            claims,
-            sectors: [(); 2].map(UnsafeCell::new),
-            wakers: [(); 3].map(|()| Notify::new()),
-        })
+        Arc::new(Self { claims, sectors: [(); 2].map(UnsafeCell::new), wakers: [(); 3].map(|()| Notify::new()) })
     }
 
     /// Sleeps as a queue does, with one more try after it has said so.
@@ -94,32 +90,18 @@ fn in_every_order(slots: usize, work: &'static [fn(&Device, usize)]) {
                 thread::spawn(move || work(&device, member))
             })
             .collect();
-        threads
-            .into_iter()
-            .for_each(|thread| thread.join().unwrap());
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
 }
 
 #[test]
 fn two_rewrites_of_a_sector_take_turns() {
-    in_every_order(
-        2,
-        &[
-            |it, member| it.rewrite(member, 0),
-            |it, member| it.rewrite(member, 0),
-        ],
-    );
+    in_every_order(2, &[|it, member| it.rewrite(member, 0), |it, member| it.rewrite(member, 0)]);
 }
 
 #[test]
 fn rewrite_excludes_requests_that_came_without_claims() {
-    in_every_order(
-        2,
-        &[
-            |it, member| it.rewrite(member, 0),
-            |it, member| it.read(member, 2),
-        ],
-    );
+    in_every_order(2, &[|it, member| it.rewrite(member, 0), |it, member| it.read(member, 2)]);
 }
 
 #[test]
@@ -138,13 +120,7 @@ fn second_request_without_claims_is_waited_for_too() {
 
 #[test]
 fn one_lock_for_the_device_excludes_across_sectors() {
-    in_every_order(
-        1,
-        &[
-            |it, member| it.rewrite(member, 1),
-            |it, member| it.read(member, 1),
-        ],
-    );
+    in_every_order(1, &[|it, member| it.rewrite(member, 1), |it, member| it.read(member, 1)]);
 }
 
 #[test]
@@ -165,24 +141,14 @@ fn reader_of_two_sectors_gets_past_one_who_rewrites_both() {
 fn two_rewrites_and_a_reader_of_both_sectors_all_come_to_their_end() {
     in_every_order(
         2,
-        &[
-            |it, member| it.rewrite(member, 0),
-            |it, member| it.rewrite(member, 1),
-            |it, member| it.read(member, 2),
-        ],
+        &[|it, member| it.rewrite(member, 0), |it, member| it.rewrite(member, 1), |it, member| it.read(member, 2)],
     );
 }
 
 #[test]
 fn reader_without_any_claim_is_caught() {
     let found = catch_unwind(AssertUnwindSafe(|| {
-        in_every_order(
-            2,
-            &[
-                |it, member| it.rewrite(member, 0),
-                |it, _| it.sectors[0].with(|_| ()),
-            ],
-        );
+        in_every_order(2, &[|it, member| it.rewrite(member, 0), |it, _| it.sectors[0].with(|_| ())]);
     }));
     assert!(found.is_err(), "loom saw nothing wrong");
 }

@@ -173,9 +173,7 @@ const UNEVEN: u64 = 77 * 512;
 
 fn read_only_file(direct: DirectMode) -> Option<Fresh> {
     let (path, folder) = devices::image_file();
-    let data: Vec<u8> = (0..devices::SIZE / 8)
-        .flat_map(|word| suite::noise(word).to_le_bytes())
-        .collect();
+    let data: Vec<u8> = (0..devices::SIZE / 8).flat_map(|word| suite::noise(word).to_le_bytes()).collect();
     std::fs::write(&path, data).unwrap();
     let device = Image::open(&path, true).unwrap().into_device(512, direct);
     let mut fresh = Fresh::new(Gate::new(device.unwrap()));
@@ -186,10 +184,7 @@ fn read_only_file(direct: DirectMode) -> Option<Fresh> {
 #[test]
 fn read_only_file_refuses_every_change() {
     for direct in [DirectMode::Auto, DirectMode::Off] {
-        suite::run(
-            || read_only_file(direct),
-            checks::read_only_device_refuses_every_change,
-        );
+        suite::run(|| read_only_file(direct), checks::read_only_device_refuses_every_change);
     }
 }
 

@@ -31,15 +31,8 @@ fn no_completion_comes_before_its_time() {
         over_each(
             || make(spec),
             |mut driver| {
-                let range = |operation| Request {
-                    operation,
-                    offset: 8192,
-                    token: 9,
-                };
-                let zeroes = Operation::WriteZeroes {
-                    len: 4096,
-                    may_unmap: true,
-                };
+                let range = |operation| Request { operation, offset: 8192, token: 9 };
+                let zeroes = Operation::WriteZeroes { len: 4096, may_unmap: true };
                 for (request, time) in [
                     (driver.write_request(0, 4096, 1, 9), ms(3)),
                     (driver.read_request(0, 4096, 9), ms(2)),
@@ -83,11 +76,7 @@ fn medium_that_does_one_thing_at_a_time_needs_the_sum() {
             }
             for index in 0..count {
                 let completion = driver.next_completion().unwrap();
-                assert_eq!(
-                    token(&completion),
-                    u64::from(index),
-                    "first come, first served"
-                );
+                assert_eq!(token(&completion), u64::from(index), "first come, first served");
                 assert!(start.elapsed() >= Duration::from_millis(1) * (index + 1));
             }
         },
@@ -126,9 +115,7 @@ fn data_written_through_a_slow_medium_is_read_back_right() {
             assert_eq!(completions.len(), 32);
             for Completion { request, result } in completions {
                 assert_eq!(result, Ok(()));
-                let Operation::Read(data) = request.operation else {
-                    panic!("a read came back as another operation")
-                };
+                let Operation::Read(data) = request.operation else { panic!("a read came back as another operation") };
                 let mut expected = vec![0; data.len()];
                 fill(&mut expected, request.offset, 5);
                 assert!(data[..] == expected[..], "at {}", request.offset);
@@ -156,12 +143,7 @@ fn failure_below_comes_back_at_its_time_and_no_other_request_suffers() {
 #[test]
 fn lost_write_below_latches_the_slow_device() {
     over_each(
-        || {
-            delayed(
-                faulty(devices::ram().unwrap(), &["write:nth=1"]),
-                "write=1ms,flush=1ms",
-            )
-        },
+        || delayed(faulty(devices::ram().unwrap(), &["write:nth=1"]), "write=1ms,flush=1ms"),
         |mut driver| {
             let lost = driver.run(driver.write_request(0, 512, 1, 1));
             assert_eq!(lost.result, Err(Fault::Io(Errno::IO)));
@@ -183,10 +165,7 @@ fn dropping_a_queue_with_slow_work_loses_no_buffer() {
                 let read = Request::read(index * 4096, buffer(), index);
                 let write = Request::write(index * 4096, buffer(), false, 100 + index);
                 for request in [read, write] {
-                    assert!(matches!(
-                        queue.submit(&mut ring, request),
-                        Submitted::Pending
-                    ));
+                    assert!(matches!(queue.submit(&mut ring, request), Submitted::Pending));
                 }
             }
             assert_eq!((queue.in_flight(), arena.available()), (8, 0));

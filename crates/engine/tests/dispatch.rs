@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 
 use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
 use cryptline_engine::layer::{CryptDevice, CryptOptions};
-use cryptline_engine::{
-    Arena, BackendChoice, Channel, Fault, Gate, Operation, Request, Ring, Submitted,
-};
+use cryptline_engine::{Arena, BackendChoice, Channel, Fault, Gate, Operation, Request, Ring, Submitted};
 use cryptline_testkit::suite::devices::{
     self, AES_512, AES_4096, AUTO, QUEUE, QUEUE_FLAGS, delayed, dispatched, faulty,
 };
@@ -25,11 +23,7 @@ fn everywhere(rules: &[&str], test: impl Fn(&Fresh, &mut Driver)) {
     let slow = || devices::ram().map(|ram| delayed(ram, "read=30us,write=30us"));
     for setup in Setup::ALL {
         for dispatch in SHARED {
-            for base in [
-                &devices::ram as &dyn Fn() -> _,
-                &slow,
-                &devices::file_direct_4096,
-            ] {
+            for base in [&devices::ram as &dyn Fn() -> _, &slow, &devices::file_direct_4096] {
                 let Some(base) = base() else { continue };
                 let fresh = dispatched(faulty(base, rules), &AES_4096, dispatch);
                 println!("{setup:?}, {dispatch:?}, {:?}", fresh.gate.geometry());
@@ -51,15 +45,9 @@ fn fault_of_one_part_is_the_fault_of_its_request_and_of_no_other() {
             driver.submit(driver.read_request(token * MIB, len, token));
         }
         for completion in driver.drain() {
-            let Request {
-                operation,
-                offset,
-                token,
-            } = completion.request;
+            let Request { operation, offset, token } = completion.request;
             assert_eq!(offset, token * MIB);
-            let Operation::Read(buffer) = operation else {
-                panic!("no read")
-            };
+            let Operation::Read(buffer) = operation else { panic!("no read") };
             match token {
                 1 => {
                     assert_eq!(completion.result, Err(EIO));
@@ -135,10 +123,7 @@ fn dropping_a_queue_whose_requests_are_in_pieces_loses_no_buffer() {
                 drop(fresh);
                 let start = Instant::now();
                 while arena.available() < 8 {
-                    assert!(
-                        start.elapsed() < Duration::from_secs(30),
-                        "a buffer is lost"
-                    );
+                    assert!(start.elapsed() < Duration::from_secs(30), "a buffer is lost");
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
@@ -159,12 +144,7 @@ fn short_read_is_not_held_up_by_large_ones_that_ended_before_it() {
     // a quarter of a large one.
     let mut done = Vec::new();
     driver.channel.wait(&mut done).unwrap();
-    assert_eq!(
-        done.iter()
-            .map(|done| done.request.token)
-            .collect::<Vec<_>>(),
-        [2]
-    );
+    assert_eq!(done.iter().map(|done| done.request.token).collect::<Vec<_>>(), [2]);
     let mut rounds = 0;
     while done.len() < 3 {
         // There is more to be had, so this must not wait for anything.
@@ -173,9 +153,7 @@ fn short_read_is_not_held_up_by_large_ones_that_ended_before_it() {
     }
     assert_eq!(rounds, 7);
     for completion in done {
-        let Operation::Read(buffer) = &completion.request.operation else {
-            panic!("no read")
-        };
+        let Operation::Read(buffer) = &completion.request.operation else { panic!("no read") };
         assert_eq!(model.check(completion.request.offset, buffer), Ok(()));
     }
 }
@@ -216,11 +194,7 @@ fn more_large_requests_than_the_ring_has_places_all_end() {
 fn one_pool_of_helpers_serves_many_queues_at_once() {
     let helpers = Helpers::always(2).unwrap();
     let lower = devices::ram().unwrap();
-    let options = CryptOptions {
-        dispatch: AUTO,
-        helpers: Some(helpers),
-        ..CryptOptions::default()
-    };
+    let options = CryptOptions { dispatch: AUTO, helpers: Some(helpers), ..CryptOptions::default() };
     let device = CryptDevice::new(lower.gate, devices::cipher(&AES_512), options).unwrap();
     let gate = Gate::new(device);
     let stripe = 512 * 1024;
@@ -248,18 +222,11 @@ fn helpers_of_a_real_machine_change_no_byte() {
     // Measured thresholds and idleness, whatever they are here.
     let helpers = Helpers::start(1).unwrap();
     for backend in [BackendChoice::Auto, BackendChoice::Syscalls] {
-        let options = CryptOptions {
-            dispatch: AUTO,
-            helpers: Some(helpers.clone()),
-            ..CryptOptions::default()
-        };
+        let options = CryptOptions { dispatch: AUTO, helpers: Some(helpers.clone()), ..CryptOptions::default() };
         let lower = devices::ram().unwrap();
         let device = CryptDevice::new(lower.gate, devices::cipher(&AES_4096), options).unwrap();
         let gate = Gate::new(device);
-        let setup = Setup {
-            backend,
-            registered: false,
-        };
+        let setup = Setup { backend, registered: false };
         let mut driver = Driver::new(&gate, setup);
         let until = Instant::now() + Duration::from_millis(400);
         while Instant::now() < until {

@@ -21,11 +21,7 @@ fn everywhere(rules: &[&str], test: impl Fn(&Fresh, &mut Driver, Setup)) {
             for encrypted in [false, true] {
                 let Some(base) = base() else { continue };
                 let faulty = devices::faulty(base, rules);
-                let fresh = if encrypted {
-                    devices::crypt(faulty, &AES_512)
-                } else {
-                    faulty
-                };
+                let fresh = if encrypted { devices::crypt(faulty, &AES_512) } else { faulty };
                 println!("{setup:?}, {:?}", fresh.gate.geometry());
                 let mut driver = Driver::new(&fresh.gate, setup);
                 test(&fresh, &mut driver, setup);
@@ -36,11 +32,7 @@ fn everywhere(rules: &[&str], test: impl Fn(&Fresh, &mut Driver, Setup)) {
 
 fn discard(offset: u64, len: u64, token: u64) -> Request {
     let operation = Operation::Discard { len };
-    Request {
-        operation,
-        offset,
-        token,
-    }
+    Request { operation, offset, token }
 }
 
 /// Submits one request per token and gives the tokens that failed, with why.
@@ -77,9 +69,7 @@ fn failed_request_comes_back_as_it_was_submitted() {
         let completion = driver.run(driver.read_request(3 * 4096, 4096, 3));
         assert_eq!(completion.result, Err(EIO));
         // Nothing was read, so nothing may have been decrypted into the buffer.
-        let Operation::Read(buffer) = completion.request.operation else {
-            panic!("another operation came back")
-        };
+        let Operation::Read(buffer) = completion.request.operation else { panic!("another operation came back") };
         assert!(buffer.iter().all(|&byte| byte == 0xee));
         let completion = driver.run(driver.write_request(5 * 4096, 512, 1, 5));
         assert_eq!(completion.result, Err(EIO));
@@ -111,11 +101,7 @@ fn discard_error_reaches_the_right_request_only() {
 
 #[test]
 fn mixed_requests_fail_by_their_own_rules() {
-    let rules = [
-        "read:nth=2",
-        "write:nth=3:error=ENOSPC",
-        "discard:nth=1:error=EOPNOTSUPP",
-    ];
+    let rules = ["read:nth=2", "write:nth=3:error=ENOSPC", "discard:nth=1:error=EOPNOTSUPP"];
     everywhere(&rules, |_, driver, _| {
         let mut requests = Vec::new();
         for lane in 0..5 {
@@ -135,15 +121,9 @@ fn mixed_requests_fail_by_their_own_rules() {
 fn failed_write_fails_every_later_flush_on_every_queue_and_thread() {
     everywhere(&["write:nth=2"], |fresh, driver, setup| {
         let mut other = Driver::new(&fresh.gate, setup);
-        assert_eq!(
-            driver.run(driver.write_request(0, 512, 1, 1)).result,
-            Ok(())
-        );
+        assert_eq!(driver.run(driver.write_request(0, 512, 1, 1)).result, Ok(()));
         assert_eq!(other.result(Operation::Flush, 0), Ok(()));
-        assert_eq!(
-            driver.run(driver.write_request(0, 512, 1, 2)).result,
-            Err(EIO)
-        );
+        assert_eq!(driver.run(driver.write_request(0, 512, 1, 2)).result, Err(EIO));
         for _ in 0..3 {
             assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
             assert_eq!(other.result(Operation::Flush, 0), Err(Fault::Latched));
@@ -156,10 +136,7 @@ fn failed_write_fails_every_later_flush_on_every_queue_and_thread() {
         assert_eq!(elsewhere, Err(Fault::Latched));
         assert!(gate.is_latched());
         // Reads and writes go on: what can be saved can be saved.
-        assert_eq!(
-            driver.run(driver.write_request(512, 512, 1, 3)).result,
-            Ok(())
-        );
+        assert_eq!(driver.run(driver.write_request(512, 512, 1, 3)).result, Ok(()));
         assert!(driver.read(512, 512).is_ok());
         assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
     });
@@ -172,16 +149,9 @@ fn write_that_fails_during_a_flush_fails_that_flush() {
         driver.submit(Request::flush(1));
         // RAM has flushed by now; a file's flush is still in the ring.
         let in_flight = driver.channel.in_flight() == 1;
-        assert_eq!(
-            other.run(other.write_request(0, 512, 1, 2)).result,
-            Err(EIO)
-        );
+        assert_eq!(other.run(other.write_request(0, 512, 1, 2)).result, Err(EIO));
         let flushed = driver.next_completion().unwrap().result;
-        let expected = if in_flight {
-            Err(Fault::Latched)
-        } else {
-            Ok(())
-        };
+        let expected = if in_flight { Err(Fault::Latched) } else { Ok(()) };
         assert_eq!(flushed, expected);
     });
 }
@@ -190,9 +160,7 @@ fn write_that_fails_during_a_flush_fails_that_flush() {
 fn failed_flush_fails_every_later_one() {
     everywhere(&["flush:nth=2"], |fresh, driver, _| {
         let (tell, told) = std::sync::mpsc::channel();
-        fresh
-            .gate
-            .when_latched(move |fault| tell.send(fault).unwrap());
+        fresh.gate.when_latched(move |fault| tell.send(fault).unwrap());
         assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
         assert!(told.try_recv().is_err());
         assert_eq!(driver.result(Operation::Flush, 0), Err(EIO));
@@ -304,9 +272,7 @@ fn short_transfers(fresh: &Fresh, setup: Setup, limit: usize) {
     let mut short = Driver::new(&fresh.gate, setup);
     short.channel.ring_mut().limit_transfer(limit);
     let mut model = whole.fill_device(1);
-    let len = (limit as u64 * 40)
-        .clamp(3 * 4096, 512 * 1024)
-        .next_multiple_of(4096);
+    let len = (limit as u64 * 40).clamp(3 * 4096, 512 * 1024).next_multiple_of(4096);
     // Written in pieces, read in one; and the other way round.
     short.write(&mut model, 8192, len, 2);
     whole.verify_all(&model);
@@ -317,9 +283,7 @@ fn short_transfers(fresh: &Fresh, setup: Setup, limit: usize) {
     }
     for completion in short.drain() {
         assert_eq!(completion.result, Ok(()));
-        let Operation::Read(buffer) = &completion.request.operation else {
-            panic!("another operation came back")
-        };
+        let Operation::Read(buffer) = &completion.request.operation else { panic!("another operation came back") };
         model.check(completion.request.offset, buffer).unwrap();
     }
 }
@@ -357,9 +321,7 @@ fn transfer_that_was_begun_goes_on_when_the_ring_has_a_place_again() {
         assert!(done.iter().any(|done| done.request.token == 0));
         for completion in done {
             assert_eq!(completion.result, Ok(()));
-            let Operation::Read(buffer) = &completion.request.operation else {
-                panic!("another operation came back")
-            };
+            let Operation::Read(buffer) = &completion.request.operation else { panic!("another operation came back") };
             model.check(completion.request.offset, buffer).unwrap();
         }
     }
@@ -376,13 +338,7 @@ fn durable_write_in_pieces_is_whole() {
         let durable = true;
         let write = Operation::Write { data, durable };
         assert_eq!(driver.result(write, 512), Ok(()));
-        assert!(
-            driver
-                .read(512, 8192)
-                .unwrap()
-                .iter()
-                .all(|&byte| byte == 3)
-        );
+        assert!(driver.read(512, 8192).unwrap().iter().all(|&byte| byte == 3));
     }
 }
 
@@ -393,12 +349,7 @@ fn cut(path: &Path, setup: Setup, direct: DirectMode, size: u64) -> (Fresh, Driv
     let fresh = devices::crypt(file, &AES_4096);
     let mut driver = Driver::new(&fresh.gate, setup);
     driver.fill_device(1);
-    File::options()
-        .write(true)
-        .open(path)
-        .unwrap()
-        .set_len(size)
-        .unwrap();
+    File::options().write(true).open(path).unwrap().set_len(size).unwrap();
     (fresh, driver)
 }
 
@@ -467,10 +418,7 @@ fn extents_past_the_cut_are_not_called_holes() {
         let last = driver.size() - 4096;
         // The last block may still be allocated where less than a block was cut off.
         let extent = fresh.gate.extent(last, 4096);
-        assert!(
-            matches!(extent, Err(Fault::Truncated)) || extent.is_ok_and(|extent| !extent.hole),
-            "{extent:?}"
-        );
+        assert!(matches!(extent, Err(Fault::Truncated)) || extent.is_ok_and(|extent| !extent.hole), "{extent:?}");
     });
 }
 
@@ -486,10 +434,7 @@ fn more_requests_than_the_ring_has_places_are_refused_and_the_others_complete() 
             Submitted::Pending => {}
         }
     }
-    let refused: Vec<_> = done
-        .drain(..)
-        .map(|done| (done.request.token, done.result))
-        .collect();
+    let refused: Vec<_> = done.drain(..).map(|done| (done.request.token, done.result)).collect();
     let busy = Err(Fault::Busy);
     assert_eq!(refused, [(4, busy), (5, busy)]);
     while channel.in_flight() > 0 {
@@ -504,11 +449,7 @@ fn more_requests_than_the_ring_has_places_are_refused_and_the_others_complete() 
 fn requests_refused_because_the_queue_is_full_do_not_latch() {
     for encrypted in [false, true] {
         let fresh = devices::file_buffered().unwrap();
-        let fresh = if encrypted {
-            devices::crypt(fresh, &AES_512)
-        } else {
-            fresh
-        };
+        let fresh = if encrypted { devices::crypt(fresh, &AES_512) } else { fresh };
         let mut channel = Channel::open(&fresh.gate, Setup::ALL[0].backend, 4).unwrap();
         let helper = Driver::new(&fresh.gate, Setup::ALL[0]);
         for token in 0..4 {
@@ -518,14 +459,8 @@ fn requests_refused_because_the_queue_is_full_do_not_latch() {
         let mut data = helper.buffer(512);
         data.fill(1);
         let durable = Request::write(0, data, true, 6);
-        for request in [
-            helper.write_request(0, 512, 1, 4),
-            Request::flush(5),
-            durable,
-        ] {
-            let Submitted::Done(refused) = channel.submit(request) else {
-                panic!("a fifth request was taken")
-            };
+        for request in [helper.write_request(0, 512, 1, 4), Request::flush(5), durable] {
+            let Submitted::Done(refused) = channel.submit(request) else { panic!("a fifth request was taken") };
             assert_eq!(refused.result, Err(Fault::Busy));
         }
         let mut done = Vec::new();

@@ -121,11 +121,7 @@ fn device_of_a_fixed_size_does_not_grow() {
     let fixed = CryptDevice::new(
         growing.gate.clone(),
         devices::cipher(&AES_512),
-        CryptOptions {
-            start: AES_512.start,
-            size: Some(SIZE - AES_512.start),
-            ..CryptOptions::default()
-        },
+        CryptOptions { start: AES_512.start, size: Some(SIZE - AES_512.start), ..CryptOptions::default() },
     );
     let fixed = Gate::new(fixed.expect("it fits"));
     let of_file = devices::crypt(devices::file_buffered().expect("a file"), &AES_512);

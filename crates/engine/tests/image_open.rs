@@ -127,10 +127,7 @@ fn file_without_write_permission_says_to_use_read_only() {
     let child = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .arg(&program)
-        .args([
-            "--exact",
-            "file_without_write_permission_says_to_use_read_only",
-        ])
+        .args(["--exact", "file_without_write_permission_says_to_use_read_only"])
         .env(UNPRIVILEGED_IMAGE, &path)
         .current_dir("/")
         .output();

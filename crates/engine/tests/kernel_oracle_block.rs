@@ -85,9 +85,7 @@ fn kernel_oracle_block_devices_keep_what_the_file_base_wrote() {
 
 /// Tells contents apart.
 fn sum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
-        (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 #[test]
@@ -114,10 +112,7 @@ fn guest_block_devices_keep_what_was_written() {
         if disk.punches {
             println!("blocks of {}: {}", disk.block, sum(&disk.bytes));
         }
-        assert_eq!(
-            disk.punches,
-            path.starts_with("/dev/vda") || path.starts_with("/dev/vdb")
-        );
+        assert_eq!(disk.punches, path.starts_with("/dev/vda") || path.starts_with("/dev/vdb"));
     }
 }
 
@@ -148,13 +143,7 @@ impl<'a> Disk<'a> {
         }
     }
 
-    fn keeps_what_was_written(
-        &mut self,
-        round: u64,
-        unit: u32,
-        direct: DirectMode,
-        backend: BackendChoice,
-    ) {
+    fn keeps_what_was_written(&mut self, round: u64, unit: u32, direct: DirectMode, backend: BackendChoice) {
         let image = Image::open(self.path, false).unwrap();
         let device = image.into_device(unit, direct).unwrap();
         assert_eq!(device.is_direct(), direct == DirectMode::On);
@@ -171,12 +160,7 @@ impl<'a> Disk<'a> {
         disk.flush().unwrap();
         // Through the page cache, what follows finds pages that are still to be written.
         self.write(&mut disk, round + 1, 64 * KIB, 128 * KIB, false);
-        self.zeroed(
-            disk.discard(96 * KIB, 64 * KIB),
-            96 * KIB,
-            64 * KIB,
-            self.punches,
-        );
+        self.zeroed(disk.discard(96 * KIB, 64 * KIB), 96 * KIB, 64 * KIB, self.punches);
         self.write(&mut disk, round + 2, 256 * KIB, 128 * KIB, false);
         let filled = disk.write_zeroes(288 * KIB, 32 * KIB, false);
         self.zeroed(filled, 288 * KIB, 32 * KIB, true);
@@ -197,16 +181,9 @@ impl<'a> Disk<'a> {
 
         let out = Err(Fault::OutOfRange);
         assert_eq!(disk.write_at(SIZE, &vec![1; unit as usize], false), out);
-        assert_eq!(
-            disk.read_at(SIZE - small, &mut vec![0; 2 * unit as usize]),
-            out
-        );
+        assert_eq!(disk.read_at(SIZE - small, &mut vec![0; 2 * unit as usize]), out);
         assert_eq!(disk.write_zeroes(SIZE - small, 2 * small, true), out);
-        let all = Extent {
-            len: SIZE,
-            hole: false,
-            zero: false,
-        };
+        let all = Extent { len: SIZE, hole: false, zero: false };
         assert_eq!(gate.extent(0, SIZE), Ok(all));
         assert!(!gate.is_latched(), "nothing was lost");
         self.is_read_back(&mut disk);
@@ -227,10 +204,9 @@ impl<'a> Disk<'a> {
         disk.flush().unwrap();
         self.write(&mut disk, round + 1, 64 * KIB, 256 * KIB, false);
         // Refused, unless the kernel has written the pages meanwhile.
-        for (at, result) in [
-            (96 * KIB, disk.discard(96 * KIB, 32 * KIB)),
-            (160 * KIB, disk.write_zeroes(160 * KIB, 32 * KIB, false)),
-        ] {
+        for (at, result) in
+            [(96 * KIB, disk.discard(96 * KIB, 32 * KIB)), (160 * KIB, disk.write_zeroes(160 * KIB, 32 * KIB, false))]
+        {
             self.zeroed(result, at, 32 * KIB, result.is_ok());
         }
         assert!(!gate.is_latched(), "nothing was lost");
@@ -275,10 +251,7 @@ impl<'a> Disk<'a> {
         for direct in [OFlags::empty(), OFlags::DIRECT] {
             let file = self.open(direct).unwrap();
             let mut found = Buffer::alloc(self.bytes.len()).unwrap();
-            assert_eq!(
-                rustix::io::pread(&file, &mut found[..], 0),
-                Ok(self.bytes.len())
-            );
+            assert_eq!(rustix::io::pread(&file, &mut found[..], 0), Ok(self.bytes.len()));
             self.compare(&found, "pread");
         }
     }

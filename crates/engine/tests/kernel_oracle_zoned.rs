@@ -99,8 +99,7 @@ fn kernel_oracle_zones_and_the_emulation_agree_after_each_operation() {
     }
     script.push_str(REMOVE);
     let case = oracle.case("one log of operations");
-    case.script(&script)
-        .timeout(std::time::Duration::from_secs(200));
+    case.script(&script).timeout(std::time::Duration::from_secs(200));
     let outcomes = oracle.run();
     let said = outcomes.passed("one log of operations");
     let answers: Vec<&str> = said.split("= ").skip(1).collect();
@@ -137,10 +136,7 @@ fn run(disk: &mut Blocking, step: &Step) -> Result<(), Fault> {
 fn steps() -> Vec<Step> {
     use ZoneAction::{Close, Finish, Open, Reset, ResetAll};
     let act = |zone, action| Step::Act { zone, action };
-    let write = |zone: u64, block: u64, blocks| Step::Write {
-        at: zone * ZONE + block * BLOCK,
-        blocks,
-    };
+    let write = |zone: u64, block: u64, blocks| Step::Write { at: zone * ZONE + block * BLOCK, blocks };
     let mut steps = vec![
         // Conventional zones are written anywhere and take no actions.
         write(0, 7, 2),
@@ -239,14 +235,7 @@ fn parse(line: &str) -> Option<Fields> {
         let end = digits.find(|c: char| !c.is_digit(radix))?;
         u64::from_str_radix(&digits[..end], radix).ok()
     };
-    Some([
-        after("start:")?,
-        after("len ")?,
-        after("cap ")?,
-        after("wptr ")?,
-        after("zcond:")?,
-        after("type:")?,
-    ])
+    Some([after("start:")?, after("len ")?, after("cap ")?, after("wptr ")?, after("zcond:")?, after("type:")?])
 }
 
 fn fields(zone: &Zone) -> Fields {
@@ -280,9 +269,8 @@ fn kernel_oracle_reads_our_encrypted_zones_and_writes_the_same_bytes() {
         return;
     };
     let blocks = 24u64;
-    let clear: Vec<u8> = (0..blocks * BLOCK)
-        .map(|index| (index.wrapping_mul(2_654_435_761) >> 7).to_le_bytes()[0])
-        .collect();
+    let clear: Vec<u8> =
+        (0..blocks * BLOCK).map(|index| (index.wrapping_mul(2_654_435_761) >> 7).to_le_bytes()[0]).collect();
     let ours = encrypted(&clear, &[4, 5]);
     let folder = tempfile::tempdir().unwrap();
     let [plain, raw, back] = ["plain", "raw", "back"].map(|name| folder.path().join(name));
@@ -326,11 +314,7 @@ fn encrypted(clear: &[u8], zones: &[u64]) -> Vec<Vec<u8>> {
 fn written_to(device: &Gate, medium: &Gate, clear: &[u8], zones: &[u64]) -> Vec<Vec<u8>> {
     let spec = CipherSpec::parse("aes-xts-plain64").unwrap();
     let key: Vec<u8> = (0..64).collect();
-    let options = SectorOptions {
-        sector_size: 4096,
-        iv_offset: 0,
-        iv_large_sectors: false,
-    };
+    let options = SectorOptions { sector_size: 4096, iv_offset: 0, iv_large_sectors: false };
     let cipher = SectorCipher::new(&spec, &key, options).unwrap();
     let volume = zoned::encrypted(device.clone(), cipher, CryptOptions::default()).unwrap();
     let mut disk = Blocking::new(&volume, BackendChoice::Auto).unwrap();
@@ -373,15 +357,10 @@ fn kernel_oracle_device_is_reported_and_driven_as_the_emulation_is() {
         echo agreed"
     );
     let case = oracle.case("a real device");
-    case.script(&script)
-        .timeout(std::time::Duration::from_secs(200));
+    case.script(&script).timeout(std::time::Duration::from_secs(200));
     let outcomes = oracle.run();
     let said = outcomes.passed("a real device");
-    assert_eq!(
-        said.matches("test result: ok. 1 passed").count(),
-        2,
-        "{said}"
-    );
+    assert_eq!(said.matches("test result: ok. 1 passed").count(), 2, "{said}");
     assert!(said.ends_with("agreed"), "{said}");
 }
 
@@ -405,24 +384,15 @@ fn guest_zones_agree_after_each_operation() {
         let mut here = Blocking::new(&emulated, backend).unwrap();
         for (number, step) in steps().iter().enumerate() {
             let (theirs, ours) = (run(&mut there, step), run(&mut here, step));
-            assert_eq!(
-                theirs.map_err(Fault::errno),
-                ours.map_err(Fault::errno),
-                "step {number}, {step:?}"
-            );
+            assert_eq!(theirs.map_err(Fault::errno), ours.map_err(Fault::errno), "step {number}, {step:?}");
             let zones = report_of(&real);
             assert_eq!(zones, report_of(&emulated), "step {number}, {step:?}");
         }
-        let blkzone = std::process::Command::new("blkzone")
-            .args(["report", &std::env::var(DEVICE).unwrap()])
-            .output()
-            .unwrap();
+        let blkzone =
+            std::process::Command::new("blkzone").args(["report", &std::env::var(DEVICE).unwrap()]).output().unwrap();
         let text = String::from_utf8(blkzone.stdout).unwrap();
         let theirs: Vec<_> = text.lines().filter_map(parse).collect();
-        assert_eq!(
-            report_of(&real).iter().map(fields).collect::<Vec<_>>(),
-            theirs
-        );
+        assert_eq!(report_of(&real).iter().map(fields).collect::<Vec<_>>(), theirs);
         for disk in [&mut there, &mut here] {
             disk.zone(0, ZoneAction::ResetAll).unwrap();
         }
@@ -432,9 +402,8 @@ fn guest_zones_agree_after_each_operation() {
 #[test]
 #[ignore = "runs in the guest only"]
 fn guest_encrypted_zones_are_what_the_emulation_has() {
-    let clear: Vec<u8> = (0..24 * BLOCK)
-        .map(|index| (index.wrapping_mul(2_654_435_761) >> 7).to_le_bytes()[0])
-        .collect();
+    let clear: Vec<u8> =
+        (0..24 * BLOCK).map(|index| (index.wrapping_mul(2_654_435_761) >> 7).to_le_bytes()[0]).collect();
     let zones = [4, 5];
     let real = device();
     assert!(written_to(&real, &real, &clear, &zones) == encrypted(&clear, &zones));

@@ -95,25 +95,13 @@ impl Place {
             return Self::ext4();
         }
         Self::in_ext4(|mount| {
-            let [lower, upper, work, merged] =
-                ["lower", "upper", "work", "merged"].map(|name| mount.join(name));
+            let [lower, upper, work, merged] = ["lower", "upper", "work", "merged"].map(|name| mount.join(name));
             for folder in [&lower, &upper, &work, &merged] {
                 std::fs::create_dir(folder).unwrap();
             }
-            let parts = [
-                ("lowerdir", &lower),
-                ("upperdir", &upper),
-                ("workdir", &work),
-            ];
+            let parts = [("lowerdir", &lower), ("upperdir", &upper), ("workdir", &work)];
             let parts = parts.map(|(name, path)| format!("{name}={}", text(path)));
-            let options = [
-                "-t",
-                "overlay",
-                "-o",
-                &parts.join(","),
-                "none",
-                text(&merged),
-            ];
+            let options = ["-t", "overlay", "-o", &parts.join(","), "none", text(&merged)];
             run("mount", &options);
             merged.join("image")
         })
@@ -142,11 +130,7 @@ impl Place {
         file.sync_all().unwrap();
         drop(file);
         run("sync", &["-f", text(&mount)]);
-        let place = Self {
-            image,
-            _device: None,
-            folder,
-        };
+        let place = Self { image, _device: None, folder };
         place.break_backing(&backing);
         Some(place)
     }
@@ -154,10 +138,7 @@ impl Place {
     /// The loop device itself.
     fn block_device() -> Option<Self> {
         let (folder, backing) = backing();
-        let losetup = Command::new("losetup")
-            .args(["-f", "--show", text(&backing)])
-            .stderr(Stdio::inherit())
-            .output();
+        let losetup = Command::new("losetup").args(["-f", "--show", text(&backing)]).stderr(Stdio::inherit()).output();
         let losetup = losetup.unwrap();
         if !losetup.status.success() {
             peer::skip("there are no loop devices here");
@@ -171,11 +152,7 @@ impl Place {
             file.write_all_at(&block(offset), offset).unwrap();
         }
         file.sync_all().unwrap();
-        let place = Self {
-            image,
-            _device: Some(file),
-            folder,
-        };
+        let place = Self { image, _device: Some(file), folder };
         place.break_backing(&backing);
         Some(place)
     }
@@ -229,9 +206,7 @@ impl Drop for Place {
         // Before the folder is removed; and what is still in use goes with the namespace.
         for mount in ["mount/merged", "mount", "tmpfs"] {
             let mut umount = Command::new("umount");
-            umount
-                .args(["-q", "-l"])
-                .arg(self.folder.path().join(mount));
+            umount.args(["-q", "-l"]).arg(self.folder.path().join(mount));
             let _ = umount.status();
         }
     }
@@ -251,10 +226,7 @@ fn backing() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let tmpfs = folder.path().join("tmpfs");
     std::fs::create_dir(&tmpfs).unwrap();
-    run(
-        "mount",
-        &["-t", "tmpfs", "-o", "size=32M", "none", text(&tmpfs)],
-    );
+    run("mount", &["-t", "tmpfs", "-o", "size=32M", "none", text(&tmpfs)]);
     let backing = tmpfs.join("backing");
     File::create(&backing).unwrap().set_len(16 * MIB).unwrap();
     (folder, backing)
@@ -262,10 +234,7 @@ fn backing() -> (tempfile::TempDir, PathBuf) {
 
 fn run(program: &str, arguments: &[&str]) {
     let status = Command::new(program).args(arguments).status();
-    assert!(
-        status.is_ok_and(|status| status.success()),
-        "{program} {arguments:?}"
-    );
+    assert!(status.is_ok_and(|status| status.success()), "{program} {arguments:?}");
 }
 
 fn text(path: &Path) -> &str {
@@ -388,10 +357,7 @@ fn what_others_sync_takes_no_flush_from_us_while_nothing_is_lost() {
             somebody.sync_data().unwrap();
             assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
             assert_eq!(durable_write(&mut driver, offset), Ok(()));
-            assert_eq!(
-                Driver::new(&gate, setup).result(Operation::Flush, 0),
-                Ok(())
-            );
+            assert_eq!(Driver::new(&gate, setup).result(Operation::Flush, 0), Ok(()));
         }
     });
 }

@@ -10,10 +10,7 @@ use tempfile::TempDir;
 
 /// The file below a device that was made over one.
 fn image_of(fresh: &Fresh) -> PathBuf {
-    let mut folders = fresh
-        .keep
-        .iter()
-        .filter_map(|kept| kept.downcast_ref::<TempDir>());
+    let mut folders = fresh.keep.iter().filter_map(|kept| kept.downcast_ref::<TempDir>());
     let folder = folders.next_back().expect("a device over a file");
     folder.path().join("image")
 }
@@ -30,11 +27,7 @@ fn lose_a_page(driver: &mut Driver, path: &Path) {
 
 #[test]
 fn mapped_file_that_lost_a_page_fails_everything_also_when_it_has_grown_back() {
-    let tables = [
-        devices::pmem,
-        || devices::btt_in_file(512),
-        || devices::btt_in_file(4096),
-    ];
+    let tables = [devices::pmem, || devices::btt_in_file(512), || devices::btt_in_file(4096)];
     let setup = Setup::ALL[0];
     for make in tables {
         let fresh = make().unwrap();
@@ -51,10 +44,7 @@ fn mapped_file_that_lost_a_page_fails_everything_also_when_it_has_grown_back() {
             let write = driver.write_request(4096, 4096, 1, 1);
             assert!(driver.run(write).result.is_err());
             let data = driver.buffer(4096);
-            let durable = Operation::Write {
-                data,
-                durable: true,
-            };
+            let durable = Operation::Write { data, durable: true };
             assert!(driver.result(durable, 4096).is_err());
             for _ in 0..2 {
                 assert!(driver.result(Operation::Flush, 0).is_err());

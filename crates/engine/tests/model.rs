@@ -117,9 +117,7 @@ impl Bench {
     /// Waits until nothing in flight touches the range, and there is room for one more.
     fn settle(&mut self, offset: u64, len: u64) -> Result<(), TestCaseError> {
         let end = offset + len;
-        while self.ranges.len() >= 32
-            || (self.ranges.iter()).any(|&(_, from, to)| from < end && offset < to)
-        {
+        while self.ranges.len() >= 32 || (self.ranges.iter()).any(|&(_, from, to)| from < end && offset < to) {
             self.complete_one()?;
         }
         Ok(())
@@ -129,11 +127,7 @@ impl Bench {
         let token = self.next_token;
         self.next_token += 1;
         self.ranges.push((token, offset, offset + len));
-        self.driver.submit(Request {
-            operation,
-            offset,
-            token,
-        });
+        self.driver.submit(Request { operation, offset, token });
     }
 
     fn complete_one(&mut self) -> Result<(), TestCaseError> {
@@ -183,19 +177,12 @@ fn run_sequence(fresh: &Fresh, setup: Setup, steps: &[Step]) -> Result<(), TestC
 /// Random sequences over each setup, on a fresh device each.
 fn against_the_model(make: impl Fn() -> Option<Fresh>) {
     let _watchdog = Watchdog::start(Duration::from_secs(300));
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .map(|text| text.parse::<u64>().unwrap())
-    };
+    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let seed = number("CRYPTLINE_SEED")
-        .unwrap_or_else(|| noise(since.as_secs() ^ u64::from(since.subsec_nanos())));
+    let seed = number("CRYPTLINE_SEED").unwrap_or_else(|| noise(since.as_secs() ^ u64::from(since.subsec_nanos())));
     let cases = number("CRYPTLINE_CASES").unwrap_or(10);
     for setup in Setup::ALL {
-        let bytes: Vec<u8> = (0..4)
-            .flat_map(|word| noise(seed ^ word).to_le_bytes())
-            .collect();
+        let bytes: Vec<u8> = (0..4).flat_map(|word| noise(seed ^ word).to_le_bytes()).collect();
         let config = Config {
             cases: u32::try_from(cases).unwrap(),
             failure_persistence: None,
@@ -308,10 +295,7 @@ devices_behave_like_the_model! {
 fn device_that_loses_one_write_is_caught() {
     let steps: Vec<Step> = (0..40)
         .map(|index| {
-            let place = Place {
-                at: index * 1500,
-                blocks: 3,
-            };
+            let place = Place { at: index * 1500, blocks: 3 };
             Step::Write(place, u64::from(index), false)
         })
         .collect();
@@ -328,20 +312,9 @@ fn device_that_loses_one_write_is_caught() {
     };
     steps.iter().for_each(|step| bench.take(step).unwrap());
     bench.drain().unwrap();
-    let (offset, _) = bench.range(Place {
-        at: 4500,
-        blocks: 3,
-    });
+    let (offset, _) = bench.range(Place { at: 4500, blocks: 3 });
     let mut other = Driver::new(&fresh.gate, Setup::ALL[0]);
-    assert_eq!(
-        other.run(other.write_request(offset, 512, 99, 1)).result,
-        Ok(())
-    );
-    bench
-        .take(&Step::Read(Place {
-            at: 4500,
-            blocks: 3,
-        }))
-        .unwrap();
+    assert_eq!(other.run(other.write_request(offset, 512, 99, 1)).result, Ok(()));
+    bench.take(&Step::Read(Place { at: 4500, blocks: 3 })).unwrap();
     assert!(bench.drain().is_err());
 }

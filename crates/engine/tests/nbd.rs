@@ -104,27 +104,14 @@ fn qcow2(backing: &[u8]) -> Option<Fresh> {
     let create = ["create", "-q", "-f", "qcow2", "-F", "raw", "-b"];
     let names = [path(&base), path(&image)];
     let [base, image] = names.each_ref().map(String::as_str);
-    qemu_img
-        .run(create.into_iter().chain([base, image, &size]))
-        .success();
+    qemu_img.run(create.into_iter().chain([base, image, &size])).success();
     let mut command = qemu_nbd.command();
-    command.args([
-        "--format=qcow2",
-        "--persistent",
-        "--shared=0",
-        "--discard=unmap",
-    ]);
+    command.args(["--format=qcow2", "--persistent", "--shared=0", "--discard=unmap"]);
     command.arg("--socket").arg(&socket).arg(image);
     let process = Background::spawn(&mut command);
-    let server = Server {
-        process: process.wait_for_socket(&socket, Duration::from_secs(60)),
-        uri: unix(&socket),
-        folder,
-    };
-    Some(Fresh {
-        gate: server.open(false),
-        keep: vec![Box::new(server)],
-    })
+    let server =
+        Server { process: process.wait_for_socket(&socket, Duration::from_secs(60)), uri: unix(&socket), folder };
+    Some(Fresh { gate: server.open(false), keep: vec![Box::new(server)] })
 }
 
 /// Its threads answer in any order.
@@ -133,25 +120,13 @@ fn server_of_many_threads_keeps_what_deep_queues_are_promised() {
     let memory = || nbdkit_of_threads(&["memory", &SIZE.to_string()]);
     let slow = || {
         let delays = ["rdelay=1ms", "wdelay=1ms"];
-        nbdkit_of_threads(
-            &[
-                &["--filter=delay", "memory", &SIZE.to_string()],
-                &delays[..],
-            ]
-            .concat(),
-        )
+        nbdkit_of_threads(&[&["--filter=delay", "memory", &SIZE.to_string()], &delays[..]].concat())
     };
     let makes: [&dyn Fn() -> Option<Fresh>; 2] = [&memory, &slow];
     for make in makes {
         suite::run(make, checks::deep_queue_completes_each_request_once);
-        suite::run(
-            make,
-            checks::queues_of_two_threads_see_each_others_completed_writes,
-        );
-        suite::run(
-            make,
-            checks::neighbouring_blocks_written_by_two_threads_at_once_all_arrive,
-        );
+        suite::run(make, checks::queues_of_two_threads_see_each_others_completed_writes);
+        suite::run(make, checks::neighbouring_blocks_written_by_two_threads_at_once_all_arrive);
     }
 }
 
@@ -201,11 +176,7 @@ impl Server {
         command.arg("--pidfile").arg(&pid).args(arguments);
         // The file appears once clients can connect.
         let process = Background::spawn(&mut command).wait_for_path(&pid, Duration::from_secs(60));
-        Some(Self {
-            uri: unix(&socket),
-            process,
-            folder,
-        })
+        Some(Self { uri: unix(&socket), process, folder })
     }
 
     fn open(&self, read_only: bool) -> Gate {
@@ -237,20 +208,13 @@ fn nbdkit(arguments: &[&str]) -> Option<Fresh> {
 }
 
 fn threads(nbdkit: &Peer) -> &'static [&'static str] {
-    if may_abort(nbdkit) {
-        &["--threads=1"]
-    } else {
-        &[]
-    }
+    if may_abort(nbdkit) { &["--threads=1"] } else { &[] }
 }
 
 fn nbdkit_of_threads(arguments: &[&str]) -> Option<Fresh> {
     let server = Server::nbdkit(arguments)?;
     let gate = server.open(false);
-    Some(Fresh {
-        gate,
-        keep: vec![Box::new(server)],
-    })
+    Some(Fresh { gate, keep: vec![Box::new(server)] })
 }
 
 fn pki() -> Option<Pki> {
@@ -263,10 +227,7 @@ fn nbdkit_through_tls() -> Option<Fresh> {
     let pki = MADE.get_or_init(pki).as_ref()?;
     let threads = threads(&peer::require("nbdkit")?);
     let server = Server::through_tls(pki, &[threads, &["memory", &SIZE.to_string()]].concat())?;
-    Some(Fresh {
-        gate: server.open(false),
-        keep: vec![Box::new(server)],
-    })
+    Some(Fresh { gate: server.open(false), keep: vec![Box::new(server)] })
 }
 
 fn nbdkit_file() -> Option<Fresh> {
@@ -281,10 +242,7 @@ fn nbdkit_file() -> Option<Fresh> {
 fn read_only_export_refuses_every_change() {
     let make = || {
         let server = Server::nbdkit(&["--readonly", "memory", &SIZE.to_string()])?;
-        Some(Fresh {
-            gate: server.open(false),
-            keep: vec![Box::new(server)],
-        })
+        Some(Fresh { gate: server.open(false), keep: vec![Box::new(server)] })
     };
     suite::run(make, checks::read_only_device_refuses_every_change);
 }
@@ -356,9 +314,7 @@ fn server_that_was_started_anew_is_not_taken_for_the_one_that_has_the_writes() {
     let mut one = Blocking::new(&gate, BackendChoice::Auto).expect("a queue");
     one.write_at(0, &[1; 4096], false).expect("a write");
     server.process.kill();
-    let Address::Unix(socket) = &server.uri.address else {
-        unreachable!("made so")
-    };
+    let Address::Unix(socket) = &server.uri.address else { unreachable!("made so") };
     std::fs::remove_file(socket).expect("a socket without a server");
     let nbdkit = peer::require("nbdkit").expect("it was there");
     let pid = server.folder.path().join("again");
@@ -387,10 +343,7 @@ fn errors_of_a_failing_server_reach_the_request_and_latch_where_something_is_los
     suite::run(make, |fresh: &Fresh, setup: Setup| {
         let mut driver = Driver::new(&fresh.gate, setup);
         let data = driver.buffer(4096);
-        let write = Operation::Write {
-            data,
-            durable: false,
-        };
+        let write = Operation::Write { data, durable: false };
         assert_eq!(driver.result(write, 0), Err(Fault::NoSpace));
         assert!(driver.read(0, 4096).is_ok());
         assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
@@ -413,22 +366,10 @@ fn wrong_export_is_answered_with_the_names_of_those_there_are() {
     command.args(["--format=raw", "--persistent", "--export-name=disk"]);
     command.arg("--socket").arg(&socket).arg(&image);
     let _server = Background::spawn(&mut command).wait_for_socket(&socket, Duration::from_secs(60));
-    let wrong = NbdUri {
-        export: "disc".to_owned(),
-        ..unix(&socket)
-    };
-    let text = NbdDevice::open(&wrong, false)
-        .err()
-        .expect("no such export")
-        .to_string();
-    assert!(
-        text.contains("no export \"disc\"; it has \"disk\""),
-        "{text}"
-    );
-    let right = NbdUri {
-        export: "disk".to_owned(),
-        ..unix(&socket)
-    };
+    let wrong = NbdUri { export: "disc".to_owned(), ..unix(&socket) };
+    let text = NbdDevice::open(&wrong, false).err().expect("no such export").to_string();
+    assert!(text.contains("no export \"disc\"; it has \"disk\""), "{text}");
+    let right = NbdUri { export: "disk".to_owned(), ..unix(&socket) };
     let gate = Gate::new(NbdDevice::open(&right, false).expect("an export"));
     let mut disk = Blocking::new(&gate, BackendChoice::Auto).expect("a queue");
     disk.write_at(4096, &[9; 8192], true).expect("a write");
@@ -457,20 +398,14 @@ fn server_whose_certificate_is_not_the_expected_one_is_not_used() {
     };
     let open = |uri: NbdUri| NbdDevice::open(&uri, false).map(drop).expect("an export");
     open(server.uri.clone());
-    open(with(&|uri| {
-        uri.tls_options.hostname = Some("localhost".to_owned())
-    }));
+    open(with(&|uri| uri.tls_options.hostname = Some("localhost".to_owned())));
 
     let other_name = with(&|uri| uri.tls_options.hostname = Some("example.org".to_owned()));
     let text = refused(&other_name);
     assert!(text.contains("tls-hostname=NAME"), "{text}");
-    let other_authority =
-        with(&|uri| uri.tls_options.certificates = Some(ours.folder().to_owned()));
+    let other_authority = with(&|uri| uri.tls_options.certificates = Some(ours.folder().to_owned()));
     let text = refused(&other_authority);
-    assert!(
-        text.contains("not signed by the authority in ca-cert.pem"),
-        "{text}"
-    );
+    assert!(text.contains("not signed by the authority in ca-cert.pem"), "{text}");
     let nobody = with(&|uri| uri.tls_options.certificates = None);
     let text = refused(&nobody);
     assert!(text.contains("tls-certificates=DIR"), "{text}");

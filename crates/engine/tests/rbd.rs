@@ -58,12 +58,7 @@ fn heavy_image_keeps_what_devices_promise() {
     let fresh = || {
         made.set(made.get() + 1);
         // Small objects, so that many requests cross from one into the next.
-        let name = make(
-            &ceph,
-            &format!("disk{}", made.get()),
-            SIZE,
-            &["--object-size", "64K"],
-        );
+        let name = make(&ceph, &format!("disk{}", made.get()), SIZE, &["--object-size", "64K"]);
         let device = RbdDevice::open(&name, false).expect("it was just made");
         Some(Fresh::new(Gate::new(device)))
     };
@@ -71,10 +66,7 @@ fn heavy_image_keeps_what_devices_promise() {
         suite::run(fresh, check);
     }
     let encrypted = || Some(devices::crypt(fresh()?, &AES_4096));
-    suite::run(
-        encrypted,
-        checks::what_is_written_is_read_back_at_every_alignment_and_size,
-    );
+    suite::run(encrypted, checks::what_is_written_is_read_back_at_every_alignment_and_size);
     suite::run(encrypted, checks::deep_queue_completes_each_request_once);
 
     let _watchdog = Watchdog::start(Duration::from_secs(120));
@@ -102,10 +94,7 @@ fn holes_are_holes_until_they_are_written_to(ceph: &Ceph) {
         assert!(before.hole && before.zero, "{before:?}");
         disk.write_at(9 << 20, &[7; 4096], false).expect("a write");
         assert_eq!((extent(0).len, extent(0).hole), (8 << 20, true));
-        assert_eq!(
-            (extent(8 << 20).len, extent(8 << 20).hole),
-            (4 << 20, false)
-        );
+        assert_eq!((extent(8 << 20).len, extent(8 << 20).hole), (4 << 20, false));
         disk.discard(8 << 20, 4 << 20).expect("a discard");
         assert!(extent(8 << 20).hole, "{:?}", extent(8 << 20));
         // As long as two parts are, of which the last is short.
@@ -117,8 +106,7 @@ fn data_is_found_from_inside_an_object_and_in_a_clone(ceph: &Ceph) {
     let name = make(ceph, "base", 64 << 20, &[]);
     let gate = Gate::new(RbdDevice::open(&name, false).expect("it was just made"));
     let mut disk = Blocking::new(&gate, BackendChoice::Auto).expect("a queue");
-    disk.write_at(8 << 20, &[7; 8 << 20], true)
-        .expect("a write");
+    disk.write_at(8 << 20, &[7; 8 << 20], true).expect("a write");
     let rest = |gate: &Gate, at: u64| gate.extent(at, (64 << 20) - at).expect("an extent");
     // The first question of all, so no other answer is used.
     let inside = rest(&gate, 9 << 20);
@@ -133,10 +121,7 @@ fn data_is_found_from_inside_an_object_and_in_a_clone(ceph: &Ceph) {
     ] {
         ceph.rbd(words.iter().copied()).success();
     }
-    let heir = RbdName {
-        image: "heir".to_owned(),
-        ..name
-    };
+    let heir = RbdName { image: "heir".to_owned(), ..name };
     let gate = Gate::new(RbdDevice::open(&heir, false).expect("it was just made"));
     for at in [8 << 20, 9 << 20] {
         let inherited = rest(&gate, at);
@@ -151,8 +136,7 @@ fn data_is_found_from_inside_an_object_and_in_a_clone(ceph: &Ceph) {
 fn image_that_caches_by_its_own_settings_is_only_read(ceph: &Ceph) {
     let name = make(ceph, "cached", 8 << 20, &[]);
     let set = |level: &str, of: &str, value: &str| {
-        ceph.rbd(["config", level, "set", of, "rbd_cache", value])
-            .success();
+        ceph.rbd(["config", level, "set", of, "rbd_cache", value]).success();
     };
     for (level, of) in [("image", "rbd/cached"), ("pool", "rbd")] {
         set(level, of, "true");
@@ -211,8 +195,7 @@ fn snapshot_under_load_has_what_was_durable_before_and_nothing_out_of_order(ceph
                 if is_over.load(Ordering::Relaxed) || number == 8192 {
                     break;
                 }
-                disk.write_at(place(number), &[7; BLOCK], true)
-                    .expect("a write");
+                disk.write_at(place(number), &[7; BLOCK], true).expect("a write");
                 written.store(number + 1, Ordering::Relaxed);
             }
         });
@@ -224,10 +207,7 @@ fn snapshot_under_load_has_what_was_durable_before_and_nothing_out_of_order(ceph
         is_over.store(true, Ordering::Relaxed);
         begun
     });
-    let then = RbdName {
-        snapshot: Some("then".to_owned()),
-        ..name
-    };
+    let then = RbdName { snapshot: Some("then".to_owned()), ..name };
     let gate = Gate::new(RbdDevice::open(&then, true).expect("it was just made"));
     let mut disk = Blocking::new(&gate, BackendChoice::Auto).expect("a queue");
     let mut is_there = |number| {
@@ -239,10 +219,7 @@ fn snapshot_under_load_has_what_was_durable_before_and_nothing_out_of_order(ceph
     let all = written.load(Ordering::Relaxed);
     let there = (0..all).take_while(|&number| is_there(number)).count() as u64;
     assert!((begun..=all).contains(&there), "{begun} {there} {all}");
-    assert!(
-        !(there..all).any(is_there),
-        "a later write without an earlier one"
-    );
+    assert!(!(there..all).any(is_there), "a later write without an earlier one");
 }
 
 /// Where the write of this number goes, among 8192 blocks.
@@ -250,10 +227,7 @@ fn place(number: u64) -> u64 {
     number * 2657 % 8192 * 8192
 }
 
-fn what_is_removed_under_a_reader_is_an_error_and_never_other_bytes(
-    ceph: &Ceph,
-    backend: BackendChoice,
-) {
+fn what_is_removed_under_a_reader_is_an_error_and_never_other_bytes(ceph: &Ceph, backend: BackendChoice) {
     const HALF: usize = 4 << 20;
     let rbd = |words: &[&str]| drop(ceph.rbd(words.iter().copied()).success());
     let name = make(ceph, "leaves", 16 << 20, &["--object-size", "64K"]);
@@ -268,10 +242,7 @@ fn what_is_removed_under_a_reader_is_an_error_and_never_other_bytes(
     rbd(&["snap", "create", "rbd/leaves@then"]);
     // Half of the snapshot is its own by now, and the other still the image's.
     write(&vec![9; HALF]);
-    let then = RbdName {
-        snapshot: Some("then".to_owned()),
-        ..name.clone()
-    };
+    let then = RbdName { snapshot: Some("then".to_owned()), ..name.clone() };
     let snapshot = Gate::new(RbdDevice::open(&then, true).expect("it was just made"));
     let mut disk = Blocking::new(&snapshot, backend).expect("a queue");
     let mut stays = |content: &[u8]| {
@@ -315,8 +286,7 @@ fn device_grows_with_its_image_and_notices_when_it_shrinks(ceph: &Ceph) {
     assert_eq!(gate.grow(), 8 << 20);
     let resize = |size: &str, more: &[&str]| {
         let resize = ["resize", "--size", size, "rbd/grows"];
-        ceph.rbd(resize.into_iter().chain(more.iter().copied()))
-            .success();
+        ceph.rbd(resize.into_iter().chain(more.iter().copied())).success();
     };
     resize("16M", &[]);
     while gate.grow() != 16 << 20 {

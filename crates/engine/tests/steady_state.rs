@@ -25,9 +25,7 @@ use std::time::Duration;
 use cryptline_engine::base::NbdDevice;
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::layer::Exclusion;
-use cryptline_engine::{
-    BackendChoice, Buffer, Channel, Completion, Gate, Operation, Request, Submitted,
-};
+use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Gate, Operation, Request, Submitted};
 use cryptline_testkit::alloc::{self, CountingAllocator};
 use cryptline_testkit::peer;
 use cryptline_testkit::suite::Fresh;
@@ -146,10 +144,7 @@ fn check(backend: BackendChoice, lower: Option<Fresh>, flushes: Flushes) {
             let mut load = Load::new(&fresh.gate, backend, kind, depth);
             let alone = kind != Kind::Flush || flushes == Flushes::Alone;
             let used = load.measure(alone);
-            let name = format!(
-                "{kind:?} at depth {depth} over {:?}",
-                load.channel.ring().backend()
-            );
+            let name = format!("{kind:?} at depth {depth} over {:?}", load.channel.ring().backend());
             println!("{name}: {used:?}");
             assert_eq!(used.heap_calls, 0, "{name} uses the heap");
             if alone {
@@ -174,8 +169,7 @@ fn check_small(backend: BackendChoice, lower: impl Fn() -> Option<Fresh>, alone:
                 let alone = alone || kind == Kind::Read || shift == 0;
                 let used = load.measure(alone);
                 let (cipher, backend) = (layout.cipher, load.channel.ring().backend());
-                let name =
-                    format!("{cipher}: {kind:?} of {block} at depth {depth} over {backend:?}");
+                let name = format!("{cipher}: {kind:?} of {block} at depth {depth} over {backend:?}");
                 println!("{name}: {used:?}");
                 assert_eq!(used.heap_calls, 0, "{name} uses the heap");
                 if alone {
@@ -194,10 +188,7 @@ fn crypt_over_nbd_server() {
 
 /// A disk behind a server in another process.
 fn nbd_server() -> Option<Fresh> {
-    struct Server(
-        Child,
-        #[expect(dead_code, reason = "the folder lives as long")] TempDir,
-    );
+    struct Server(Child, #[expect(dead_code, reason = "the folder lives as long")] TempDir);
 
     impl Drop for Server {
         fn drop(&mut self) {
@@ -219,10 +210,7 @@ fn nbd_server() -> Option<Fresh> {
     }
     let uri = format!("nbd+unix:///?socket={}", socket.display());
     let device = NbdDevice::open(&uri.parse().unwrap(), false).unwrap();
-    Some(Fresh {
-        gate: Gate::new(device),
-        keep: vec![Box::new(server)],
-    })
+    Some(Fresh { gate: Gate::new(device), keep: vec![Box::new(server)] })
 }
 
 fn crypt_over_btt() {
@@ -254,16 +242,10 @@ fn check_ranges(backend: BackendChoice, lower: impl Fn() -> Option<Fresh>, flush
     let (Some((one, other)), Some((third, fourth))) = (two(), two()) else {
         return;
     };
-    let lowers = vec![
-        devices::crypt(one, &AES_512),
-        devices::crypt(other, &AES_4096),
-    ];
+    let lowers = vec![devices::crypt(one, &AES_512), devices::crypt(other, &AES_4096)];
     check_each(backend, &devices::in_turns(lowers, 3 * BLOCK), flushes);
     let lower = devices::in_turns(vec![third, fourth], 3 * BLOCK);
-    let (borders, layouts) = (
-        [7 * BLOCK, 8 * BLOCK],
-        [Some(&AES_512), None, Some(&AES_4096)],
-    );
+    let (borders, layouts) = ([7 * BLOCK, 8 * BLOCK], [Some(&AES_512), None, Some(&AES_4096)]);
     let fresh = devices::in_ranges(lower, &borders, &layouts, devices::INLINE);
     check_each(backend, &fresh, flushes);
 }
@@ -301,13 +283,9 @@ fn helper_at_hand() {
 /// The default with a helper that would come to anything: small requests are not for it, one or 32 at a
 /// time. Those of a page may be, where the cipher is slow; they too leave the heap alone.
 fn check_default(backend: BackendChoice, lower: impl Fn() -> Option<Fresh>) {
-    for (kind, block) in [
-        (Kind::Read, SMALL),
-        (Kind::Write, SMALL),
-        (Kind::Read, BLOCK),
-        (Kind::Write, BLOCK),
-        (Kind::Flush, BLOCK),
-    ] {
+    for (kind, block) in
+        [(Kind::Read, SMALL), (Kind::Write, SMALL), (Kind::Read, BLOCK), (Kind::Write, BLOCK), (Kind::Flush, BLOCK)]
+    {
         for depth in [1, 32] {
             let Some(lower) = lower() else { return };
             let fresh = devices::dispatched(lower, &AES_512, devices::AUTO);
@@ -419,10 +397,7 @@ impl Load {
     fn measure(&mut self, alone: bool) -> Used {
         for _ in 1..TRIES {
             let used = self.measure_once();
-            let is_disturbed = used
-                .tasks
-                .iter()
-                .any(|task| task.starts_with(KERNEL_WORKER));
+            let is_disturbed = used.tasks.iter().any(|task| task.starts_with(KERNEL_WORKER));
             if !alone || !is_disturbed {
                 return used;
             }
@@ -484,9 +459,7 @@ impl Load {
 
     fn take_back(&mut self, completion: Completion) {
         completion.result.unwrap();
-        if let Operation::Read(buffer) | Operation::Write { data: buffer, .. } =
-            completion.request.operation
-        {
+        if let Operation::Read(buffer) | Operation::Write { data: buffer, .. } = completion.request.operation {
             self.buffers.push(buffer);
         }
     }
@@ -542,10 +515,7 @@ fn second_thread_is_noticed() {
         thread: thread_time() - before.1,
         tasks: others_than_idle_workers(&BTreeMap::new()),
     };
-    assert!(
-        used.process - used.thread > Duration::from_millis(5),
-        "{used:?}"
-    );
+    assert!(used.process - used.thread > Duration::from_millis(5), "{used:?}");
     assert_eq!(used.tasks.len(), 2);
     helper.thread().unpark();
     helper.join().unwrap();

@@ -7,8 +7,7 @@ mod common;
 
 use cryptline_engine::dispatch::Mode;
 use cryptline_engine::{
-    Arena, BackendChoice, Buffer, Channel, Completion, Gate, Operation, Request, Submitted,
-    ZoneAction,
+    Arena, BackendChoice, Buffer, Channel, Completion, Gate, Operation, Request, Submitted, ZoneAction,
 };
 use cryptline_testkit::alloc::{self, CountingAllocator};
 

@@ -32,12 +32,7 @@ impl<'a> Diffuser<'a> {
     /// `state` is as long as the key.
     pub fn new(hash: Hash, state: &'a mut [u8]) -> Self {
         state.fill(0);
-        Self {
-            hash,
-            state,
-            at: 0,
-            stripes: 0,
-        }
+        Self { hash, state, at: 0, stripes: 0 }
     }
 
     /// Takes the next bytes of a split key. After the last ones the state is the key.

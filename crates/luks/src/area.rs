@@ -54,11 +54,7 @@ pub(crate) fn parse_cipher(encryption: &str) -> Result<CipherSpec, Error> {
 
 impl KeyArea<'_> {
     /// What the area holds if the passphrase is right, and noise if it is wrong.
-    pub fn open(
-        &self,
-        device: &mut (impl Read + Seek),
-        passphrase: &[u8],
-    ) -> Result<SecretBuf, Error> {
+    pub fn open(&self, device: &mut (impl Read + Seek), passphrase: &[u8]) -> Result<SecretBuf, Error> {
         let mut stripes = vec![0; self.stripes_len()];
         read_at(device, self.offset, &mut stripes, "a key slot")?;
         let cipher = self.cipher(passphrase)?;
@@ -113,11 +109,7 @@ impl KeyArea<'_> {
         if !null {
             self.kdf.derive(passphrase, &mut key)?;
         }
-        let options = SectorOptions {
-            sector_size: 512,
-            iv_offset: 0,
-            iv_large_sectors: false,
-        };
+        let options = SectorOptions { sector_size: 512, iv_offset: 0, iv_large_sectors: false };
         SectorCipher::new(&spec, &key, options).map_err(cipher_error)
     }
 }
@@ -160,10 +152,7 @@ impl Extent {
     /// It in pieces of up to `size` bytes.
     pub(crate) fn pieces(self, size: u64) -> impl Iterator<Item = Self> {
         let starts = (0..self.size.div_ceil(size)).map(move |number| number * size);
-        starts.map(move |start| Self {
-            offset: self.offset + start,
-            size: size.min(self.size - start),
-        })
+        starts.map(move |start| Self { offset: self.offset + start, size: size.min(self.size - start) })
     }
 
     pub(crate) fn of_stripes(offset: u64, key_len: u32) -> Self {
@@ -193,10 +182,7 @@ pub(crate) fn gaps(taken: &mut [Extent], start: u64, end: u64) -> Vec<Extent> {
     taken.sort_by_key(|area| area.offset);
     let mut offset = start;
     let mut gaps = Vec::new();
-    let last = Extent {
-        offset: end,
-        size: 0,
-    };
+    let last = Extent { offset: end, size: 0 };
     for area in taken.iter().chain([&last]) {
         let size = area.offset.min(end).saturating_sub(offset);
         if size > 0 {
@@ -208,11 +194,7 @@ pub(crate) fn gaps(taken: &mut [Extent], start: u64, end: u64) -> Vec<Extent> {
 }
 
 /// Fills `size` bytes from `offset` with random bytes, a piece at a time.
-pub(crate) fn fill_random(
-    device: &mut (impl Write + Seek),
-    extent: Extent,
-    random: &Random,
-) -> Result<(), Error> {
+pub(crate) fn fill_random(device: &mut (impl Write + Seek), extent: Extent, random: &Random) -> Result<(), Error> {
     const PIECE: u64 = 1 << 20;
     let mut random = random.stream(&format!("filler {}", extent.offset));
     let mut noise = vec![0; usize::try_from(extent.size.min(PIECE)).unwrap_or(0)];
@@ -243,12 +225,7 @@ mod tests {
 
     #[test]
     fn null_ciphers_are_known_in_every_spelling() {
-        for name in [
-            "cipher_null-ecb",
-            "null",
-            "null-ecb",
-            "capi:ecb(cipher_null)-plain",
-        ] {
+        for name in ["cipher_null-ecb", "null", "null-ecb", "capi:ecb(cipher_null)-plain"] {
             assert!(is_null_cipher(name), "{name}");
         }
         assert!(!is_null_cipher("aes-xts-plain64"));

@@ -22,17 +22,13 @@ pub struct KdfLimits {
 
 impl KdfLimits {
     /// Nothing is refused.
-    pub const NONE: Self = Self {
-        time: Duration::MAX,
-    };
+    pub const NONE: Self = Self { time: Duration::MAX };
 }
 
 impl Default for KdfLimits {
     /// Five minutes: a hundred times what `luksFormat` chooses for a slot.
     fn default() -> Self {
-        Self {
-            time: Duration::from_secs(300),
-        }
+        Self { time: Duration::from_secs(300) }
     }
 }
 
@@ -44,10 +40,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub fn new(limits: KdfLimits) -> Self {
-        Self {
-            limit: limits.time,
-            left: limits.time,
-        }
+        Self { limit: limits.time, left: limits.time }
     }
 
     /// Takes what deriving `key_len` bytes takes off what is left. Fails with
@@ -55,11 +48,7 @@ impl Budget {
     pub fn spend(&mut self, kdf: &Kdf, key_len: usize) -> Result<(), Error> {
         let needed = estimate(kdf, key_len)?;
         let Some(left) = self.left.checked_sub(needed) else {
-            return Err(Error::CostLimit {
-                what: describe(kdf),
-                needed,
-                limit: self.limit,
-            });
+            return Err(Error::CostLimit { what: describe(kdf), needed, limit: self.limit });
         };
         self.left = left;
         Ok(())
@@ -79,20 +68,13 @@ const ARGON2_FREE: u64 = 1 << 10;
 /// How long deriving `key_len` bytes takes here, at about.
 fn estimate(kdf: &Kdf, key_len: usize) -> Result<Duration, Error> {
     let (cost, free, unit) = match kdf {
-        Kdf::Pbkdf2 {
-            hash, iterations, ..
-        } => {
+        Kdf::Pbkdf2 { hash, iterations, .. } => {
             let hash = Hash::by_name(hash)?;
             let blocks = u64::try_from(key_len.div_ceil(hash.output_len())).unwrap_or(u64::MAX);
             let cost = u64::from(*iterations).saturating_mul(blocks);
             (cost, PBKDF2_FREE, Unit::Iteration(hash))
         }
-        Kdf::Argon2 {
-            time,
-            memory_kib,
-            cpus,
-            ..
-        } => {
+        Kdf::Argon2 { time, memory_kib, cpus, .. } => {
             let cost = u64::from(*time).saturating_mul(u64::from(*memory_kib));
             (cost / lanes_at_once(*cpus), ARGON2_FREE, Unit::KibPass)
         }
@@ -108,9 +90,7 @@ fn estimate(kdf: &Kdf, key_len: usize) -> Result<Duration, Error> {
 
 fn lanes_at_once(lanes: u32) -> u64 {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    u64::from(lanes)
-        .min(u64::try_from(cores).unwrap_or(1))
-        .max(1)
+    u64::from(lanes).min(u64::try_from(cores).unwrap_or(1)).max(1)
 }
 
 /// What costs are counted in.
@@ -196,12 +176,8 @@ fn cpu_time(clock: ClockId, work: impl FnOnce()) -> Duration {
 /// For a message: the costs as the header states them.
 fn describe(kdf: &Kdf) -> String {
     match kdf {
-        Kdf::Pbkdf2 {
-            hash, iterations, ..
-        } => format!("{iterations} iterations of PBKDF2 with {}", quote(hash)),
-        Kdf::Argon2 {
-            time, memory_kib, ..
-        } => format!("{time} passes of {} over {memory_kib} KiB", kdf.name()),
+        Kdf::Pbkdf2 { hash, iterations, .. } => format!("{iterations} iterations of PBKDF2 with {}", quote(hash)),
+        Kdf::Argon2 { time, memory_kib, .. } => format!("{time} passes of {} over {memory_kib} KiB", kdf.name()),
         Kdf::Other(name) => quote(name),
     }
 }

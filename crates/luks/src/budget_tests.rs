@@ -4,21 +4,11 @@ use super::*;
 use crate::ErrorKind;
 
 fn pbkdf2(hash: &str, iterations: u32) -> Kdf {
-    Kdf::Pbkdf2 {
-        hash: hash.into(),
-        iterations,
-        salt: vec![2; SALT_LEN],
-    }
+    Kdf::Pbkdf2 { hash: hash.into(), iterations, salt: vec![2; SALT_LEN] }
 }
 
 fn argon2(time: u32, memory_kib: u32, cpus: u32) -> Kdf {
-    Kdf::Argon2 {
-        variant: Argon2Variant::Argon2i,
-        time,
-        memory_kib,
-        cpus,
-        salt: vec![2; SALT_LEN],
-    }
+    Kdf::Argon2 { variant: Argon2Variant::Argon2i, time, memory_kib, cpus, salt: vec![2; SALT_LEN] }
 }
 
 fn budget() -> Budget {
@@ -27,11 +17,7 @@ fn budget() -> Budget {
 
 #[test]
 fn ordinary_slots_are_within_the_default_limit() {
-    for kdf in [
-        pbkdf2("sha256", 2_000_000),
-        pbkdf2("sha512", 1_000_000),
-        argon2(4, 1 << 20, 4),
-    ] {
+    for kdf in [pbkdf2("sha256", 2_000_000), pbkdf2("sha512", 1_000_000), argon2(4, 1 << 20, 4)] {
         budget().spend(&kdf, 64).unwrap();
     }
 }
@@ -73,10 +59,7 @@ fn time_grows_with_the_costs() {
     assert_eq!(doubled.as_nanos() / 2, once.as_nanos());
     // Two blocks of output are two derivations.
     assert_eq!(time(&pbkdf2("sha256", 1 << 28), 33), doubled);
-    assert_eq!(
-        time(&argon2(8, 1 << 22, 1), 32).as_nanos() / 2,
-        time(&argon2(4, 1 << 22, 1), 32).as_nanos()
-    );
+    assert_eq!(time(&argon2(8, 1 << 22, 1), 32).as_nanos() / 2, time(&argon2(4, 1 << 22, 1), 32).as_nanos());
 }
 
 #[test]
@@ -97,10 +80,7 @@ fn slots_share_one_budget() {
 fn refusal_names_the_costs_the_time_and_the_limit() {
     let kdf = pbkdf2("whirlpool", u32::MAX);
     let message = budget().spend(&kdf, 64).unwrap_err().to_string();
-    assert!(
-        message.contains("4294967295 iterations of PBKDF2 with 'whirlpool' would take about"),
-        "{message}"
-    );
+    assert!(message.contains("4294967295 iterations of PBKDF2 with 'whirlpool' would take about"), "{message}");
     assert!(message.contains("the limit is 300 seconds"), "{message}");
 }
 

@@ -6,18 +6,13 @@ use cryptline_sys::SecretBuf;
 
 use crate::error::Error;
 use crate::hash::Hash;
-use crate::kdf::{
-    ARGON2_CPUS_MAX, ARGON2_MEMORY_MAX_KIB, Argon2Variant, Kdf, PBKDF2_ITERATIONS_MIN, SALT_LEN,
-};
+use crate::kdf::{ARGON2_CPUS_MAX, ARGON2_MEMORY_MAX_KIB, Argon2Variant, Kdf, PBKDF2_ITERATIONS_MIN, SALT_LEN};
 use crate::memory;
 use crate::random::Random;
 
 /// Which key derivation function a new key slot uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(
-    missing_docs,
-    reason = "each variant is the function it is called after"
-)]
+#[allow(missing_docs, reason = "each variant is the function it is called after")]
 pub enum KdfKind {
     Pbkdf2,
     Argon2i,
@@ -40,12 +35,7 @@ pub struct KdfCost {
 impl Default for KdfCost {
     /// 2 s, as cryptsetup.
     fn default() -> Self {
-        Self {
-            target: Duration::from_millis(2000),
-            iterations: None,
-            memory_kib: None,
-            cpus: None,
-        }
+        Self { target: Duration::from_millis(2000), iterations: None, memory_kib: None, cpus: None }
     }
 }
 
@@ -84,11 +74,7 @@ pub(crate) fn new_kdf(
                 Some(iterations) => iterations,
                 None => pbkdf2_iterations(Hash::by_name(&hash)?, cost.target, key_len),
             };
-            Kdf::Pbkdf2 {
-                hash,
-                iterations,
-                salt,
-            }
+            Kdf::Pbkdf2 { hash, iterations, salt }
         }
         KdfKind::Argon2i => new_argon2(Argon2Variant::Argon2i, cost, salt, key_len)?,
         KdfKind::Argon2id => new_argon2(Argon2Variant::Argon2id, cost, salt, key_len)?,
@@ -103,12 +89,7 @@ pub(crate) fn new_kdf(
 /// # Errors
 /// [`Error::Parameters`] for impossible costs, [`Error::NotSupported`] for an unknown hash,
 /// [`Error::OutOfMemory`].
-pub fn benchmark(
-    kind: KdfKind,
-    hash: &str,
-    cost: &KdfCost,
-    key_len: usize,
-) -> Result<(Kdf, Duration), Error> {
+pub fn benchmark(kind: KdfKind, hash: &str, cost: &KdfCost, key_len: usize) -> Result<(Kdf, Duration), Error> {
     let kdf = new_kdf(kind, hash, cost, key_len, &Random::Kernel)?;
     let mut out = SecretBuf::zeroed(key_len).map_err(Error::KeyMemory)?;
     let start = Instant::now();
@@ -141,12 +122,7 @@ const ARGON2_MEMORY_DEFAULT_KIB: u32 = 1 << 20;
 /// Least memory a measured slot gets: 64 MiB.
 const ARGON2_MEMORY_MIN_KIB: u32 = 64 << 10;
 
-fn new_argon2(
-    variant: Argon2Variant,
-    cost: &KdfCost,
-    salt: Vec<u8>,
-    key_len: usize,
-) -> Result<Kdf, Error> {
+fn new_argon2(variant: Argon2Variant, cost: &KdfCost, salt: Vec<u8>, key_len: usize) -> Result<Kdf, Error> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let cores = u32::try_from(cores).unwrap_or(u32::MAX);
     let cpus = cost.cpus.unwrap_or_else(|| cores.min(ARGON2_CPUS_MAX));
@@ -154,17 +130,9 @@ fn new_argon2(
     let half_of_ram = u32::try_from(half_of_ram).unwrap_or(u32::MAX);
     let default = ARGON2_MEMORY_DEFAULT_KIB.min(half_of_ram);
     let memory_max = cost.memory_kib.unwrap_or(default);
-    let kdf = |time, memory_kib| Kdf::Argon2 {
-        variant,
-        time,
-        memory_kib,
-        cpus,
-        salt: salt.clone(),
-    };
+    let kdf = |time, memory_kib| Kdf::Argon2 { variant, time, memory_kib, cpus, salt: salt.clone() };
     // Bounds first: nothing is measured that could not be used.
-    kdf(ARGON2_TIME_MIN, memory_max)
-        .check()
-        .map_err(Error::Parameters)?;
+    kdf(ARGON2_TIME_MIN, memory_max).check().map_err(Error::Parameters)?;
     if let Some(time) = cost.iterations {
         return Ok(kdf(time, memory_max));
     }
@@ -212,9 +180,7 @@ fn argon2_cost(
     let wanted_kib = wanted(memory, elapsed);
     let chosen = chosen(wanted_kib);
     let passes = u64::from(ARGON2_TIME_MIN) * wanted_kib / chosen.max(1);
-    let time = u32::try_from(passes)
-        .unwrap_or(u32::MAX)
-        .max(ARGON2_TIME_MIN);
+    let time = u32::try_from(passes).unwrap_or(u32::MAX).max(ARGON2_TIME_MIN);
     let chosen = u32::try_from(chosen).unwrap_or(ARGON2_MEMORY_MAX_KIB);
     Ok((time, chosen))
 }
@@ -255,9 +221,7 @@ mod tests {
         // Twice as slow for each byte beyond 256 MiB.
         let measure = |memory_kib: u32, _| {
             let factor = if memory_kib > 256 << 10 { 2 } else { 1 };
-            Ok(Duration::from_millis(u64::from(
-                (factor * memory_kib) >> 10,
-            )))
+            Ok(Duration::from_millis(u64::from((factor * memory_kib) >> 10)))
         };
         let chosen = argon2_cost(1 << 20, Duration::from_secs(2), measure).unwrap();
         assert_eq!(chosen, (4, 1000 << 10));
@@ -276,22 +240,9 @@ mod tests {
 
     #[test]
     fn benchmark_tells_costs_and_the_time_they_take() {
-        let cost = KdfCost {
-            iterations: Some(5),
-            memory_kib: Some(64),
-            cpus: Some(2),
-            ..KdfCost::default()
-        };
+        let cost = KdfCost { iterations: Some(5), memory_kib: Some(64), cpus: Some(2), ..KdfCost::default() };
         let (kdf, time) = benchmark(KdfKind::Argon2i, "", &cost, 32).unwrap();
-        assert!(matches!(
-            kdf,
-            Kdf::Argon2 {
-                time: 5,
-                memory_kib: 64,
-                cpus: 2,
-                ..
-            }
-        ));
+        assert!(matches!(kdf, Kdf::Argon2 { time: 5, memory_kib: 64, cpus: 2, .. }));
         assert!(time > Duration::ZERO);
         let refused = benchmark(KdfKind::Pbkdf2, "md4", &cost, 32);
         assert_eq!(refused.err().unwrap().kind(), ErrorKind::Parameters);

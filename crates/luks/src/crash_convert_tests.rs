@@ -25,11 +25,7 @@ fn survives_both_ways(before: &[u8], key: &[u8], first: Version) {
         });
         let size = u64::try_from(bytes.len()).unwrap();
         let header = read(&mut Cursor::new(&bytes), size).unwrap();
-        let is = if matches!(header, Header::V1(_)) {
-            Luks1
-        } else {
-            Luks2
-        };
+        let is = if matches!(header, Header::V1(_)) { Luks1 } else { Luks2 };
         assert_eq!(is, to);
         assert!(header.warnings().is_empty(), "{:?}", header.warnings());
         // What a header of the other version was is not found by whoever looks for it.
@@ -64,10 +60,7 @@ fn formatted(options: &FormatOptions, size: u64, slots: &[u32]) -> (Vec<u8>, Vec
     let key = format(&mut device, size, PASSPHRASE, options).unwrap();
     for (number, &slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != 0) {
         let edit = Edit::load(&mut device, size).unwrap();
-        let new = NewSlot {
-            slot: Some(slot),
-            ..new_slot()
-        };
+        let new = NewSlot { slot: Some(slot), ..new_slot() };
         let (change, _) = edit.add(&key, PASSPHRASES[number % 2], &new).unwrap();
         change.commit(&mut device, size).unwrap();
     }
@@ -130,24 +123,11 @@ fn detached_luks1_becomes_luks2_and_luks1_again_at_every_cut_of_a_file_that_grow
 /// its last page would lie over that one, which the old header still names.
 #[test]
 fn key_slot_that_was_moved_is_not_overwritten_where_the_old_header_has_it() {
-    let options = FormatOptions {
-        version: Luks1,
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: new_slot().cost,
-        ..FormatOptions::default()
-    };
+    let options =
+        FormatOptions { version: Luks1, kdf: Some(KdfKind::Pbkdf2), cost: new_slot().cost, ..FormatOptions::default() };
     let (mut bytes, _) = formatted(&options, 3 << 20, &[0, 1]);
     let mut put = |at: usize, number: u32| bytes[at..at + 4].copy_from_slice(&number.to_be_bytes());
-    let packed = [
-        32768 + 256_000,
-        545_280,
-        32768,
-        1_065_472,
-        1_321_472,
-        1_577_472,
-        1_833_472,
-        2_089_472,
-    ];
+    let packed = [32768 + 256_000, 545_280, 32768, 1_065_472, 1_321_472, 1_577_472, 1_833_472, 2_089_472];
     for (slot, offset) in packed.into_iter().enumerate() {
         put(208 + 48 * slot + 40, offset / 512);
     }
@@ -178,12 +158,8 @@ fn key_material_that_was_moved_is_gone_where_it_was() {
 
 #[test]
 fn luks1_without_room_to_move_a_key_slot_is_left_alone() {
-    let options = FormatOptions {
-        version: Luks1,
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: new_slot().cost,
-        ..FormatOptions::default()
-    };
+    let options =
+        FormatOptions { version: Luks1, kdf: Some(KdfKind::Pbkdf2), cost: new_slot().cost, ..FormatOptions::default() };
     let (bytes, _) = formatted(&options, 3 << 20, &[0, 1, 2, 3, 4, 5, 6, 7]);
     let mut disk = Disk::new(&bytes);
     let edit = Edit::load(&mut disk, 3 << 20).unwrap();

@@ -36,10 +36,7 @@ struct Disk {
 
 impl Disk {
     fn new(bytes: &[u8]) -> Self {
-        Self {
-            bytes: Cursor::new(bytes.to_vec()),
-            done: Vec::new(),
-        }
+        Self { bytes: Cursor::new(bytes.to_vec()), done: Vec::new() }
     }
 }
 
@@ -106,9 +103,7 @@ fn each_cut(before: &[u8], done: &[Done], mut judge: impl FnMut(&[u8])) -> usize
             let mut torn = durable.clone();
             for (at, sector) in &sectors {
                 // A linear congruential generator, so that a failure comes again.
-                seed = seed
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(shuffle | 1);
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(shuffle | 1);
                 if seed >> 33 & 1 == 1 {
                     put(&mut torn, *at, sector);
                 }
@@ -140,21 +135,12 @@ fn opening(bytes: &[u8], key: &[u8]) -> Vec<usize> {
     };
     let mut opens = opens;
     let numbered = PASSPHRASES.iter().enumerate();
-    numbered
-        .filter_map(|(number, passphrase)| opens(passphrase).then_some(number))
-        .collect()
+    numbered.filter_map(|(number, passphrase)| opens(passphrase).then_some(number)).collect()
 }
 
 fn new_slot() -> NewSlot {
     let iterations = Some(1000);
-    NewSlot {
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost {
-            iterations,
-            ..KdfCost::default()
-        },
-        ..NewSlot::default()
-    }
+    NewSlot { kdf: Some(KdfKind::Pbkdf2), cost: KdfCost { iterations, ..KdfCost::default() }, ..NewSlot::default() }
 }
 
 /// A volume with the first two passphrases in slots 0 and `second`.
@@ -171,10 +157,7 @@ fn volume(version: Version, second: u32) -> (Vec<u8>, Vec<u8>) {
     let mut device = Cursor::new(vec![0; 3 << 20]);
     let key = format(&mut device, size, PASSPHRASE, &options).unwrap();
     let edit = Edit::load(&mut device, size).unwrap();
-    let new = NewSlot {
-        slot: Some(second),
-        ..new_slot()
-    };
+    let new = NewSlot { slot: Some(second), ..new_slot() };
     let (change, _) = edit.add(&key, PASSPHRASES[1], &new).unwrap();
     change.commit(&mut device, size).unwrap();
     (device.into_inner(), key.to_vec())
@@ -224,9 +207,7 @@ fn replaced(edit: &Edit, key: &[u8], disk: &mut Disk) -> Result<(), Error> {
 #[test]
 fn luks2_key_added_at_every_cut() {
     let (bytes, key) = volume(Version::Luks2, 1);
-    let count = survives(&bytes, &key, &[&[0, 1], &[0, 1, 2]], |edit, disk| {
-        added(edit, &key, None, disk)
-    });
+    let count = survives(&bytes, &key, &[&[0, 1], &[0, 1, 2]], |edit, disk| added(edit, &key, None, disk));
     assert!(count > 90, "{count}");
 }
 
@@ -235,37 +216,23 @@ fn luks2_key_added_at_every_cut() {
 fn luks2_key_added_at_every_cut_beside_a_damaged_copy() {
     let (bytes, key) = volume(Version::Luks2, 1);
     for copy in [Copy::Primary, Copy::Secondary] {
-        let mut image = Image {
-            bytes: bytes.clone(),
-        };
+        let mut image = Image { bytes: bytes.clone() };
         let start = image.offset(copy);
         image.bytes[start + 5000] ^= 1;
-        survives(&image.bytes, &key, &[&[0, 1], &[0, 1, 2]], |edit, disk| {
-            added(edit, &key, None, disk)
-        });
-        let mut image = Image {
-            bytes: bytes.clone(),
-        };
+        survives(&image.bytes, &key, &[&[0, 1], &[0, 1, 2]], |edit, disk| added(edit, &key, None, disk));
+        let mut image = Image { bytes: bytes.clone() };
         image.edit_binary(copy, |binary| binary.epoch += 5);
-        survives(&image.bytes, &key, &[&[0, 1], &[0, 1, 2]], |edit, disk| {
-            added(edit, &key, None, disk)
-        });
+        survives(&image.bytes, &key, &[&[0, 1], &[0, 1, 2]], |edit, disk| added(edit, &key, None, disk));
     }
 }
 
 #[test]
 fn luks2_key_changed_removed_and_erased_at_every_cut() {
     let (bytes, key) = volume(Version::Luks2, 1);
-    survives(&bytes, &key, &[&[0, 1], &[0, 2]], |edit, disk| {
-        replaced(edit, &key, disk)
-    });
-    survives(&bytes, &key, &[&[0, 1], &[1]], |edit, disk| {
-        commit(edit.remove(0, LastSlot::Keep), disk)
-    });
+    survives(&bytes, &key, &[&[0, 1], &[0, 2]], |edit, disk| replaced(edit, &key, disk));
+    survives(&bytes, &key, &[&[0, 1], &[1]], |edit, disk| commit(edit.remove(0, LastSlot::Keep), disk));
     let erased: &[&[usize]] = &[&[0, 1], &[0], &[1], &[]];
-    survives(&bytes, &key, erased, |edit, disk| {
-        commit(edit.erase(LastSlot::Remove), disk)
-    });
+    survives(&bytes, &key, erased, |edit, disk| commit(edit.erase(LastSlot::Remove), disk));
 }
 
 /// Whatever is left of the removal of one key slot: where it opens nothing any more, the other is the last.
@@ -285,12 +252,7 @@ fn removal_that_was_cut_off_does_not_let_the_last_slot_go() {
             let removal = edit.remove(1, LastSlot::Keep);
             assert_eq!(matches!(removal, Err(Error::LastSlot(Some(1)))), is_last);
             // What was begun can be ended.
-            let named = edit
-                .header()
-                .info()
-                .keyslots
-                .iter()
-                .any(|slot| slot.id == 0);
+            let named = edit.header().info().keyslots.iter().any(|slot| slot.id == 0);
             assert_eq!(edit.remove(0, LastSlot::Keep).is_ok(), named);
             seen[usize::from(is_last && named)] += 1;
         });
@@ -301,15 +263,9 @@ fn removal_that_was_cut_off_does_not_let_the_last_slot_go() {
 #[test]
 fn luks2_uuid_label_and_priority_at_every_cut() {
     let (bytes, key) = volume(Version::Luks2, 1);
-    survives(&bytes, &key, &[&[0, 1]], |edit, disk| {
-        commit(edit.set_uuid(None), disk)
-    });
-    survives(&bytes, &key, &[&[0, 1]], |edit, disk| {
-        commit(edit.set_label(Some("new"), Some("other")), disk)
-    });
-    survives(&bytes, &key, &[&[0, 1]], |edit, disk| {
-        commit(edit.set_priority(1, Priority::Prefer), disk)
-    });
+    survives(&bytes, &key, &[&[0, 1]], |edit, disk| commit(edit.set_uuid(None), disk));
+    survives(&bytes, &key, &[&[0, 1]], |edit, disk| commit(edit.set_label(Some("new"), Some("other")), disk));
+    survives(&bytes, &key, &[&[0, 1]], |edit, disk| commit(edit.set_priority(1, Priority::Prefer), disk));
 }
 
 #[test]
@@ -338,16 +294,11 @@ fn luks2_size_of_the_data_at_every_cut() {
 fn luks2_copy_repaired_at_every_cut() {
     let (bytes, key) = volume(Version::Luks2, 1);
     for copy in [Copy::Primary, Copy::Secondary] {
-        let mut image = Image {
-            bytes: bytes.clone(),
-        };
+        let mut image = Image { bytes: bytes.clone() };
         let start = image.offset(copy);
         image.bytes[start + 5000] ^= 1;
         survives(&image.bytes, &key, &[&[0, 1]], |edit, disk| {
-            commit(
-                edit.repair().map(|change| change.expect("a damaged copy")),
-                disk,
-            )
+            commit(edit.repair().map(|change| change.expect("a damaged copy")), disk)
         });
     }
 }
@@ -357,9 +308,7 @@ fn luks2_copy_repaired_at_every_cut() {
 fn luks1_key_added_at_every_cut() {
     let (bytes, key) = volume(Version::Luks1, 1);
     for slot in [2, 6, 7] {
-        survives(&bytes, &key, &[&[0, 1], &[0, 1, 2]], |edit, disk| {
-            added(edit, &key, Some(slot), disk)
-        });
+        survives(&bytes, &key, &[&[0, 1], &[0, 1, 2]], |edit, disk| added(edit, &key, Some(slot), disk));
     }
 }
 
@@ -368,22 +317,11 @@ fn luks1_key_changed_removed_and_erased_at_every_cut() {
     for second in [1, 6] {
         let (bytes, key) = volume(Version::Luks1, second);
         // With one copy of the header, the new passphrase opens first, and then the old one no longer.
-        survives(
-            &bytes,
-            &key,
-            &[&[0, 1], &[0, 1, 2], &[0, 2]],
-            |edit, disk| replaced(edit, &key, disk),
-        );
-        survives(&bytes, &key, &[&[0, 1], &[0]], |edit, disk| {
-            commit(edit.remove(second, LastSlot::Keep), disk)
-        });
+        survives(&bytes, &key, &[&[0, 1], &[0, 1, 2], &[0, 2]], |edit, disk| replaced(edit, &key, disk));
+        survives(&bytes, &key, &[&[0, 1], &[0]], |edit, disk| commit(edit.remove(second, LastSlot::Keep), disk));
         let erased: &[&[usize]] = &[&[0, 1], &[0], &[1], &[]];
-        survives(&bytes, &key, erased, |edit, disk| {
-            commit(edit.erase(LastSlot::Remove), disk)
-        });
-        survives(&bytes, &key, &[&[0, 1]], |edit, disk| {
-            commit(edit.set_uuid(None), disk)
-        });
+        survives(&bytes, &key, erased, |edit, disk| commit(edit.erase(LastSlot::Remove), disk));
+        survives(&bytes, &key, &[&[0, 1]], |edit, disk| commit(edit.set_uuid(None), disk));
     }
 }
 
@@ -451,11 +389,7 @@ fn removal_is_never_believed_before_the_key_material_is_gone() {
         };
         for all in [false, true] {
             let mut disk = Disk::new(&bytes);
-            let change = if all {
-                edit.erase(LastSlot::Remove)
-            } else {
-                edit.remove(1, LastSlot::Keep)
-            };
+            let change = if all { edit.erase(LastSlot::Remove) } else { edit.remove(1, LastSlot::Keep) };
             commit(change, &mut disk).unwrap();
             let mut gone = 0;
             each_cut(&bytes, &disk.done, |cut| {

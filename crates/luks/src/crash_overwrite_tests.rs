@@ -32,10 +32,7 @@ fn full(version: Version, key_len: u32, second: u32) -> (Vec<u8>, Vec<u8>) {
     let mut device = Cursor::new(vec![0; 3 << 20]);
     let key = format(&mut device, SIZE, PASSPHRASE, &options).unwrap();
     let edit = Edit::load(&mut device, SIZE).unwrap();
-    let new = NewSlot {
-        slot: Some(second),
-        ..new_slot()
-    };
+    let new = NewSlot { slot: Some(second), ..new_slot() };
     let (change, _) = edit.add(&key, PASSPHRASES[1], &new).unwrap();
     change.commit(&mut device, SIZE).unwrap();
     let (mut bytes, key) = (device.into_inner(), key.to_vec());
@@ -51,29 +48,17 @@ fn opening_by(bytes: &[u8], key: &[u8], slots: [u32; 2]) -> Vec<usize> {
     let header = read(&mut device, SIZE).unwrap();
     let mut opens = |passphrase: &[u8]| {
         slots.iter().any(|&slot| {
-            let options = UnlockOptions {
-                slot: Some(slot),
-                ..UnlockOptions::default()
-            };
+            let options = UnlockOptions { slot: Some(slot), ..UnlockOptions::default() };
             let unlocked = header.unlock(&mut device, passphrase, &options);
             unlocked.is_ok_and(|unlocked| *unlocked.key == *key)
         })
     };
     let numbered = PASSPHRASES.iter().enumerate();
-    numbered
-        .filter_map(|(number, passphrase)| opens(passphrase).then_some(number))
-        .collect()
+    numbered.filter_map(|(number, passphrase)| opens(passphrase).then_some(number)).collect()
 }
 
 /// Puts the passphrase in the place of that of `slot`, and cuts that everywhere.
-fn change(
-    bytes: &[u8],
-    key: &[u8],
-    sets: &[&[usize]],
-    slot: u32,
-    passphrase: &[u8],
-    in_place: bool,
-) -> Vec<u8> {
+fn change(bytes: &[u8], key: &[u8], sets: &[&[usize]], slot: u32, passphrase: &[u8], in_place: bool) -> Vec<u8> {
     let mut disk = Disk::new(bytes);
     let edit = Edit::load(&mut disk, SIZE).unwrap();
     let change = if in_place {
@@ -177,11 +162,7 @@ fn luks2_other_key_added_at_every_cut() {
         let mut device = Cursor::new(bytes);
         let header = read(&mut device, SIZE).unwrap();
         let is_there = header.info().keyslots.iter().any(|slot| slot.id == 2);
-        let options = UnlockOptions {
-            slot: Some(2),
-            unbound: true,
-            ..UnlockOptions::default()
-        };
+        let options = UnlockOptions { slot: Some(2), unbound: true, ..UnlockOptions::default() };
         let opened = header.unlock(&mut device, PASSPHRASES[2], &options);
         assert_eq!(opened.is_ok_and(|opened| *opened.key == other), is_there);
         seen[usize::from(is_there)] += 1;
@@ -327,10 +308,7 @@ fn what_cannot_be_overwritten_leaves_no_other_key_material() {
             Version::Luks1 => (4096, 1024),
         };
         let mut bytes = before.clone();
-        let mut device = Hole {
-            disk: Cursor::new(&mut bytes),
-            hole: slots..slots + 4096,
-        };
+        let mut device = Hole { disk: Cursor::new(&mut bytes), hole: slots..slots + 4096 };
         let change = old.erase(LastSlot::Remove).unwrap();
         let error = change.commit(&mut device, SIZE).unwrap_err();
         let expected = format!("key material at offset {slots} could not be overwritten");

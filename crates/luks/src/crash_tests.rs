@@ -47,11 +47,7 @@ fn opens(bytes: &[u8], passphrase: &[u8]) -> bool {
         return false;
     };
     let unlocked = header.unlock(&mut device, passphrase, &UnlockOptions::default());
-    unlocked.is_ok_and(|unlocked| {
-        header
-            .verify_volume_key(&unlocked.key, crate::KdfLimits::default())
-            .is_ok()
-    })
+    unlocked.is_ok_and(|unlocked| header.verify_volume_key(&unlocked.key, crate::KdfLimits::default()).is_ok())
 }
 
 /// Formats `old` anew, stopping after each number of writes, and tells the states it went through.
@@ -60,10 +56,7 @@ fn states(old: &Image, options: &FormatOptions) -> Vec<&'static str> {
     let mut states = Vec::new();
     for writes in 0.. {
         let device = Cursor::new(old.bytes.clone());
-        let mut failing = Failing {
-            device,
-            writes_left: writes,
-        };
+        let mut failing = Failing { device, writes_left: writes };
         let done = format(&mut failing, size, NEW_PASSPHRASE, options);
         let bytes = failing.device.into_inner();
         let state = match (opens(&bytes, PASSPHRASE), opens(&bytes, NEW_PASSPHRASE)) {
@@ -78,16 +71,7 @@ fn states(old: &Image, options: &FormatOptions) -> Vec<&'static str> {
         match done {
             Ok(_) => return states,
             Err(error) => {
-                assert!(
-                    matches!(
-                        error,
-                        Error::Io {
-                            action: "write",
-                            ..
-                        }
-                    ),
-                    "{error}"
-                );
+                assert!(matches!(error, Error::Io { action: "write", .. }), "{error}");
                 assert_eq!(error.kind(), ErrorKind::Device);
             }
         }

@@ -19,11 +19,7 @@ fn tokens(bytes: &[u8], key: &[u8], passphrases: &[usize]) -> Value {
 
 /// Makes a change and cuts it everywhere. Returns the disk that it ends in.
 #[track_caller]
-fn old_or_new_tokens(
-    before: &[u8],
-    key: &[u8],
-    change: impl FnOnce(&Edit) -> Result<Change<'_>, Error>,
-) -> Vec<u8> {
+fn old_or_new_tokens(before: &[u8], key: &[u8], change: impl FnOnce(&Edit) -> Result<Change<'_>, Error>) -> Vec<u8> {
     let mut disk = Disk::new(before);
     let size = u64::try_from(before.len()).unwrap();
     let edit = Edit::load(&mut disk, size).unwrap();
@@ -51,10 +47,7 @@ fn tokens_set_replaced_unassigned_and_removed_at_every_cut() {
         set.map(|(change, _)| change)
     });
     let bytes = old_or_new_tokens(&bytes, &key, |edit| {
-        let place = TokenPlace {
-            id: Some(0),
-            replace: true,
-        };
+        let place = TokenPlace { id: Some(0), replace: true };
         let set = edit.set_keyring_token("a:b", place, TokenSlots::All);
         set.map(|(change, _)| change)
     });

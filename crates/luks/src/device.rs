@@ -6,15 +6,8 @@ use crate::error::Error;
 
 /// Fills `out` from `offset`. A device that ends early is [`Error::Truncated`]; `what` names
 /// what lies there.
-pub(crate) fn read_at(
-    device: &mut (impl Read + Seek),
-    offset: u64,
-    out: &mut [u8],
-    what: &str,
-) -> Result<(), Error> {
-    let done = device
-        .seek(SeekFrom::Start(offset))
-        .and_then(|_| device.read_exact(out));
+pub(crate) fn read_at(device: &mut (impl Read + Seek), offset: u64, out: &mut [u8], what: &str) -> Result<(), Error> {
+    let done = device.seek(SeekFrom::Start(offset)).and_then(|_| device.read_exact(out));
     match done {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
             let size = device.seek(SeekFrom::End(0)).unwrap_or(0);
@@ -22,23 +15,13 @@ pub(crate) fn read_at(
             let what = what.to_owned();
             Err(Error::Truncated { what, needed, size })
         }
-        done => done.map_err(|source| Error::Io {
-            action: "read",
-            offset,
-            source,
-        }),
+        done => done.map_err(|source| Error::Io { action: "read", offset, source }),
     }
 }
 
 /// Writes all of `data` at `offset`.
-pub(crate) fn write_at(
-    device: &mut (impl Write + Seek),
-    offset: u64,
-    data: &[u8],
-) -> Result<(), Error> {
-    let done = device
-        .seek(SeekFrom::Start(offset))
-        .and_then(|_| device.write_all(data));
+pub(crate) fn write_at(device: &mut (impl Write + Seek), offset: u64, data: &[u8]) -> Result<(), Error> {
+    let done = device.seek(SeekFrom::Start(offset)).and_then(|_| device.write_all(data));
     done.map_err(|source| write_error(offset, source))
 }
 
@@ -63,9 +46,5 @@ pub(crate) fn to_u64(len: usize) -> u64 {
 
 fn write_error(offset: u64, source: std::io::Error) -> Error {
     let action = "write";
-    Error::Io {
-        action,
-        offset,
-        source,
-    }
+    Error::Io { action, offset, source }
 }

@@ -122,9 +122,7 @@ pub enum Error {
     )]
     SlotsIgnored(String),
     /// The data is part old key, part new key.
-    #[error(
-        "reencryption in progress ({0}); finish it with `cryptsetup reencrypt --resume-only` first"
-    )]
+    #[error("reencryption in progress ({0}); finish it with `cryptsetup reencrypt --resume-only` first")]
     ReencryptionInProgress(String),
     /// The header needs an ability that this program does not know.
     #[error("the header requires {0}, which this program does not know; use a newer version")]
@@ -176,9 +174,7 @@ pub enum Error {
     #[error("another program has changed the header meanwhile; nothing was written, try again")]
     ChangedMeanwhile,
     /// What would be written back is not just what was read.
-    #[error(
-        "the header's JSON has numbers or repeated names that could not be kept as they are; it is left alone"
-    )]
+    #[error("the header's JSON has numbers or repeated names that could not be kept as they are; it is left alone")]
     JsonNotKept,
     /// The metadata has grown beyond its place.
     #[error("the metadata would need {needed} bytes, the header has room for {room}")]
@@ -189,9 +185,7 @@ pub enum Error {
         room: u64,
     },
     /// The header no longer names it, but it may still be on the disk.
-    #[error(
-        "the header is changed, but old key material at offset {offset} could not be overwritten: {source}"
-    )]
+    #[error("the header is changed, but old key material at offset {offset} could not be overwritten: {source}")]
     NotWiped {
         /// Where, in bytes.
         offset: u64,
@@ -261,15 +255,8 @@ pub fn time_text(time: &Duration) -> String {
     const HOUR: u64 = 60 * MINUTE;
     const DAY: u64 = 24 * HOUR;
     const YEAR: u64 = 365 * DAY;
-    let seconds = time
-        .as_secs()
-        .saturating_add(u64::from(time.subsec_nanos() > 0));
-    let units = [
-        (YEAR, "years"),
-        (DAY, "days"),
-        (HOUR, "hours"),
-        (10 * MINUTE, "minutes"),
-    ];
+    let seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));
+    let units = [(YEAR, "years"), (DAY, "days"), (HOUR, "hours"), (10 * MINUTE, "minutes")];
     let unit = units.into_iter().find(|(unit, _)| seconds >= 2 * unit);
     match unit {
         Some((_, "minutes")) => format!("{} minutes", seconds.div_ceil(MINUTE)),
@@ -292,11 +279,7 @@ pub(crate) fn quote(text: &str) -> String {
 /// `text` from a disk made fit for a terminal: control characters become U+FFFD.
 pub(crate) fn printable(text: &str) -> String {
     let shown = |c: char| {
-        if c.is_control() {
-            char::REPLACEMENT_CHARACTER
-        } else {
-            c
-        }
+        if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }
     };
     text.chars().map(shown).collect()
 }

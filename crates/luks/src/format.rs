@@ -61,11 +61,7 @@ pub fn format_with_key(
         (Some(_), Version::Luks1) => options.cost.fixed(KdfKind::Pbkdf2),
         (Some(_), Version::Luks2) => options.cost.fixed(options.kdf_of_luks2()),
     };
-    let options = &FormatOptions {
-        hash,
-        cost,
-        ..options.clone()
-    };
+    let options = &FormatOptions { hash, cost, ..options.clone() };
     match options.version {
         Version::Luks1 => luks1::format(device, device_size, passphrase, key, options),
         Version::Luks2 => luks2::format(device, device_size, passphrase, key, options),
@@ -75,11 +71,7 @@ pub fn format_with_key(
 impl FormatOptions {
     fn check(&self, key: &[u8]) -> Result<(), Error> {
         if key.len() != self.key_len as usize {
-            return Err(parameters(format!(
-                "the volume key has {} bytes, {} are needed",
-                key.len(),
-                self.key_len
-            )));
+            return Err(parameters(format!("the volume key has {} bytes, {} are needed", key.len(), self.key_len)));
         }
         if is_null_cipher(&self.cipher) && !self.allow_null_cipher {
             return Err(Error::NullCipher("the new volume".into()));
@@ -94,10 +86,7 @@ impl FormatOptions {
         let hash = Hash::by_name(&self.hash)?;
         // cryptsetup 2.6.1 makes such volumes, and opens them with any passphrase.
         if hash.output_len() < HASH_LEN_MIN {
-            return Err(parameters(format!(
-                "hash {} is too short for a new volume; use sha256",
-                quote(&self.hash)
-            )));
+            return Err(parameters(format!("hash {} is too short for a new volume; use sha256", quote(&self.hash))));
         }
         if let Some(offset) = self.data_offset
             && !offset.is_multiple_of(self.alignment())
@@ -156,11 +145,7 @@ pub(crate) fn check_cipher_takes(cipher: &str, key: &[u8]) -> Result<(), Error> 
         Error::Invalid(reason) => Error::Parameters(reason),
         other => other,
     })?;
-    let options = SectorOptions {
-        sector_size: 512,
-        iv_offset: 0,
-        iv_large_sectors: false,
-    };
+    let options = SectorOptions { sector_size: 512, iv_offset: 0, iv_large_sectors: false };
     let made = SectorCipher::new(&spec, key, options);
     made.map(drop).map_err(|error| match error {
         CipherError::Spec(SpecError::NotSupportedYet(what)) => Error::NotSupported(what),
@@ -177,11 +162,7 @@ mod tests {
 
     fn seeded(version: Version) -> FormatOptions {
         let seed = SecretBuf::copy_of(b"0123456789abcdef").unwrap();
-        FormatOptions {
-            seed: Some(Seed::new(seed).unwrap()),
-            data_offset: Some(2 << 20),
-            ..cheap_options(version)
-        }
+        FormatOptions { seed: Some(Seed::new(seed).unwrap()), data_offset: Some(2 << 20), ..cheap_options(version) }
     }
 
     /// For ever: whoever builds an image again, years later, compares it with the old one.
@@ -189,14 +170,8 @@ mod tests {
     fn one_seed_makes_one_header() {
         const SIZE: u64 = (2 << 20) + 4096;
         let golden = [
-            (
-                Version::Luks1,
-                "d2055e84dba251a6d5aef7d244cbedf6a51bd842841a480397a4dfe79a315199",
-            ),
-            (
-                Version::Luks2,
-                "8d81eaaa655dc443c394b7745ee695f46fab1585c978490a2c8fb5523370e06b",
-            ),
+            (Version::Luks1, "d2055e84dba251a6d5aef7d244cbedf6a51bd842841a480397a4dfe79a315199"),
+            (Version::Luks2, "8d81eaaa655dc443c394b7745ee695f46fab1585c978490a2c8fb5523370e06b"),
         ];
         for (version, golden) in golden {
             let image = Image::format(SIZE, &seeded(version));
@@ -205,9 +180,7 @@ mod tests {
             assert_eq!(hex(&hash), golden, "{version:?}");
             let key = image.unlock(&crate::UnlockOptions::default()).unwrap().key;
             let header = image.read().unwrap();
-            header
-                .verify_volume_key(&key, KdfLimits::default())
-                .unwrap();
+            header.verify_volume_key(&key, KdfLimits::default()).unwrap();
             // Nothing of the key depends on the passphrase.
             let mut other = std::io::Cursor::new(vec![0; image.bytes.len()]);
             let others = format(&mut other, SIZE, b"other", &seeded(version)).unwrap();
@@ -219,12 +192,7 @@ mod tests {
     #[test]
     fn seeds_and_ciphers_that_make_a_keystream_are_refused_together() {
         let with = |cipher: &str, seed: Option<Seed>| {
-            let options = FormatOptions {
-                cipher: cipher.into(),
-                key_len: 32,
-                seed,
-                ..seeded(Version::Luks2)
-            };
+            let options = FormatOptions { cipher: cipher.into(), key_len: 32, seed, ..seeded(Version::Luks2) };
             let mut device = std::io::Cursor::new(vec![0; 4 << 20]);
             let made = format(&mut device, 4 << 20, PASSPHRASE, &options);
             let untouched = device.get_ref().iter().all(|&byte| byte == 0);
@@ -244,16 +212,10 @@ mod tests {
     #[test]
     fn nothing_is_measured_with_a_seed() {
         let mut options = seeded(Version::Luks2);
-        options.cost = KdfCost {
-            memory_kib: Some(32),
-            ..KdfCost::default()
-        };
+        options.cost = KdfCost { memory_kib: Some(32), ..KdfCost::default() };
         let header = Image::format((2 << 20) + 4096, &options).read().unwrap();
         let kdf = header.info().keyslots[0].kdf.clone().unwrap();
-        assert_eq!(
-            (kdf.time, kdf.memory_kib, kdf.cpus),
-            (Some(4), Some(32), Some(4))
-        );
+        assert_eq!((kdf.time, kdf.memory_kib, kdf.cpus), (Some(4), Some(32), Some(4)));
         let fixed = KdfCost::default().fixed(KdfKind::Pbkdf2);
         assert_eq!(fixed.iterations, Some(1_000_000));
         let fixed = KdfCost::default().fixed(KdfKind::Argon2id);
@@ -270,53 +232,17 @@ mod tests {
             assert!(device.get_ref().iter().all(|&byte| byte == 0xaa));
             error
         };
-        assert_eq!(
-            refused(|options| options.key_len = 33).kind(),
-            ErrorKind::Parameters
-        );
-        assert_eq!(
-            refused(|options| options.key_len = 0).kind(),
-            ErrorKind::Parameters
-        );
-        assert_eq!(
-            refused(|options| options.key_len = 4096).kind(),
-            ErrorKind::Parameters
-        );
-        assert_eq!(
-            refused(|options| options.cipher = "rot13-xts-plain64".into()).kind(),
-            ErrorKind::Parameters
-        );
-        assert_eq!(
-            refused(|options| options.cipher = "anubis-xts-plain64".into()).kind(),
-            ErrorKind::Parameters
-        );
-        assert_eq!(
-            refused(|options| options.cipher = "cipher_null-ecb".into()).kind(),
-            ErrorKind::Device
-        );
-        assert_eq!(
-            refused(|options| options.hash = "md4".into()).kind(),
-            ErrorKind::Parameters
-        );
-        assert_eq!(
-            refused(|options| options.uuid = Some("x".into())).kind(),
-            ErrorKind::Parameters
-        );
-        assert_eq!(
-            refused(|options| options.data_offset = Some(100)).kind(),
-            ErrorKind::Parameters
-        );
-        assert_eq!(
-            refused(|options| options.sector_size = Some(520)).kind(),
-            ErrorKind::Parameters
-        );
-        assert_eq!(
-            refused(|options| options.label = "x".repeat(48)).kind(),
-            ErrorKind::Parameters
-        );
-        assert_eq!(
-            refused(|options| options.cost.memory_kib = Some(u32::MAX)).kind(),
-            ErrorKind::Parameters
-        );
+        assert_eq!(refused(|options| options.key_len = 33).kind(), ErrorKind::Parameters);
+        assert_eq!(refused(|options| options.key_len = 0).kind(), ErrorKind::Parameters);
+        assert_eq!(refused(|options| options.key_len = 4096).kind(), ErrorKind::Parameters);
+        assert_eq!(refused(|options| options.cipher = "rot13-xts-plain64".into()).kind(), ErrorKind::Parameters);
+        assert_eq!(refused(|options| options.cipher = "anubis-xts-plain64".into()).kind(), ErrorKind::Parameters);
+        assert_eq!(refused(|options| options.cipher = "cipher_null-ecb".into()).kind(), ErrorKind::Device);
+        assert_eq!(refused(|options| options.hash = "md4".into()).kind(), ErrorKind::Parameters);
+        assert_eq!(refused(|options| options.uuid = Some("x".into())).kind(), ErrorKind::Parameters);
+        assert_eq!(refused(|options| options.data_offset = Some(100)).kind(), ErrorKind::Parameters);
+        assert_eq!(refused(|options| options.sector_size = Some(520)).kind(), ErrorKind::Parameters);
+        assert_eq!(refused(|options| options.label = "x".repeat(48)).kind(), ErrorKind::Parameters);
+        assert_eq!(refused(|options| options.cost.memory_kib = Some(u32::MAX)).kind(), ErrorKind::Parameters);
     }
 }

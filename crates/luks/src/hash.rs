@@ -15,10 +15,7 @@ pub(crate) const HASH_LEN_MIN: usize = 20;
 
 /// A hash function a header may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(
-    missing_docs,
-    reason = "each variant is the function it is called after"
-)]
+#[allow(missing_docs, reason = "each variant is the function it is called after")]
 pub enum Hash {
     Sha1,
     Sha224,
@@ -65,11 +62,8 @@ const NAMES: [(&str, Hash); 19] = [
 ];
 
 /// Other names of the same: the kernel's, which cryptsetup takes too.
-const ALIASES: [(&str, Hash); 3] = [
-    ("rmd160", Hash::Ripemd160),
-    ("streebog256", Hash::Streebog256),
-    ("streebog512", Hash::Streebog512),
-];
+const ALIASES: [(&str, Hash); 3] =
+    [("rmd160", Hash::Ripemd160), ("streebog256", Hash::Streebog256), ("streebog512", Hash::Streebog512)];
 
 /// Runs `$body` with `$digest` bound to the hash's type and `$prf` to its HMAC.
 /// SHA-3 and BLAKE2 have no block-level core, so they take the simple HMAC.
@@ -155,13 +149,8 @@ impl Hash {
 
     /// PBKDF2-HMAC (RFC 8018) with this hash.
     pub fn pbkdf2(self, password: &[u8], salt: &[u8], iterations: u32, out: &mut [u8]) {
-        with_hash!(
-            self,
-            D,
-            P,
-            pbkdf2::pbkdf2::<P>(password, salt, iterations, out)
-        )
-        .expect("HMAC takes keys of any length");
+        with_hash!(self, D, P, pbkdf2::pbkdf2::<P>(password, salt, iterations, out))
+            .expect("HMAC takes keys of any length");
     }
 }
 
@@ -206,18 +195,9 @@ mod tests {
     #[test]
     fn pbkdf2_streebog_and_md5_match_libgcrypt() {
         for (hash, answer) in [
-            (
-                Hash::Streebog256,
-                "d744dc35ddfe10c7679af205ceb6492fb3680f861db598ee8110b30e3a0f3cb4",
-            ),
-            (
-                Hash::Streebog512,
-                "e52deb9a2d2aaff4e2ac9d47a41f34c20376591c67807f0477e32549dc341bc7",
-            ),
-            (
-                Hash::Md5,
-                "15001f89b9c29ee6998c520d1a0629e893cc3f996a08d27060e4c33305bf0fb2",
-            ),
+            (Hash::Streebog256, "d744dc35ddfe10c7679af205ceb6492fb3680f861db598ee8110b30e3a0f3cb4"),
+            (Hash::Streebog512, "e52deb9a2d2aaff4e2ac9d47a41f34c20376591c67807f0477e32549dc341bc7"),
+            (Hash::Md5, "15001f89b9c29ee6998c520d1a0629e893cc3f996a08d27060e4c33305bf0fb2"),
         ] {
             let mut out = [0; 32];
             hash.pbkdf2(b"password", b"salt", 4096, &mut out);

@@ -22,12 +22,7 @@ impl Header {
         let mut parts = Vec::new();
         for (number, segment) in segments.iter().enumerate() {
             let cipher = segment.cipher.as_ref().map_or("", CipherSpec::as_str);
-            let numbers = [
-                segment.offset,
-                segment.size.unwrap_or(0),
-                segment.sector_size.into(),
-                segment.iv_tweak,
-            ];
+            let numbers = [segment.offset, segment.size.unwrap_or(0), segment.sector_size.into(), segment.iv_tweak];
             parts.extend_from_slice(numbers.map(u64::to_le_bytes).as_flattened());
             // What the whole volume has goes with its first segment.
             let words = match number {
@@ -65,10 +60,7 @@ mod tests {
         let options = FormatOptions {
             version,
             kdf: Some(KdfKind::Pbkdf2),
-            cost: KdfCost {
-                iterations: Some(1000),
-                ..KdfCost::default()
-            },
+            cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
             uuid: Some(UUID.to_owned()),
             ..FormatOptions::default()
         };

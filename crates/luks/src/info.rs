@@ -244,11 +244,7 @@ fn of_luks2(header: &luks2::Header) -> Info {
         label: Some(printable(&binary.label)),
         subsystem: Some(printable(&binary.subsystem)),
         segments: luks2_segments(header),
-        keyslots: metadata
-            .keyslots
-            .iter()
-            .map(|(&id, slot)| luks2_keyslot(id, slot))
-            .collect(),
+        keyslots: metadata.keyslots.iter().map(|(&id, slot)| luks2_keyslot(id, slot)).collect(),
         digests: luks2_digests(header),
         tokens: tokens.collect(),
         flags: all_printable(&metadata.config.flags),
@@ -258,11 +254,7 @@ fn of_luks2(header: &luks2::Header) -> Info {
         header_copies: header
             .copies
             .iter()
-            .map(|state| CopyInfo {
-                copy: state.copy.name(),
-                epoch: state.epoch,
-                damage: state.damage.clone(),
-            })
+            .map(|state| CopyInfo { copy: state.copy.name(), epoch: state.epoch, damage: state.damage.clone() })
             .collect(),
         metadata_bytes: Some(binary.copy_size),
         keyslots_bytes: Some(metadata.config.keyslots_size),
@@ -273,10 +265,7 @@ fn of_luks2(header: &luks2::Header) -> Info {
 fn luks2_segments(header: &luks2::Header) -> Vec<SegmentInfo> {
     let metadata = &header.metadata;
     let key_bits = |segment: u32| {
-        let digest = metadata
-            .digests
-            .values()
-            .find(|digest| digest.segments.contains(&segment))?;
+        let digest = metadata.digests.values().find(|digest| digest.segments.contains(&segment))?;
         let slot = metadata.keyslots.get(digest.keyslots.first()?)?;
         Some(slot.key_len as usize * 8)
     };
@@ -319,11 +308,7 @@ fn luks2_keyslot(id: u32, slot: &Keyslot) -> KeyslotInfo {
 
 fn luks2_digests(header: &luks2::Header) -> Vec<DigestInfo> {
     let digests = header.metadata.digests.iter().map(|(&id, digest)| {
-        let kdf = digest
-            .pbkdf2
-            .as_ref()
-            .map(|(kdf, _)| kdf_info(kdf))
-            .unwrap_or_default();
+        let kdf = digest.pbkdf2.as_ref().map(|(kdf, _)| kdf_info(kdf)).unwrap_or_default();
         DigestInfo {
             id,
             kind: printable(&digest.kind),
@@ -338,35 +323,20 @@ fn luks2_digests(header: &luks2::Header) -> Vec<DigestInfo> {
 
 fn kdf_info(kdf: &Kdf) -> KdfInfo {
     match kdf {
-        Kdf::Pbkdf2 {
-            hash, iterations, ..
-        } => pbkdf2(hash, *iterations),
-        Kdf::Argon2 {
-            time,
-            memory_kib,
-            cpus,
-            ..
-        } => KdfInfo {
+        Kdf::Pbkdf2 { hash, iterations, .. } => pbkdf2(hash, *iterations),
+        Kdf::Argon2 { time, memory_kib, cpus, .. } => KdfInfo {
             kind: kdf.name().to_owned(),
             time: Some(*time),
             memory_kib: Some(*memory_kib),
             cpus: Some(*cpus),
             ..KdfInfo::default()
         },
-        Kdf::Other(name) => KdfInfo {
-            kind: printable(name),
-            ..KdfInfo::default()
-        },
+        Kdf::Other(name) => KdfInfo { kind: printable(name), ..KdfInfo::default() },
     }
 }
 
 fn pbkdf2(hash: &str, iterations: u32) -> KdfInfo {
-    KdfInfo {
-        kind: "pbkdf2".into(),
-        hash: Some(printable(hash)),
-        iterations: Some(iterations),
-        ..KdfInfo::default()
-    }
+    KdfInfo { kind: "pbkdf2".into(), hash: Some(printable(hash)), iterations: Some(iterations), ..KdfInfo::default() }
 }
 
 fn all_printable(texts: &[String]) -> Vec<String> {

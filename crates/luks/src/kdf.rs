@@ -22,10 +22,7 @@ pub const SALT_LEN: usize = 32;
 
 /// The two Argon2 variants that LUKS2 knows (RFC 9106).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(
-    missing_docs,
-    reason = "each variant is the function it is called after"
-)]
+#[allow(missing_docs, reason = "each variant is the function it is called after")]
 pub enum Argon2Variant {
     Argon2i,
     Argon2id,
@@ -64,15 +61,10 @@ impl Kdf {
     /// Checks the costs against the format's bounds. The error says which bound.
     pub(crate) fn check(&self) -> Result<(), String> {
         match self {
-            Self::Pbkdf2 { iterations, .. } if *iterations < PBKDF2_ITERATIONS_MIN => Err(format!(
-                "{iterations} PBKDF2 iterations, at least {PBKDF2_ITERATIONS_MIN} are required"
-            )),
-            Self::Argon2 {
-                time,
-                memory_kib,
-                cpus,
-                ..
-            } => check_argon2(*time, *memory_kib, *cpus),
+            Self::Pbkdf2 { iterations, .. } if *iterations < PBKDF2_ITERATIONS_MIN => {
+                Err(format!("{iterations} PBKDF2 iterations, at least {PBKDF2_ITERATIONS_MIN} are required"))
+            }
+            Self::Argon2 { time, memory_kib, cpus, .. } => check_argon2(*time, *memory_kib, *cpus),
             Self::Pbkdf2 { .. } | Self::Other(_) => Ok(()),
         }
     }
@@ -82,14 +74,8 @@ impl Kdf {
     pub fn name(&self) -> &str {
         match self {
             Self::Pbkdf2 { .. } => "pbkdf2",
-            Self::Argon2 {
-                variant: Argon2Variant::Argon2i,
-                ..
-            } => "argon2i",
-            Self::Argon2 {
-                variant: Argon2Variant::Argon2id,
-                ..
-            } => "argon2id",
+            Self::Argon2 { variant: Argon2Variant::Argon2i, .. } => "argon2i",
+            Self::Argon2 { variant: Argon2Variant::Argon2id, .. } => "argon2id",
             Self::Other(name) => name,
         }
     }
@@ -97,21 +83,11 @@ impl Kdf {
     /// Fills `out` with the key that `passphrase` derives. The costs must have been checked.
     pub(crate) fn derive(&self, passphrase: &[u8], out: &mut [u8]) -> Result<(), Error> {
         match self {
-            Self::Pbkdf2 {
-                hash,
-                iterations,
-                salt,
-            } => {
+            Self::Pbkdf2 { hash, iterations, salt } => {
                 Hash::by_name(hash)?.pbkdf2(passphrase, salt, *iterations, out);
                 Ok(())
             }
-            Self::Argon2 {
-                variant,
-                time,
-                memory_kib,
-                cpus,
-                salt,
-            } => {
+            Self::Argon2 { variant, time, memory_kib, cpus, salt } => {
                 let algorithm = match variant {
                     Argon2Variant::Argon2i => Algorithm::Argon2i,
                     Argon2Variant::Argon2id => Algorithm::Argon2id,
@@ -132,14 +108,10 @@ fn check_argon2(time: u32, memory_kib: u32, cpus: u32) -> Result<(), String> {
         ));
     }
     if !(1..=ARGON2_CPUS_MAX).contains(&cpus) {
-        return Err(format!(
-            "{cpus} Argon2 lanes, 1 to {ARGON2_CPUS_MAX} are allowed"
-        ));
+        return Err(format!("{cpus} Argon2 lanes, 1 to {ARGON2_CPUS_MAX} are allowed"));
     }
     if memory_kib < 8 * cpus {
-        return Err(format!(
-            "{memory_kib} KiB of Argon2 memory is too little for {cpus} lanes"
-        ));
+        return Err(format!("{memory_kib} KiB of Argon2 memory is too little for {cpus} lanes"));
     }
     if time == 0 {
         return Err("an Argon2 time cost of 0".into());
@@ -166,21 +138,13 @@ fn derive_argon2(
     }
     let mut scratch = Scratch(Vec::new());
     let count = params.block_count();
-    scratch
-        .0
-        .try_reserve_exact(count)
-        .map_err(|error| Error::OutOfMemory {
-            needed_kib,
-            room: error.to_string(),
-        })?;
+    scratch.0.try_reserve_exact(count).map_err(|error| Error::OutOfMemory { needed_kib, room: error.to_string() })?;
     scratch.0.resize(count, Block::new());
     let lanes = params.p_cost() as usize;
     let argon2 = Argon2::new(algorithm, Version::V0x13, params);
     let memory = &mut scratch.0;
-    on_lanes(lanes, || {
-        argon2.hash_password_into_with_memory(passphrase, salt, out, memory)
-    })?
-    .map_err(|error| Error::invalid(format!("Argon2 parameters: {error}")))
+    on_lanes(lanes, || argon2.hash_password_into_with_memory(passphrase, salt, out, memory))?
+        .map_err(|error| Error::invalid(format!("Argon2 parameters: {error}")))
 }
 
 /// Does `work` where rayon has a thread for each lane. They end with it, and what they leave on their
@@ -218,22 +182,12 @@ mod tests {
     fn argon2(time: u32, memory_kib: u32, cpus: u32) -> Kdf {
         let variant = Argon2Variant::Argon2id;
         let salt = vec![2; SALT_LEN];
-        Kdf::Argon2 {
-            variant,
-            time,
-            memory_kib,
-            cpus,
-            salt,
-        }
+        Kdf::Argon2 { variant, time, memory_kib, cpus, salt }
     }
 
     fn pbkdf2(iterations: u32) -> Kdf {
         let (hash, salt) = ("sha256".to_owned(), vec![2; SALT_LEN]);
-        Kdf::Pbkdf2 {
-            hash,
-            iterations,
-            salt,
-        }
+        Kdf::Pbkdf2 { hash, iterations, salt }
     }
 
     /// From the reference implementation's own test list (`phc-winner-argon2`, `src/test.c`).
@@ -241,19 +195,10 @@ mod tests {
     fn argon2id_matches_the_reference_implementation() {
         let salt = b"somesalt".to_vec();
         let variant = Argon2Variant::Argon2id;
-        let kdf = Kdf::Argon2 {
-            variant,
-            time: 2,
-            memory_kib: 256,
-            cpus: 1,
-            salt,
-        };
+        let kdf = Kdf::Argon2 { variant, time: 2, memory_kib: 256, cpus: 1, salt };
         let mut out = [0; 32];
         kdf.derive(b"password", &mut out).unwrap();
-        assert_eq!(
-            hex(&out),
-            "9dfeb910e80bad0311fee20f9c0e2b12c17987b4cac90c2ef54d5b3021c68bfe"
-        );
+        assert_eq!(hex(&out), "9dfeb910e80bad0311fee20f9c0e2b12c17987b4cac90c2ef54d5b3021c68bfe");
     }
 
     #[test]
@@ -279,12 +224,7 @@ mod tests {
 
     #[test]
     fn unknown_kdf_is_refused_by_name() {
-        let error = Kdf::Other("scrypt".into())
-            .derive(b"", &mut [0; 32])
-            .unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "not supported yet: key derivation function 'scrypt'"
-        );
+        let error = Kdf::Other("scrypt".into()).derive(b"", &mut [0; 32]).unwrap_err();
+        assert_eq!(error.to_string(), "not supported yet: key derivation function 'scrypt'");
     }
 }

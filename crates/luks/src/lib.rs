@@ -173,11 +173,7 @@ impl Header {
             Self::V1(header) => header.verify_volume_key(key, limits)?,
             Self::V2(header) => header.verify_volume_key(key, limits)?,
         };
-        if right {
-            Ok(())
-        } else {
-            Err(Error::WrongVolumeKey)
-        }
+        if right { Ok(()) } else { Err(Error::WrongVolumeKey) }
     }
 
     /// How the volume asks to be opened (`cryptsetup open --persistent`): the flags' names, as the header has

@@ -47,10 +47,7 @@ pub fn available_for_files() -> Option<Available> {
 
 fn least(bounds: Vec<Bound>) -> Option<Available> {
     let least = bounds.into_iter().min_by_key(|bound| bound.left)?;
-    Some(Available {
-        kib: least.left,
-        bound: least.name,
-    })
+    Some(Available { kib: least.left, bound: least.name })
 }
 
 /// Physical memory in KiB, or what a control group or limit allows if that is less.
@@ -84,11 +81,7 @@ fn bounds_with(root: &Path, limits: [Option<u64>; 2], swap: Swap) -> Vec<Bound> 
         Swap::Unused => 0,
     };
     if let (Some(total), Some(available)) = (field("MemTotal:"), field("MemAvailable:")) {
-        bounds.push(Bound {
-            name: "the machine".into(),
-            total,
-            left: available.saturating_add(swap),
-        });
+        bounds.push(Bound { name: "the machine".into(), total, left: available.saturating_add(swap) });
     }
     for (hierarchy, group) in groups(root) {
         bounds.extend(group_bounds(hierarchy, &group, swap));
@@ -98,11 +91,7 @@ fn bounds_with(root: &Path, limits: [Option<u64>; 2], swap: Swap) -> Vec<Bound> 
     for ((limit, used), name) in limits.into_iter().zip(["VmSize:", "VmData:"]).zip(names) {
         if let Some(limit) = limit {
             let used = field_kib(&status, used).unwrap_or(0);
-            bounds.push(Bound {
-                name: name.into(),
-                total: limit / 1024,
-                left: (limit / 1024).saturating_sub(used),
-            });
+            bounds.push(Bound { name: name.into(), total: limit / 1024, left: (limit / 1024).saturating_sub(used) });
         }
     }
     bounds
@@ -130,17 +119,11 @@ fn groups(root: &Path) -> Vec<(Hierarchy, PathBuf)> {
             continue;
         };
         let top = root.join(mount.point.strip_prefix("/").unwrap_or(mount.point));
-        let below = Path::new(path)
-            .strip_prefix(mount.root)
-            .unwrap_or(Path::new(""));
+        let below = Path::new(path).strip_prefix(mount.root).unwrap_or(Path::new(""));
         // Above a namespace's own top nothing can be looked at.
-        let visible = below
-            .components()
-            .all(|part| matches!(part, Component::Normal(_)));
+        let visible = below.components().all(|part| matches!(part, Component::Normal(_)));
         let below = if visible { below } else { Path::new("") };
-        let inner = below
-            .ancestors()
-            .map(|part| (mount.hierarchy, top.join(part)));
+        let inner = below.ancestors().map(|part| (mount.hierarchy, top.join(part)));
         groups.extend(inner);
     }
     groups
@@ -176,11 +159,7 @@ impl<'a> Mount<'a> {
             _ => return None,
         };
         let mut place = place.split(' ').skip(3);
-        Some(Self {
-            hierarchy,
-            root: Path::new(place.next()?),
-            point: Path::new(place.next()?),
-        })
+        Some(Self { hierarchy, root: Path::new(place.next()?), point: Path::new(place.next()?) })
     }
 }
 
@@ -191,16 +170,10 @@ fn group_bounds(hierarchy: Hierarchy, folder: &Path, swap_free: u64) -> Vec<Boun
         Some(text.trim().parse::<u64>().ok()? / 1024)
     };
     let (limits, usage, cache): (&[&str], _, _) = match hierarchy {
-        Hierarchy::V2 => (
-            &["memory.max", "memory.high"],
-            "memory.current",
-            ["active_file", "inactive_file"],
-        ),
-        Hierarchy::V1 => (
-            &["memory.limit_in_bytes"],
-            "memory.usage_in_bytes",
-            ["total_active_file", "total_inactive_file"],
-        ),
+        Hierarchy::V2 => (&["memory.max", "memory.high"], "memory.current", ["active_file", "inactive_file"]),
+        Hierarchy::V1 => {
+            (&["memory.limit_in_bytes"], "memory.usage_in_bytes", ["total_active_file", "total_inactive_file"])
+        }
     };
     let Some(usage) = number(usage) else {
         return Vec::new();

@@ -16,14 +16,8 @@ struct Machine(TempDir);
 impl Machine {
     fn new(files: &[(&str, &str)]) -> Self {
         let machine = Self(tempfile::tempdir().unwrap());
-        machine.write(
-            "proc/meminfo",
-            "MemTotal: 25165824 kB\nMemAvailable: 20971520 kB\nSwapFree: 1048576 kB\n",
-        );
-        machine.write(
-            "proc/self/status",
-            "VmSize:\t 102400 kB\nVmData:\t 51200 kB\n",
-        );
+        machine.write("proc/meminfo", "MemTotal: 25165824 kB\nMemAvailable: 20971520 kB\nSwapFree: 1048576 kB\n");
+        machine.write("proc/self/status", "VmSize:\t 102400 kB\nVmData:\t 51200 kB\n");
         for (path, text) in files {
             machine.write(path, text);
         }
@@ -109,10 +103,7 @@ fn what_a_group_uses_counts_and_its_page_cache_does_not() {
         ("proc/self/cgroup", "0::/\n"),
         ("sys/fs/cgroup/memory.max", "1073741824\n"),
         ("sys/fs/cgroup/memory.current", "805306368\n"),
-        (
-            "sys/fs/cgroup/memory.stat",
-            "anon 1\nactive_file 1048576\ninactive_file 267386880\n",
-        ),
+        ("sys/fs/cgroup/memory.stat", "anon 1\nactive_file 1048576\ninactive_file 267386880\n"),
         ("sys/fs/cgroup/memory.swap.max", "104857600\n"),
         ("sys/fs/cgroup/memory.swap.current", "94371840\n"),
     ]);
@@ -155,51 +146,27 @@ fn group_that_would_be_throttled_bounds_memory_as_well() {
 fn groups_of_version_1_bound_memory_with_and_without_swap() {
     let files = [
         ("proc/self/mountinfo", V1),
-        (
-            "proc/self/cgroup",
-            "5:cpu:/other\n4:hugetlb,memory:/box\n0::/\n",
-        ),
-        (
-            "sys/fs/cgroup/memory/box/memory.limit_in_bytes",
-            "268435456\n",
-        ),
-        (
-            "sys/fs/cgroup/memory/box/memory.usage_in_bytes",
-            "134217728\n",
-        ),
-        (
-            "sys/fs/cgroup/memory/box/memory.stat",
-            "total_inactive_file 67108864\n",
-        ),
-        (
-            "sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "9223372036854771712\n",
-        ),
+        ("proc/self/cgroup", "5:cpu:/other\n4:hugetlb,memory:/box\n0::/\n"),
+        ("sys/fs/cgroup/memory/box/memory.limit_in_bytes", "268435456\n"),
+        ("sys/fs/cgroup/memory/box/memory.usage_in_bytes", "134217728\n"),
+        ("sys/fs/cgroup/memory/box/memory.stat", "total_inactive_file 67108864\n"),
+        ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
         ("sys/fs/cgroup/memory/memory.usage_in_bytes", "1\n"),
     ];
     let machine = Machine::new(&files);
     assert_eq!(machine.left(), (128 + 64) * MIB + GIB);
     assert_eq!(machine.total(), 256 * MIB);
-    machine.write(
-        "sys/fs/cgroup/memory/box/memory.memsw.limit_in_bytes",
-        "268435456\n",
-    );
-    machine.write(
-        "sys/fs/cgroup/memory/box/memory.memsw.usage_in_bytes",
-        "134217728\n",
-    );
+    machine.write("sys/fs/cgroup/memory/box/memory.memsw.limit_in_bytes", "268435456\n");
+    machine.write("sys/fs/cgroup/memory/box/memory.memsw.usage_in_bytes", "134217728\n");
     assert_eq!(machine.left(), (128 + 64) * MIB);
 }
 
 /// In a container the path may be the host's, and the mount shows only the part below it.
 #[test]
 fn container_finds_its_own_group_at_the_mount() {
-    for (mount_root, path) in [
-        ("/docker/abc", "/docker/abc"),
-        ("/", "/"),
-        ("/docker/abc", "/"),
-        ("/", "/../../elsewhere"),
-    ] {
+    for (mount_root, path) in
+        [("/docker/abc", "/docker/abc"), ("/", "/"), ("/docker/abc", "/"), ("/", "/../../elsewhere")]
+    {
         let mounts = V2.replace(" / /sys", &format!(" {mount_root} /sys"));
         let machine = Machine::new(&[
             ("proc/self/mountinfo", &mounts),
@@ -216,10 +183,7 @@ fn container_finds_its_own_group_at_the_mount() {
 fn limits_of_the_process_bound_memory() {
     let machine = Machine::new(&[]);
     let (left, name) = machine.least([Some(1 << 30), None]);
-    assert_eq!(
-        (left, name.as_str()),
-        (GIB - 100 * MIB, "the limit of address space")
-    );
+    assert_eq!((left, name.as_str()), (GIB - 100 * MIB, "the limit of address space"));
     let (left, name) = machine.least([None, Some(64 << 20)]);
     assert_eq!((left, name.as_str()), (14 * MIB, "the limit of data"));
     assert_eq!(machine.least([Some(1 << 20), None]).0, 0);
@@ -228,8 +192,5 @@ fn limits_of_the_process_bound_memory() {
 #[test]
 fn this_machine_says_how_much_it_has() {
     let available = available().unwrap();
-    assert!(
-        available.kib > 0 && total_kib().unwrap() > 0,
-        "{available:?}"
-    );
+    assert!(available.kib > 0 && total_kib().unwrap() > 0, "{available:?}");
 }

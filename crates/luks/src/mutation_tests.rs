@@ -21,35 +21,20 @@ fn exercise(bytes: &[u8]) {
     };
     serde_json::to_string(&header.info()).unwrap();
     for (allow_null_cipher, detached) in [(false, false), (true, true)] {
-        let policy = SegmentPolicy {
-            allow_null_cipher,
-            detached,
-        };
+        let policy = SegmentPolicy { allow_null_cipher, detached };
         for segment in header.segments(policy).unwrap_or_default() {
             if let Ok(data) = segment.data_size(size) {
                 assert!(segment.offset + data <= size);
             }
         }
         // Only what is next to nothing: the costs are part of what is mutated.
-        let limits = KdfLimits {
-            time: Duration::ZERO,
-        };
-        let options = UnlockOptions {
-            slot: None,
-            unbound: false,
-            allow_null_cipher,
-            limits,
-        };
+        let limits = KdfLimits { time: Duration::ZERO };
+        let options = UnlockOptions { slot: None, unbound: false, allow_null_cipher, limits };
         if let Ok(unlocked) = header.unlock(&mut device, b"pass phrase", &options) {
             header.verify_volume_key(&unlocked.key, limits).unwrap();
         }
     }
-    let _ = (
-        header.flags(),
-        header.warnings(),
-        header.key_len(),
-        header.uuid(),
-    );
+    let _ = (header.flags(), header.warnings(), header.key_len(), header.uuid());
 }
 
 /// Every path to a value inside `json`.
@@ -169,12 +154,6 @@ fn mutations_of_the_json_reach_the_validator() {
     let mut image = Image::luks2();
     image.rewrite(Copy::Secondary, b"{", |_| ());
     image.rewrite(Copy::Primary, b"{}", |_| ());
-    assert!(
-        image
-            .read()
-            .unwrap_err()
-            .to_string()
-            .contains("no \"keyslots\"")
-    );
+    assert!(image.read().unwrap_err().to_string().contains("no \"keyslots\""));
     assert!(matches!(Image::luks2().read(), Ok(Header::V2(_))));
 }

@@ -24,9 +24,7 @@ use crate::hash::{HASH_LEN_MAX, Hash};
 /// [`Error::NotSupported`] for an unknown hash.
 pub fn derive_key(passphrase: &[u8], hash: &str, key_len: usize) -> Result<SecretBuf, Error> {
     if key_len == 0 || key_len > KEY_LEN_MAX as usize {
-        return Err(Error::Parameters(format!(
-            "a key of {key_len} bytes is not possible, give 1 to {KEY_LEN_MAX}"
-        )));
+        return Err(Error::Parameters(format!("a key of {key_len} bytes is not possible, give 1 to {KEY_LEN_MAX}")));
     }
     let (name, derived_len) = split_length(hash, key_len)?;
     let mut key = SecretBuf::zeroed(key_len).map_err(Error::KeyMemory)?;
@@ -51,10 +49,7 @@ fn split_length(hash: &str, key_len: usize) -> Result<(&str, usize), Error> {
     };
     match length.parse() {
         Ok(length) if length <= key_len => Ok((name, length)),
-        _ => Err(Error::Parameters(format!(
-            "{} is no hash length for a key of {key_len} bytes",
-            quote(length)
-        ))),
+        _ => Err(Error::Parameters(format!("{} is no hash length for a key of {key_len} bytes", quote(length)))),
     }
 }
 
@@ -83,31 +78,16 @@ mod tests {
     #[test]
     fn keys_are_those_of_cryptsetup() {
         for (hash, len, answer) in [
-            (
-                "ripemd160",
-                32,
-                "aeb26d1f69eb6dddfb9381eed4d7299f091e99aa5d3ff06866d4ce9f620f7aca",
-            ),
+            ("ripemd160", 32, "aeb26d1f69eb6dddfb9381eed4d7299f091e99aa5d3ff06866d4ce9f620f7aca"),
             ("ripemd160", 16, "aeb26d1f69eb6dddfb9381eed4d7299f"),
-            (
-                "sha1",
-                32,
-                "b60d121b438a380c343d5ec3c2037564b82ffef30b1e0a6ad9af7a73aa91c197",
-            ),
+            ("sha1", 32, "b60d121b438a380c343d5ec3c2037564b82ffef30b1e0a6ad9af7a73aa91c197"),
             ("sha1", 16, "b60d121b438a380c343d5ec3c2037564"),
-            (
-                "sha256",
-                32,
-                "cd2eb0837c9b4c962c22d2ff8b5441b7b45805887f051d39bf133b583baf6860",
-            ),
+            ("sha256", 32, "cd2eb0837c9b4c962c22d2ff8b5441b7b45805887f051d39bf133b583baf6860"),
             ("sha256", 16, "cd2eb0837c9b4c962c22d2ff8b5441b7"),
         ] {
             assert_eq!(key("xxx", hash, len), answer, "{hash} {len}");
         }
-        assert_eq!(
-            key("xxx\n", "ripemd160", 32),
-            "625ce2a8dbdf08f1de400dba7ab9fab246f2a55ad6136e6cafd6703732dab8cf"
-        );
+        assert_eq!(key("xxx\n", "ripemd160", 32), "625ce2a8dbdf08f1de400dba7ab9fab246f2a55ad6136e6cafd6703732dab8cf");
     }
 
     #[test]
@@ -120,15 +100,9 @@ mod tests {
 
     #[test]
     fn hash_length_cuts_the_key_and_leaves_zeros() {
-        assert_eq!(
-            key("xxx", "sha256:8", 16),
-            "cd2eb0837c9b4c960000000000000000"
-        );
+        assert_eq!(key("xxx", "sha256:8", 16), "cd2eb0837c9b4c960000000000000000");
         for length in ["sha256:17", "sha256:", "sha256:x", "sha256:-1"] {
-            assert_eq!(
-                derive_key(b"xxx", length, 16).err().unwrap().kind(),
-                ErrorKind::Parameters
-            );
+            assert_eq!(derive_key(b"xxx", length, 16).err().unwrap().kind(), ErrorKind::Parameters);
         }
     }
 

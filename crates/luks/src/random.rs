@@ -76,13 +76,7 @@ impl Random {
         let Some(seed) = &options.seed else {
             return Self::Kernel;
         };
-        let FormatOptions {
-            cipher,
-            key_len,
-            label,
-            uuid,
-            ..
-        } = options;
+        let FormatOptions { cipher, key_len, label, uuid, .. } = options;
         let uuid = uuid.as_deref().unwrap_or_default();
         let volume = format!("{cipher}\0{key_len}\0{label}\0{uuid}");
         Self::Seed(seed.clone(), volume)
@@ -121,13 +115,7 @@ impl Random {
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
         let digits = base16ct::lower::encode_string(&bytes);
-        let (a, b, c, d, e) = (
-            &digits[..8],
-            &digits[8..12],
-            &digits[12..16],
-            &digits[16..20],
-            &digits[20..],
-        );
+        let (a, b, c, d, e) = (&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]);
         Ok(format!("{a}-{b}-{c}-{d}-{e}"))
     }
 }
@@ -181,10 +169,7 @@ mod tests {
 
     fn seeded(change: impl FnOnce(&mut FormatOptions)) -> Random {
         let seed = SecretBuf::copy_of(b"0123456789abcdef").unwrap();
-        let mut options = FormatOptions {
-            seed: Some(Seed::new(seed).unwrap()),
-            ..FormatOptions::default()
-        };
+        let mut options = FormatOptions { seed: Some(Seed::new(seed).unwrap()), ..FormatOptions::default() };
         change(&mut options);
         Random::of(&options)
     }
@@ -202,18 +187,12 @@ mod tests {
             let bytes = random.bytes(purpose, 16).unwrap();
             base16ct::lower::encode_string(&bytes)
         };
-        assert_eq!(
-            made("uuid", seeded(|_| ())),
-            "f31d25213783b424cc89eeada7903674"
-        );
+        assert_eq!(made("uuid", seeded(|_| ())), "f31d25213783b424cc89eeada7903674");
         let named = seeded(|options| {
             options.label = "site".into();
             options.uuid = Some("970e17de-0750-443f-b6ca-2a739c5ff999".into());
         });
-        assert_eq!(
-            made("volume key", named),
-            "e32d76ed9d17082e7ba0c29eb12303c7"
-        );
+        assert_eq!(made("volume key", named), "e32d76ed9d17082e7ba0c29eb12303c7");
     }
 
     #[test]

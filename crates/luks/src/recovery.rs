@@ -36,10 +36,7 @@ fn text_of(key: &[u8]) -> Result<SecretBuf, Error> {
     for (place, half) in halves.enumerate() {
         text[place + place / GROUP] = ALPHABET[usize::from(half)];
     }
-    text.iter_mut()
-        .skip(GROUP)
-        .step_by(GROUP + 1)
-        .for_each(|dash| *dash = b'-');
+    text.iter_mut().skip(GROUP).step_by(GROUP + 1).for_each(|dash| *dash = b'-');
     Ok(text)
 }
 
@@ -62,10 +59,7 @@ pub fn normalised(typed: &[u8]) -> Result<Option<SecretBuf>, Error> {
             _ => return Ok(None),
         }
     }
-    text.iter_mut()
-        .skip(GROUP)
-        .step_by(GROUP + 1)
-        .for_each(|dash| *dash = b'-');
+    text.iter_mut().skip(GROUP).step_by(GROUP + 1).for_each(|dash| *dash = b'-');
     Ok((place == LETTERS).then_some(text))
 }
 
@@ -73,11 +67,7 @@ impl Header {
     /// Key slots of recovery keys; only `slot`, where that is named.
     #[must_use]
     pub fn recovery_slots(&self, slot: Option<u32>) -> Vec<u32> {
-        let filter = TokenFilter {
-            kind: Some(RECOVERY_TOKEN),
-            slot,
-            ..TokenFilter::default()
-        };
+        let filter = TokenFilter { kind: Some(RECOVERY_TOKEN), slot, ..TokenFilter::default() };
         let tokens = self.tokens_to_try(filter).into_iter();
         tokens.flat_map(|token| token.slots).collect()
     }
@@ -109,13 +99,9 @@ mod tests {
     #[test]
     fn case_dashes_and_spaces_do_not_matter() {
         let text = std::str::from_utf8(TEXT).unwrap();
-        for typed in [
-            text.to_owned(),
-            text.to_uppercase(),
-            text.replace('-', ""),
-            text.replace('-', " "),
-            format!("{text}\n"),
-        ] {
+        for typed in
+            [text.to_owned(), text.to_uppercase(), text.replace('-', ""), text.replace('-', " "), format!("{text}\n")]
+        {
             let normal = normalised(typed.as_bytes()).unwrap().unwrap();
             assert_eq!(&*normal, TEXT, "{typed}");
         }
@@ -124,14 +110,9 @@ mod tests {
     #[test]
     fn other_texts_are_no_recovery_keys() {
         let text = std::str::from_utf8(TEXT).unwrap();
-        for typed in [
-            "",
-            "passphrase",
-            &text[1..],
-            &format!("{text}c"),
-            &text.replace('v', "a"),
-            &text.replace('v', "é"),
-        ] {
+        for typed in
+            ["", "passphrase", &text[1..], &format!("{text}c"), &text.replace('v', "a"), &text.replace('v', "é")]
+        {
             assert!(normalised(typed.as_bytes()).unwrap().is_none(), "{typed}");
         }
     }

@@ -43,10 +43,7 @@ impl Segment {
             let size = rest - rest % sector;
             if size == 0 {
                 let needed = self.offset.saturating_add(sector);
-                return Err(Error::TooSmall {
-                    needed,
-                    size: device_size,
-                });
+                return Err(Error::TooSmall { needed, size: device_size });
             }
             return Ok(size);
         };
@@ -100,10 +97,7 @@ mod tests {
     fn device_without_room_for_data_is_too_small() {
         for size in [0, 4096, 8191] {
             let error = segment(4096, None).data_size(size).unwrap_err();
-            assert!(
-                matches!(error, Error::TooSmall { needed: 8192, .. }),
-                "{error}"
-            );
+            assert!(matches!(error, Error::TooSmall { needed: 8192, .. }), "{error}");
         }
     }
 

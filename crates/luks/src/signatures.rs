@@ -20,16 +20,8 @@ struct Signature {
     parts: &'static [(usize, &'static [u8])],
 }
 
-const fn at(
-    start: &'static [u64],
-    name: &'static str,
-    parts: &'static [(usize, &'static [u8])],
-) -> Signature {
-    Signature {
-        name,
-        starts: start,
-        parts,
-    }
+const fn at(start: &'static [u64], name: &'static str, parts: &'static [(usize, &'static [u8])]) -> Signature {
+    Signature { name, starts: start, parts }
 }
 
 /// The last 10 bytes of the first page, for each size of a page.
@@ -54,54 +46,22 @@ const HFS_PLUS: &str = "an HFS+ file system";
 const SIGNATURES: &[Signature] = &[
     // Arrays, volume managers, caches, other encryption.
     at(&[0, 4096], RAID, &[(0, b"\xfc\x4e\x2b\xa9\x01\0\0\0")]),
-    at(
-        &[0, 512, 1024, 1536],
-        LVM,
-        &[(0, b"LABELONE"), (24, b"LVM2 001")],
-    ),
+    at(&[0, 512, 1024, 1536], LVM, &[(0, b"LABELONE"), (24, b"LVM2 001")]),
     at(&[0], "an LVM snapshot store", &[(0, b"SnAp\x01\0\0\0")]),
     at(&[0], "a dm-verity hash device", &[(0, b"verity\0\0")]),
     at(&[0], "a dm-integrity device", &[(0, b"integrt\0")]),
     at(&[0], "a VDO device", &[(0, b"dmvdo001")]),
-    at(
-        &[512, 4608],
-        STRATIS,
-        &[(4, b"!Stra0tis\x86\xff\x02^\x41rh")],
-    ),
-    at(
-        &[4096],
-        BCACHE,
-        &[(
-            24,
-            b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81",
-        )],
-    ),
-    at(
-        &[4096],
-        "a bcachefs file system",
-        &[(
-            24,
-            b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef",
-        )],
-    ),
+    at(&[512, 4608], STRATIS, &[(4, b"!Stra0tis\x86\xff\x02^\x41rh")]),
+    at(&[4096], BCACHE, &[(24, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81")]),
+    at(&[4096], "a bcachefs file system", &[(24, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef")]),
     at(&[0], BITLOCKER, &[(3, b"-FVE-FS-")]),
     // BitLocker To Go looks like FAT32 but for the GUID at 424.
     at(
         &[0],
         BITLOCKER,
-        &[
-            (3, b"MSWIN4.1"),
-            (
-                424,
-                b"\x3b\xd6\x67\x49\x29\x2e\xd8\x4a\x83\x99\xf6\xa3\x39\xe3\xd0\x01",
-            ),
-        ],
+        &[(3, b"MSWIN4.1"), (424, b"\x3b\xd6\x67\x49\x29\x2e\xd8\x4a\x83\x99\xf6\xa3\x39\xe3\xd0\x01")],
     ),
-    at(
-        &[0],
-        "a Ceph BlueStore device",
-        &[(0, b"bluestore block device")],
-    ),
+    at(&[0], "a Ceph BlueStore device", &[(0, b"bluestore block device")]),
     at(&[0], "an Oracle ASM disk", &[(32, b"ORCLDISK")]),
     at(&[0], "a UBI device", &[(0, b"UBI#\x01")]),
     // Swap.
@@ -112,30 +72,18 @@ const SIGNATURES: &[Signature] = &[
     at(PAGE_ENDS, HIBERNATION, &[(0, b"ULSUSPEND")]),
     at(PAGE_ENDS, HIBERNATION, &[(0, b"LINHIB0001")]),
     // File systems. The magic of ext has two bytes: the block size and the revision are small.
-    at(
-        &[1024],
-        "an ext2, ext3 or ext4 file system",
-        &[(56, b"\x53\xef"), (25, &[0; 3]), (77, &[0; 3])],
-    ),
+    at(&[1024], "an ext2, ext3 or ext4 file system", &[(56, b"\x53\xef"), (25, &[0; 3]), (77, &[0; 3])]),
     at(&[0], "an XFS file system", &[(0, b"XFSB")]),
     at(&[0], "an XFS log device", &[(0, b"\xfe\xed\xba\xbe")]),
     at(&[65536], "a Btrfs file system", &[(64, b"_BHRfS_M")]),
     at(&[1024], "an F2FS file system", &[(0, b"\x10\x20\xf5\xf2")]),
-    at(
-        &[1024],
-        "a NILFS2 file system",
-        &[(0, b"\x02\0\0\0\0\0\x34\x34")],
-    ),
+    at(&[1024], "a NILFS2 file system", &[(0, b"\x02\0\0\0\0\0\x34\x34")]),
     at(&[8192, 65536], REISER, &[(52, b"ReIsErFs")]),
     at(&[8192, 65536], REISER, &[(52, b"ReIsEr2Fs")]),
     at(&[8192, 65536], REISER, &[(52, b"ReIsEr3Fs")]),
     at(&[65536], "a Reiser4 file system", &[(0, b"ReIsEr4")]),
     at(&[32768], "a JFS file system", &[(0, b"JFS1")]),
-    at(
-        &[65536],
-        "a GFS2 file system",
-        &[(0, b"\x01\x16\x19\x70\0\0\0\x01")],
-    ),
+    at(&[65536], "a GFS2 file system", &[(0, b"\x01\x16\x19\x70\0\0\0\x01")]),
     at(&[1024, 2048, 4096, 8192], OCFS2, &[(0, b"OCFSV2")]),
     at(&[0], "an NTFS file system", &[(3, b"NTFS    ")]),
     at(&[0], "an exFAT file system", &[(3, b"EXFAT   ")]),
@@ -156,11 +104,7 @@ const SIGNATURES: &[Signature] = &[
     at(&[0], "a zonefs file system", &[(0, b"SFOZ")]),
     // Partition tables.
     at(&[512, 4096], "a GPT partition table", &[(0, b"EFI PART")]),
-    at(
-        &[0],
-        "an Apple partition table",
-        &[(0, b"ER"), (512, b"PM\0\0")],
-    ),
+    at(&[0], "an Apple partition table", &[(0, b"ER"), (512, b"PM\0\0")]),
     at(&[512], "a BSD disk label", &[(0, b"\x57\x45\x56\x82")]),
     at(&[0], "an SGI disk label", &[(0, b"\x0b\xe5\xa9\x41")]),
 ];
@@ -174,10 +118,7 @@ const TAIL_LEN: u64 = 160 << 10;
 ///
 /// # Errors
 /// [`Error::Io`], and [`Error::Truncated`] when the device is smaller than `device_size`.
-pub fn find(
-    device: &mut (impl Read + Seek),
-    device_size: u64,
-) -> Result<Option<&'static str>, Error> {
+pub fn find(device: &mut (impl Read + Seek), device_size: u64) -> Result<Option<&'static str>, Error> {
     let head = Window::read(device, 0, device_size.min(HEAD_LEN))?;
     let fixed = |signature: &&Signature| {
         let mut starts = signature.starts.iter();
@@ -250,11 +191,7 @@ fn at_the_end(tail: &Window, device_size: u64) -> Option<&'static str> {
     if ddf.iter().any(in_ddf_places) {
         return Some("a part of a DDF RAID array");
     }
-    let magics: [&[u8]; 3] = [
-        b"\x83\x74\x02\x6b",
-        b"\x83\x74\x02\x6c",
-        b"\x83\x74\x02\x6d",
-    ];
+    let magics: [&[u8]; 3] = [b"\x83\x74\x02\x6b", b"\x83\x74\x02\x6c", b"\x83\x74\x02\x6d"];
     let is_drbd = magics.iter().any(|magic| has(back(4096 - 60), magic));
     is_drbd.then_some("a DRBD device")
 }

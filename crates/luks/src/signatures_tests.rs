@@ -60,12 +60,7 @@ fn arrays_that_keep_their_superblock_at_the_end_are_found() {
         (SIZE + 4095, SIZE - 8192, MD_1, "Linux RAID"),
         (SIZE, SIZE - 65536, MD_0_LITTLE, "Linux RAID"),
         (SIZE + 65535, SIZE - 65536, MD_0_BIG, "Linux RAID"),
-        (
-            SIZE,
-            SIZE - 1024,
-            b"Intel Raid ISM Cfg Sig. 1.3.00",
-            "Intel RAID",
-        ),
+        (SIZE, SIZE - 1024, b"Intel Raid ISM Cfg Sig. 1.3.00", "Intel RAID"),
         (SIZE, SIZE - 512, b"\xde\x11\xde\x11", "DDF RAID"),
         (SIZE, SIZE - 257 * 512, b"\x11\xde\x11\xde", "DDF RAID"),
         (SIZE, SIZE - 4096 + 60, b"\x83\x74\x02\x6b", "DRBD"),
@@ -74,19 +69,13 @@ fn arrays_that_keep_their_superblock_at_the_end_are_found() {
     for (size, place, start, name) in cases {
         let mut bytes = vec![0; size];
         put(&mut bytes, place as u64, start);
-        assert!(
-            found(&bytes).is_some_and(|found| found.contains(name)),
-            "{name}"
-        );
+        assert!(found(&bytes).is_some_and(|found| found.contains(name)), "{name}");
     }
 }
 
 #[test]
 fn zfs_is_found_by_any_of_its_uberblocks_in_either_byte_order() {
-    for (place, magic) in [
-        (128 << 10, b"\x0c\xb1\xba\0\0\0\0\0"),
-        ((256 << 10) - 1024, b"\0\0\0\0\0\xba\xb1\x0c"),
-    ] {
+    for (place, magic) in [(128 << 10, b"\x0c\xb1\xba\0\0\0\0\0"), ((256 << 10) - 1024, b"\0\0\0\0\0\xba\xb1\x0c")] {
         let mut bytes = vec![0; SIZE];
         put(&mut bytes, place, magic);
         assert_eq!(found(&bytes), Some("a part of a ZFS pool"));
@@ -128,10 +117,7 @@ fn secondary_copy_left_on_a_disk_of_another_use_is_refused_by_name() {
     pv[..8].copy_from_slice(b"LABELONE");
     pv[24..].copy_from_slice(b"LVM2 001");
     let error = reused(512, &pv).read().unwrap_err();
-    assert!(
-        matches!(error, Error::OtherContents { what, left: 0x4000, .. } if what == LVM),
-        "{error}"
-    );
+    assert!(matches!(error, Error::OtherContents { what, left: 0x4000, .. } if what == LVM), "{error}");
     assert_eq!(error.kind(), ErrorKind::Device);
     let message = error.to_string();
     for part in [
@@ -156,11 +142,7 @@ fn magic_that_is_left_does_not_make_another_use_less_so() {
 fn copy_that_differs_is_refused_beside_another_use_too() {
     let mut image = Image::luks2();
     let end = image.bytes.len();
-    put(
-        &mut image.bytes,
-        end as u64 - 1024,
-        b"Intel Raid ISM Cfg Sig. ",
-    );
+    put(&mut image.bytes, end as u64 - 1024, b"Intel Raid ISM Cfg Sig. ");
     image.read().unwrap();
     image.edit_binary(crate::luks2::Copy::Secondary, |binary| binary.epoch += 1);
     let error = image.read().unwrap_err();
@@ -168,10 +150,7 @@ fn copy_that_differs_is_refused_beside_another_use_too() {
     // The primary is the copy that is left.
     image.bytes[0x4000..0x5000].fill(0);
     let error = image.read().unwrap_err();
-    assert!(
-        matches!(error, Error::OtherContents { left: 0, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, Error::OtherContents { left: 0, .. }), "{error}");
 }
 
 #[test]

@@ -23,11 +23,7 @@ pub(crate) fn cheap_options(version: Version) -> FormatOptions {
         cpus: Some(1),
         ..KdfCost::default()
     };
-    FormatOptions {
-        version,
-        cost,
-        ..FormatOptions::default()
-    }
+    FormatOptions { version, cost, ..FormatOptions::default() }
 }
 
 /// A whole device in memory.
@@ -52,16 +48,13 @@ impl Image {
         let mut options = cheap_options(Version::Luks1);
         options.key_len = 32;
         options.kdf = Some(KdfKind::Pbkdf2);
-        MADE.get_or_init(|| Self::format((2 << 20) + 4096, &options))
-            .clone()
+        MADE.get_or_init(|| Self::format((2 << 20) + 4096, &options)).clone()
     }
 
     pub fn format(size: u64, options: &FormatOptions) -> Self {
         let mut device = Cursor::new(vec![0; usize::try_from(size).unwrap()]);
         format(&mut device, size, PASSPHRASE, options).unwrap();
-        Self {
-            bytes: device.into_inner(),
-        }
+        Self { bytes: device.into_inner() }
     }
 
     pub fn read(&self) -> Result<Header, Error> {

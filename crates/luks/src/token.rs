@@ -56,8 +56,7 @@ impl Header {
             return Vec::new();
         };
         let tokens = header.metadata.tokens.iter().filter(|(id, token)| {
-            filter.id.is_none_or(|wanted| wanted == **id)
-                && filter.kind.is_none_or(|kind| kind == token.kind)
+            filter.id.is_none_or(|wanted| wanted == **id) && filter.kind.is_none_or(|kind| kind == token.kind)
         });
         let tokens: Vec<_> = tokens.collect();
         let with = |wanted: &dyn Fn(Priority) -> bool| {
@@ -76,9 +75,7 @@ impl Header {
                 key_description: token.key_description.clone(),
                 slots: slots(token),
             });
-            to_try
-                .filter(|token| !token.slots.is_empty())
-                .collect::<Vec<_>>()
+            to_try.filter(|token| !token.slots.is_empty()).collect::<Vec<_>>()
         };
         if filter.id.is_some() || filter.slot.is_some() {
             return with(&|_| true);
@@ -141,17 +138,9 @@ mod tests {
             panic!("LUKS2");
         };
         let slot = header.metadata.keyslots[&0].clone();
-        let priorities = [
-            Priority::Normal,
-            Priority::Prefer,
-            Priority::Ignore,
-            Priority::Normal,
-        ];
+        let priorities = [Priority::Normal, Priority::Prefer, Priority::Ignore, Priority::Normal];
         for (number, priority) in (0..).zip(priorities) {
-            let slot = crate::luks2::metadata::Keyslot {
-                priority,
-                ..slot.clone()
-            };
+            let slot = crate::luks2::metadata::Keyslot { priority, ..slot.clone() };
             header.metadata.keyslots.insert(number, slot);
         }
         let digest = header.metadata.digests.get_mut(&0).unwrap();
@@ -175,27 +164,16 @@ mod tests {
 
     #[test]
     fn preferred_slots_come_first_and_ignored_ones_only_when_named() {
-        let header = header(&[
-            (0, "a", &["0"]),
-            (1, "b", &["0", "1", "2"]),
-            (2, "b", &["2"]),
-            (3, "b", &["3"]),
-            (4, "b", &[]),
-        ]);
+        let header =
+            header(&[(0, "a", &["0"]), (1, "b", &["0", "1", "2"]), (2, "b", &["2"]), (3, "b", &["3"]), (4, "b", &[])]);
         let all = TokenFilter::default();
         let expected = [(1, vec![1]), (0, vec![0]), (1, vec![0])];
         assert_eq!(order(&header, all), expected);
-        let kind = TokenFilter {
-            kind: Some("a"),
-            ..all
-        };
+        let kind = TokenFilter { kind: Some("a"), ..all };
         assert_eq!(order(&header, kind), [(0, vec![0])]);
         let id = TokenFilter { id: Some(2), ..all };
         assert_eq!(order(&header, id), [(2, vec![2])]);
-        let slot = TokenFilter {
-            slot: Some(2),
-            ..all
-        };
+        let slot = TokenFilter { slot: Some(2), ..all };
         assert_eq!(order(&header, slot), [(1, vec![2]), (2, vec![2])]);
         let other = TokenFilter { id: Some(3), ..all };
         assert!(order(&header, other).is_empty());
@@ -236,10 +214,8 @@ mod tests {
         assert_eq!(header.token_json(3), Some(keyring.to_string()));
         assert_eq!(header.token_json(0), None);
         let tokens = header.tokens_to_try(TokenFilter::default());
-        let descriptions: Vec<_> = tokens
-            .iter()
-            .map(|token| (token.id, token.key_description.as_deref(), &*token.slots))
-            .collect();
+        let descriptions: Vec<_> =
+            tokens.iter().map(|token| (token.id, token.key_description.as_deref(), &*token.slots)).collect();
         let expected = [(3, Some("a:b"), &[0][..]), (4, None, &[0]), (5, None, &[0])];
         assert_eq!(descriptions, expected);
     }

@@ -49,18 +49,11 @@ pub(crate) struct Attempts {
 
 impl Attempts {
     pub fn new(named: Option<u32>) -> Self {
-        Self {
-            named,
-            wrong_passphrase: false,
-            untried: None,
-        }
+        Self { named, wrong_passphrase: false, untried: None }
     }
 
     /// Notes how one slot went. Fails at once when the device does.
-    pub fn add(
-        &mut self,
-        opened: Result<Option<SecretBuf>, Error>,
-    ) -> Result<Option<SecretBuf>, Error> {
+    pub fn add(&mut self, opened: Result<Option<SecretBuf>, Error>) -> Result<Option<SecretBuf>, Error> {
         match opened {
             Ok(None) => self.wrong_passphrase = true,
             Ok(key) => return Ok(key),
@@ -79,9 +72,7 @@ impl Attempts {
             (Some(error @ (Error::OutOfMemory { .. } | Error::CostLimit { .. })), _, _) => error,
             (_, true, _) => Error::NoKey,
             (Some(error), false, _) => error,
-            (None, false, Some(slot)) => {
-                Error::Parameters(format!("key slot {slot} is not in use for this volume"))
-            }
+            (None, false, Some(slot)) => Error::Parameters(format!("key slot {slot} is not in use for this volume")),
             (None, false, None) => Error::NoKeySlot,
         }
     }

@@ -13,28 +13,17 @@ const CHEAP_PBKDF2: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
 fn opens_here(cryptsetup: &Cryptsetup, arguments: &str, key_len: usize, sector_size: u32) {
     let image = Image::sparse(18 * MIB);
     cryptsetup.format(arguments, &image.path);
-    let unlocked = image
-        .unlock(PASSPHRASE)
-        .unwrap_or_else(|error| panic!("{arguments}: {error}"));
-    assert_eq!(
-        *unlocked.key,
-        *cryptsetup.volume_key(&image.path),
-        "{arguments}"
-    );
+    let unlocked = image.unlock(PASSPHRASE).unwrap_or_else(|error| panic!("{arguments}: {error}"));
+    assert_eq!(*unlocked.key, *cryptsetup.volume_key(&image.path), "{arguments}");
     assert_eq!(unlocked.key.len(), key_len, "{arguments}");
 
     let header = image.header().unwrap();
     assert_eq!(header.warnings(), [] as [String; 0], "{arguments}");
     assert_eq!(header.key_len(), Some(key_len), "{arguments}");
-    header
-        .verify_volume_key(&unlocked.key, KdfLimits::default())
-        .unwrap();
+    header.verify_volume_key(&unlocked.key, KdfLimits::default()).unwrap();
     let segment = &header.segments(SegmentPolicy::default()).unwrap()[0];
     assert_eq!(segment.sector_size, sector_size, "{arguments}");
-    let wrong = image
-        .unlock(b"wrong")
-        .err()
-        .expect("a wrong passphrase must not open");
+    let wrong = image.unlock(b"wrong").err().expect("a wrong passphrase must not open");
     assert_eq!(wrong.kind(), ErrorKind::NoKey, "{arguments}");
 }
 
@@ -73,24 +62,14 @@ fn luks2_with_every_kdf() {
     let Some(cryptsetup) = Cryptsetup::require() else {
         return;
     };
-    opens_here(
-        &cryptsetup,
-        &format!("--type luks2 {CHEAP_PBKDF2}"),
-        64,
-        4096,
-    );
+    opens_here(&cryptsetup, &format!("--type luks2 {CHEAP_PBKDF2}"), 64, 4096);
     for kdf in ["argon2i", "argon2id"] {
         for costs in [
             "--pbkdf-memory 32 --pbkdf-parallel 1 --pbkdf-force-iterations 4",
             "--pbkdf-memory 1000 --pbkdf-parallel 2 --pbkdf-force-iterations 5",
             "--pbkdf-memory 16384 --pbkdf-parallel 4 --pbkdf-force-iterations 4",
         ] {
-            opens_here(
-                &cryptsetup,
-                &format!("--type luks2 --pbkdf {kdf} {costs}"),
-                64,
-                4096,
-            );
+            opens_here(&cryptsetup, &format!("--type luks2 --pbkdf {kdf} {costs}"), 64, 4096);
         }
     }
 }
@@ -102,9 +81,7 @@ fn luks2_with_every_sector_and_key_size() {
     };
     for sector_size in [512, 1024, 2048, 4096] {
         for key_bits in [256, 512] {
-            let arguments = format!(
-                "--type luks2 {CHEAP_PBKDF2} --sector-size {sector_size} --key-size {key_bits}"
-            );
+            let arguments = format!("--type luks2 {CHEAP_PBKDF2} --sector-size {sector_size} --key-size {key_bits}");
             opens_here(&cryptsetup, &arguments, key_bits / 8, sector_size);
         }
     }
@@ -126,9 +103,7 @@ fn luks2_with_another_cipher_for_its_key_slots_area() {
     let Some(cryptsetup) = Cryptsetup::require() else {
         return;
     };
-    let arguments = format!(
-        "--type luks2 {CHEAP_PBKDF2} --keyslot-cipher aes-xts-plain64 --keyslot-key-size 256"
-    );
+    let arguments = format!("--type luks2 {CHEAP_PBKDF2} --keyslot-cipher aes-xts-plain64 --keyslot-key-size 256");
     opens_here(&cryptsetup, &arguments, 64, 4096);
 }
 
@@ -139,9 +114,7 @@ fn luks1_with_every_hash_and_key_size() {
     };
     for hash in ["sha1", "sha256", "sha512", "ripemd160", "whirlpool"] {
         for key_bits in [256, 512] {
-            let arguments = format!(
-                "--type luks1 --pbkdf-force-iterations 1000 --hash {hash} --key-size {key_bits}"
-            );
+            let arguments = format!("--type luks1 --pbkdf-force-iterations 1000 --hash {hash} --key-size {key_bits}");
             opens_here(&cryptsetup, &arguments, key_bits / 8, 512);
         }
     }
@@ -154,17 +127,13 @@ fn label_subsystem_and_uuid_are_read() {
     };
     let image = Image::sparse(18 * MIB);
     let uuid = "970e17de-0750-443f-b6ca-2a739c5ff999";
-    let arguments =
-        format!("--type luks2 {CHEAP_PBKDF2} --label here --subsystem there --uuid {uuid}");
+    let arguments = format!("--type luks2 {CHEAP_PBKDF2} --label here --subsystem there --uuid {uuid}");
     cryptsetup.format(&arguments, &image.path);
     let info = image.header().unwrap().info();
     assert_eq!(info.label.as_deref(), Some("here"));
     assert_eq!(info.subsystem.as_deref(), Some("there"));
     assert_eq!(info.uuid, uuid);
-    assert_eq!(
-        info.keyslots[0].kdf.as_ref().unwrap().iterations,
-        Some(1000)
-    );
+    assert_eq!(info.keyslots[0].kdf.as_ref().unwrap().iterations, Some(1000));
 }
 
 #[test]
@@ -172,10 +141,7 @@ fn detached_headers_open_for_data_at_offset_0() {
     let Some(cryptsetup) = Cryptsetup::require() else {
         return;
     };
-    for arguments in [
-        format!("--type luks2 {CHEAP_PBKDF2}"),
-        "--type luks1 --pbkdf-force-iterations 1000".to_owned(),
-    ] {
+    for arguments in [format!("--type luks2 {CHEAP_PBKDF2}"), "--type luks1 --pbkdf-force-iterations 1000".to_owned()] {
         let mut image = Image::sparse(4 * MIB);
         let header = image.file("header");
         let arguments = format!("{arguments} --header {}", header.display());
@@ -185,10 +151,7 @@ fn detached_headers_open_for_data_at_offset_0() {
         assert_eq!(*image.unlock(PASSPHRASE).unwrap().key, *key);
         let attached = image.header().unwrap().segments(SegmentPolicy::default());
         assert!(matches!(attached, Err(Error::DetachedHeader)));
-        let policy = SegmentPolicy {
-            detached: true,
-            ..SegmentPolicy::default()
-        };
+        let policy = SegmentPolicy { detached: true, ..SegmentPolicy::default() };
         let segment = &image.header().unwrap().segments(policy).unwrap()[0];
         assert_eq!(segment.offset, 0);
         assert_eq!(segment.data_size(4 * MIB).unwrap(), 4 * MIB);
@@ -219,10 +182,7 @@ fn slots_of_every_priority_are_tried_as_cryptsetup_tries_them() {
         cryptsetup.run(&ignore, &image.path, b"").success();
     }
     assert_eq!(image.unlock(PASSPHRASE).unwrap().slot, 1);
-    let named = UnlockOptions {
-        slot: Some(2),
-        ..UnlockOptions::default()
-    };
+    let named = UnlockOptions { slot: Some(2), ..UnlockOptions::default() };
     assert_eq!(image.unlock_with(PASSPHRASE, &named).unwrap().slot, 2);
 }
 
@@ -278,19 +238,10 @@ fn unbound_key_does_not_open_the_volume() {
     std::fs::write(&other, b"unbound").unwrap();
     let arguments = format!("luksAddKey {CHEAP_PBKDF2} --unbound --key-size 256 --key-slot 5");
     add_key(&cryptsetup, &arguments, &image, &other);
-    assert_eq!(
-        image.unlock(b"unbound").err().unwrap().kind(),
-        ErrorKind::NoKey
-    );
-    let named = UnlockOptions {
-        slot: Some(5),
-        ..UnlockOptions::default()
-    };
+    assert_eq!(image.unlock(b"unbound").err().unwrap().kind(), ErrorKind::NoKey);
+    let named = UnlockOptions { slot: Some(5), ..UnlockOptions::default() };
     let error = image.unlock_with(b"unbound", &named).err().unwrap();
-    assert_eq!(
-        error.to_string(),
-        "key slot 5 is not in use for this volume"
-    );
+    assert_eq!(error.to_string(), "key slot 5 is not in use for this volume");
     image.unlock(PASSPHRASE).unwrap();
 }
 
@@ -306,16 +257,9 @@ fn reencryption_in_progress_is_refused_by_name() {
     run.success();
     for error in [
         image.unlock(PASSPHRASE).err().unwrap(),
-        image
-            .header()
-            .unwrap()
-            .segments(SegmentPolicy::default())
-            .unwrap_err(),
+        image.header().unwrap().segments(SegmentPolicy::default()).unwrap_err(),
     ] {
-        assert!(
-            error.to_string().starts_with("reencryption in progress"),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("reencryption in progress"), "{error}");
         assert_eq!(error.kind(), ErrorKind::Device);
     }
 }

@@ -21,33 +21,20 @@ fn luks1_made_by_qemu_opens() {
         create(&qemu_img, &luks, &image);
         let unlocked = image.unlock(PASSPHRASE).unwrap();
         assert_eq!(unlocked.key.len(), key_len);
-        let segment = image
-            .header()
-            .unwrap()
-            .segments(SegmentPolicy::default())
-            .unwrap()
-            .remove(0);
+        let segment = image.header().unwrap().segments(SegmentPolicy::default()).unwrap().remove(0);
         let size = image.open().1;
         assert_eq!(segment.data_size(size).unwrap(), 4 * MIB);
-        assert_eq!(
-            image.unlock(b"wrong").err().unwrap().kind(),
-            ErrorKind::NoKey
-        );
+        assert_eq!(image.unlock(b"wrong").err().unwrap().kind(), ErrorKind::NoKey);
     }
 }
 
 /// QEMU times its key derivation first, and gives up when the clock did not move meanwhile.
 fn create(qemu_img: &Peer, luks: &str, image: &Image) {
     let path = image.path.to_str().unwrap();
-    let arguments = [
-        "create", "-q", "--object", SECRET, "-f", "luks", "-o", luks, path, "4M",
-    ];
+    let arguments = ["create", "-q", "--object", SECRET, "-f", "luks", "-o", luks, path, "4M"];
     let mut run = qemu_img.run(arguments);
     for _ in 0..20 {
-        if !run
-            .stderr_text()
-            .contains("Unable to get accurate CPU usage")
-        {
+        if !run.stderr_text().contains("Unable to get accurate CPU usage") {
             break;
         }
         run = qemu_img.run(arguments);
@@ -62,20 +49,10 @@ fn luks1_made_here_is_opened_by_qemu() {
     };
     let image = Image::sparse(6 * MIB);
     let (mut file, size) = image.open();
-    let cost = KdfCost {
-        iterations: Some(1000),
-        ..KdfCost::default()
-    };
-    let options = FormatOptions {
-        version: Version::Luks1,
-        cost,
-        ..FormatOptions::default()
-    };
+    let cost = KdfCost { iterations: Some(1000), ..KdfCost::default() };
+    let options = FormatOptions { version: Version::Luks1, cost, ..FormatOptions::default() };
     format(&mut file, size, PASSPHRASE, &options).unwrap();
-    let source = format!(
-        "driver=luks,key-secret=pass,file.filename={}",
-        image.path.display()
-    );
+    let source = format!("driver=luks,key-secret=pass,file.filename={}", image.path.display());
     let arguments = ["info", "--object", SECRET, "--image-opts", &source];
     let info = qemu_img.run(arguments).success().stdout_text();
     assert!(info.contains("file format: luks"), "{info}");

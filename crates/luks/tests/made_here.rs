@@ -16,16 +16,8 @@ fn options(version: Version) -> FormatOptions {
         Version::Luks1 => (1000, None),
         Version::Luks2 => (4, Some(64)),
     };
-    let cost = KdfCost {
-        iterations: Some(iterations),
-        memory_kib,
-        ..KdfCost::default()
-    };
-    FormatOptions {
-        version,
-        cost,
-        ..FormatOptions::default()
-    }
+    let cost = KdfCost { iterations: Some(iterations), memory_kib, ..KdfCost::default() };
+    FormatOptions { version, cost, ..FormatOptions::default() }
 }
 
 /// Formats here and checks that both programs agree on the key and the geometry.
@@ -36,18 +28,10 @@ fn accepted(cryptsetup: &Cryptsetup, options: &FormatOptions) -> Image {
     let key = format(&mut file, size, PASSPHRASE, options).unwrap();
     assert_eq!(*image.unlock(PASSPHRASE).unwrap().key, *key, "{options:?}");
     assert_eq!(cryptsetup.volume_key(&image.path), *key, "{options:?}");
-    assert!(
-        cryptsetup.opens(&image.path, PASSPHRASE, Some(0)),
-        "{options:?}"
-    );
-    assert!(
-        !cryptsetup.opens(&image.path, b"wrong", None),
-        "{options:?}"
-    );
+    assert!(cryptsetup.opens(&image.path, PASSPHRASE, Some(0)), "{options:?}");
+    assert!(!cryptsetup.opens(&image.path, b"wrong", None), "{options:?}");
     // Nothing was found that needs repair.
-    let run = cryptsetup
-        .run("luksDump --debug", &image.path, b"")
-        .success();
+    let run = cryptsetup.run("luksDump --debug", &image.path, b"").success();
     let debug = run.stdout_text().to_lowercase();
     for word in ["failed", "invalid", "damaged", "corrupt"] {
         assert!(!debug.contains(word), "{options:?}\n{run}");
@@ -61,13 +45,7 @@ fn luks2_of_every_kind_is_accepted() {
         return;
     };
     for kdf in [KdfKind::Argon2i, KdfKind::Argon2id] {
-        accepted(
-            &cryptsetup,
-            &FormatOptions {
-                kdf: Some(kdf),
-                ..options(Version::Luks2)
-            },
-        );
+        accepted(&cryptsetup, &FormatOptions { kdf: Some(kdf), ..options(Version::Luks2) });
     }
     for hash in ["sha1", "sha512", "sha3-256", "whirlpool", "blake2b-512"] {
         let mut options = options(Version::Luks2);
@@ -92,14 +70,7 @@ fn luks1_of_every_kind_is_accepted() {
     for key_len in [32, 64] {
         for hash in ["sha1", "sha256", "sha512", "ripemd160"] {
             let hash = hash.into();
-            accepted(
-                &cryptsetup,
-                &FormatOptions {
-                    key_len,
-                    hash,
-                    ..options(Version::Luks1)
-                },
-            );
+            accepted(&cryptsetup, &FormatOptions { key_len, hash, ..options(Version::Luks1) });
         }
     }
 }
@@ -111,44 +82,19 @@ fn header_of_a_seed_is_accepted() {
     };
     for version in [Version::Luks1, Version::Luks2] {
         let seed = SecretBuf::copy_of(b"a seed that is no secret").unwrap();
-        accepted(
-            &cryptsetup,
-            &FormatOptions {
-                seed: Some(Seed::new(seed).unwrap()),
-                ..options(version)
-            },
-        );
+        accepted(&cryptsetup, &FormatOptions { seed: Some(Seed::new(seed).unwrap()), ..options(version) });
     }
 }
 
 /// Lines of `luksDump` that hold no salts, digests, UUIDs or epochs.
 fn layout(cryptsetup: &Cryptsetup, image: &Image) -> Vec<String> {
-    let dump = cryptsetup
-        .run("luksDump", &image.path, b"")
-        .success()
-        .stdout_text();
+    let dump = cryptsetup.run("luksDump", &image.path, b"").success().stdout_text();
     let kept = |line: &&str| {
-        let random = [
-            "Salt",
-            "salt",
-            "digest",
-            "Digest:",
-            "UUID",
-            "Epoch",
-            "dump",
-            "header info",
-        ];
-        let hex = line
-            .split_whitespace()
-            .filter(|word| word.len() == 2)
-            .count()
-            > 8;
+        let random = ["Salt", "salt", "digest", "Digest:", "UUID", "Epoch", "dump", "header info"];
+        let hex = line.split_whitespace().filter(|word| word.len() == 2).count() > 8;
         !hex && !random.iter().any(|word| line.contains(word))
     };
-    dump.lines()
-        .filter(kept)
-        .map(|line| line.trim().to_owned())
-        .collect()
+    dump.lines().filter(kept).map(|line| line.trim().to_owned()).collect()
 }
 
 #[test]
@@ -188,17 +134,8 @@ fn label_subsystem_uuid_and_offset_are_written() {
             ..options(Version::Luks2)
         },
     );
-    let dump = cryptsetup
-        .run("luksDump", &image.path, b"")
-        .success()
-        .stdout_text();
-    for part in [
-        "here",
-        "there",
-        uuid,
-        "offset: 4194304 [bytes]",
-        "4161536 [bytes]",
-    ] {
+    let dump = cryptsetup.run("luksDump", &image.path, b"").success().stdout_text();
+    for part in ["here", "there", uuid, "offset: 4194304 [bytes]", "4161536 [bytes]"] {
         assert!(dump.contains(part), "{part} is not in\n{dump}");
     }
 }
@@ -216,32 +153,20 @@ fn slots_that_cryptsetup_adds_changes_and_removes_are_followed() {
         std::fs::write(&new, b"added").unwrap();
         let disk = image.path.display();
 
-        let add = format!(
-            "luksAddKey {CHEAP_PBKDF2} --key-slot 3 --key-file {} {disk}",
-            old.display()
-        );
+        let add = format!("luksAddKey {CHEAP_PBKDF2} --key-slot 3 --key-file {} {disk}", old.display());
         cryptsetup.run(&add, &new, b"").success();
         let added = image.unlock(b"added").unwrap();
         assert_eq!((added.slot, &*added.key), (3, &*key));
 
         std::fs::write(&old, b"changed").unwrap();
-        let change = format!(
-            "luksChangeKey {CHEAP_PBKDF2} --key-slot 3 --key-file {} {disk}",
-            new.display()
-        );
+        let change = format!("luksChangeKey {CHEAP_PBKDF2} --key-slot 3 --key-file {} {disk}", new.display());
         cryptsetup.run(&change, &old, b"").success();
-        assert_eq!(
-            image.unlock(b"added").err().unwrap().kind(),
-            ErrorKind::NoKey
-        );
+        assert_eq!(image.unlock(b"added").err().unwrap().kind(), ErrorKind::NoKey);
         assert_eq!(*image.unlock(b"changed").unwrap().key, *key);
 
         let kill = format!("luksKillSlot {disk}");
         cryptsetup.run(&kill, "0".as_ref(), b"").success();
-        assert_eq!(
-            image.unlock(PASSPHRASE).err().unwrap().kind(),
-            ErrorKind::NoKey
-        );
+        assert_eq!(image.unlock(PASSPHRASE).err().unwrap().kind(), ErrorKind::NoKey);
         assert_eq!(*image.unlock(b"changed").unwrap().key, *key);
         assert_eq!(image.header().unwrap().info().keyslots.len(), 1);
     }
@@ -256,10 +181,7 @@ fn priorities_and_flags_that_cryptsetup_sets_are_followed() {
     let ignore = "config --key-slot 0 --priority ignore";
     cryptsetup.run(ignore, &image.path, b"").success();
     assert!(image.unlock(PASSPHRASE).is_err());
-    let named = UnlockOptions {
-        slot: Some(0),
-        ..UnlockOptions::default()
-    };
+    let named = UnlockOptions { slot: Some(0), ..UnlockOptions::default() };
     image.unlock_with(PASSPHRASE, &named).unwrap();
     let prefer = "config --key-slot 0 --priority prefer --label renamed";
     cryptsetup.run(prefer, &image.path, b"").success();
@@ -293,20 +215,11 @@ fn detached_header_is_accepted() {
     for version in [Version::Luks1, Version::Luks2] {
         let image = Image::sparse(0);
         let (mut file, size) = image.open();
-        let options = FormatOptions {
-            detached: true,
-            ..options(version)
-        };
+        let options = FormatOptions { detached: true, ..options(version) };
         let key = format(&mut file, size, PASSPHRASE, &options).unwrap();
         assert_eq!(cryptsetup.volume_key(&image.path), *key);
-        let policy = SegmentPolicy {
-            detached: true,
-            ..SegmentPolicy::default()
-        };
-        assert_eq!(
-            image.header().unwrap().segments(policy).unwrap()[0].offset,
-            0
-        );
+        let policy = SegmentPolicy { detached: true, ..SegmentPolicy::default() };
+        assert_eq!(image.header().unwrap().segments(policy).unwrap()[0].offset, 0);
         assert_eq!(*image.unlock(PASSPHRASE).unwrap().key, *key);
     }
 }
@@ -315,44 +228,24 @@ fn detached_header_is_accepted() {
 fn volume_with_a_measured_cost_opens() {
     let image = Image::sparse(18 * MIB);
     let (mut file, size) = open(&image.path);
-    let cost = KdfCost {
-        target: std::time::Duration::from_millis(300),
-        memory_kib: Some(32 << 10),
-        ..KdfCost::default()
-    };
-    let options = FormatOptions {
-        cost,
-        ..FormatOptions::default()
-    };
+    let cost =
+        KdfCost { target: std::time::Duration::from_millis(300), memory_kib: Some(32 << 10), ..KdfCost::default() };
+    let options = FormatOptions { cost, ..FormatOptions::default() };
     let key = format(&mut file, size, PASSPHRASE, &options).unwrap();
     assert_eq!(*image.unlock(PASSPHRASE).unwrap().key, *key);
-    let kdf = image.header().unwrap().info().keyslots[0]
-        .kdf
-        .clone()
-        .unwrap();
+    let kdf = image.header().unwrap().info().keyslots[0].kdf.clone().unwrap();
     assert!(kdf.time.unwrap() >= 4, "{kdf:?}");
     assert_eq!(kdf.kind, "argon2id");
 }
 
 #[test]
 fn device_too_small_for_any_data_is_refused_and_left_alone() {
-    for (version, size) in [
-        (Version::Luks2, 16 * MIB),
-        (Version::Luks1, 2 * MIB),
-        (Version::Luks2, 0),
-    ] {
+    for (version, size) in [(Version::Luks2, 16 * MIB), (Version::Luks1, 2 * MIB), (Version::Luks2, 0)] {
         let image = Image::sparse(size);
         let (mut file, size) = image.open();
-        let error = format(&mut file, size, PASSPHRASE, &options(version))
-            .err()
-            .unwrap();
+        let error = format(&mut file, size, PASSPHRASE, &options(version)).err().unwrap();
         assert!(error.to_string().starts_with("device too small"), "{error}");
         assert_eq!(error.kind(), ErrorKind::Device);
-        assert!(
-            std::fs::read(&image.path)
-                .unwrap()
-                .iter()
-                .all(|&byte| byte == 0)
-        );
+        assert!(std::fs::read(&image.path).unwrap().iter().all(|&byte| byte == 0));
     }
 }

@@ -26,13 +26,7 @@ fn refused_after(name: &str, reuse: impl FnOnce(&Path)) {
     };
     let image = Image::sparse(SIZE);
     cryptsetup.format(CHEAP, &image.path);
-    let disk = || {
-        File::options()
-            .read(true)
-            .write(true)
-            .open(&image.path)
-            .unwrap()
-    };
+    let disk = || File::options().read(true).write(true).open(&image.path).unwrap();
     let mut copies = vec![0; 0x8000];
     disk().read_exact_at(&mut copies, 0).unwrap();
 
@@ -47,11 +41,7 @@ fn refused_after(name: &str, reuse: impl FnOnce(&Path)) {
         matches!(error, Error::OtherContents { what, left: SECONDARY, .. } if what.contains(name)),
         "{name}: {error}"
     );
-    let theirs = cryptsetup.run(
-        "open --test-passphrase --key-file -",
-        &image.path,
-        PASSPHRASE,
-    );
+    let theirs = cryptsetup.run("open --test-passphrase --key-file -", &image.path, PASSPHRASE);
     assert!(!theirs.status.success(), "{name}: cryptsetup opens it");
 
     // The same secondary copy on a disk that is nothing else is good, for both.
@@ -104,8 +94,7 @@ fn partition_tables() {
 /// LVM takes block devices only.
 #[test]
 fn lvm() {
-    let (Some(pvcreate), Some(losetup)) = (peer::require("pvcreate"), peer::require("losetup"))
-    else {
+    let (Some(pvcreate), Some(losetup)) = (peer::require("pvcreate"), peer::require("losetup")) else {
         return;
     };
     if !rustix::process::geteuid().is_root() {

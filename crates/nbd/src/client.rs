@@ -7,9 +7,8 @@ use super::export::{BlockSizes, TransmissionFlags};
 use super::reply::{Extent, NbdError};
 use super::request::RequestHeader;
 use super::wire::{
-    CHUNK_HEADER_LEN, GREETING_LEN, INIT_PASSWD, OPTION_MAGIC, OPTION_REPLY_HEADER_LEN,
-    OPTION_REPLY_MAGIC, REQUEST_LEN, REQUEST_MAGIC, Reader, SIMPLE_REPLY_LEN, SIMPLE_REPLY_MAGIC,
-    STRUCTURED_REPLY_MAGIC, chunk, info,
+    CHUNK_HEADER_LEN, GREETING_LEN, INIT_PASSWD, OPTION_MAGIC, OPTION_REPLY_HEADER_LEN, OPTION_REPLY_MAGIC,
+    REQUEST_LEN, REQUEST_MAGIC, Reader, SIMPLE_REPLY_LEN, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk, info,
 };
 
 /// Longest option reply or chunk that is accepted, bytes: 64 MiB of data and its header.
@@ -51,13 +50,7 @@ pub fn parse_greeting(bytes: &[u8; GREETING_LEN]) -> Result<u16, ReplyError> {
 /// When `data` is 4 GiB or longer.
 #[must_use]
 pub fn option(option: u32, data: &[u8]) -> Vec<u8> {
-    [
-        &OPTION_MAGIC.to_be_bytes(),
-        &option.to_be_bytes()[..],
-        &length32(data),
-        data,
-    ]
-    .concat()
+    [&OPTION_MAGIC.to_be_bytes(), &option.to_be_bytes()[..], &length32(data), data].concat()
 }
 
 /// Encodes the data of `INFO` and `GO`.
@@ -88,9 +81,7 @@ pub fn context_data(name: &[u8], queries: &[&[u8]]) -> Vec<u8> {
 }
 
 fn length32(bytes: &[u8]) -> [u8; 4] {
-    u32::try_from(bytes.len())
-        .expect("shorter than 4 GiB")
-        .to_be_bytes()
+    u32::try_from(bytes.len()).expect("shorter than 4 GiB").to_be_bytes()
 }
 
 /// One reply to an option.
@@ -119,9 +110,7 @@ pub fn parse_option_reply(bytes: &[u8]) -> Result<Option<(OptionReply<'_>, usize
         return Err(ReplyError::Magic(magic));
     }
     let len = payload_len(length)?;
-    let reply = reader
-        .take(len)
-        .map(|data| OptionReply { option, kind, data });
+    let reply = reader.take(len).map(|data| OptionReply { option, kind, data });
     Ok(reply.map(|reply| (reply, OPTION_REPLY_HEADER_LEN + len)))
 }
 
@@ -150,17 +139,12 @@ pub enum Info<'a> {
 pub fn parse_info(data: &[u8]) -> Option<Info<'_>> {
     let mut reader = Reader::new(data);
     let parsed = match reader.u16()? {
-        info::EXPORT => Info::Export {
-            size: reader.u64()?,
-            flags: TransmissionFlags::from_bits(reader.u16()?),
-        },
+        info::EXPORT => Info::Export { size: reader.u64()?, flags: TransmissionFlags::from_bits(reader.u16()?) },
         info::NAME => return Some(Info::Name(reader.rest())),
         info::DESCRIPTION => return Some(Info::Description(reader.rest())),
-        info::BLOCK_SIZE => Info::BlockSize(BlockSizes {
-            minimum: reader.u32()?,
-            preferred: reader.u32()?,
-            maximum: reader.u32()?,
-        }),
+        info::BLOCK_SIZE => {
+            Info::BlockSize(BlockSizes { minimum: reader.u32()?, preferred: reader.u32()?, maximum: reader.u32()? })
+        }
         other => return Some(Info::Other(other)),
     };
     reader.is_empty().then_some(parsed)
@@ -257,10 +241,7 @@ fn parse_simple(mut reader: Reader<'_>) -> Option<Reply<'static>> {
         0 => Ok(()),
         code => Err(NbdError::from_code(code)),
     };
-    Some(Reply::Simple {
-        cookie: reader.u64()?,
-        outcome,
-    })
+    Some(Reply::Simple { cookie: reader.u64()?, outcome })
 }
 
 fn parse_chunk(mut reader: Reader<'_>) -> Result<Option<(Reply<'_>, usize)>, ReplyError> {
@@ -276,24 +257,14 @@ fn parse_chunk(mut reader: Reader<'_>) -> Result<Option<(Reply<'_>, usize)>, Rep
     let content = parse_content(kind, Reader::new(payload));
     let content = content.ok_or(ReplyError::Malformed(u32::from(kind)))?;
     let done = flags & chunk::FLAG_DONE != 0;
-    Ok(Some((
-        Reply::Chunk {
-            cookie,
-            done,
-            content,
-        },
-        CHUNK_HEADER_LEN + len,
-    )))
+    Ok(Some((Reply::Chunk { cookie, done, content }, CHUNK_HEADER_LEN + len)))
 }
 
 fn parse_content(kind: u16, mut payload: Reader<'_>) -> Option<Content<'_>> {
     let content = match kind {
         chunk::NONE => Content::None,
         chunk::OFFSET_DATA => {
-            let content = Content::Data {
-                offset: payload.u64()?,
-                data: payload.rest(),
-            };
+            let content = Content::Data { offset: payload.u64()?, data: payload.rest() };
             return matches!(content, Content::Data { data: [_, ..], .. }).then_some(content);
         }
         chunk::OFFSET_HOLE => {
@@ -309,23 +280,11 @@ fn parse_content(kind: u16, mut payload: Reader<'_>) -> Option<Content<'_>> {
             let message_len = usize::from(payload.u16()?);
             let message = payload.take(message_len)?;
             match kind {
-                chunk::ERROR => Content::Error {
-                    error,
-                    message,
-                    offset: None,
-                },
-                chunk::ERROR_OFFSET => Content::Error {
-                    error,
-                    message,
-                    offset: Some(payload.u64()?),
-                },
+                chunk::ERROR => Content::Error { error, message, offset: None },
+                chunk::ERROR_OFFSET => Content::Error { error, message, offset: Some(payload.u64()?) },
                 // Unknown errors may carry more.
                 _ => {
-                    return Some(Content::Error {
-                        error,
-                        message,
-                        offset: None,
-                    });
+                    return Some(Content::Error { error, message, offset: None });
                 }
             }
         }
@@ -348,9 +307,7 @@ fn parse_block_status(mut payload: Reader<'_>) -> Option<Content<'_>> {
 }
 
 fn payload_len(length: u32) -> Result<usize, ReplyError> {
-    let len = usize::try_from(length)
-        .ok()
-        .filter(|&len| len <= PAYLOAD_MAX);
+    let len = usize::try_from(length).ok().filter(|&len| len <= PAYLOAD_MAX);
     len.ok_or(ReplyError::TooLong(length))
 }
 

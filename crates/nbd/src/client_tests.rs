@@ -7,13 +7,7 @@ use super::*;
 
 #[test]
 fn requests_have_28_bytes_in_order() {
-    let header = RequestHeader {
-        flags: 1,
-        command: 1,
-        cookie: 2,
-        offset: 3,
-        length: 4,
-    };
+    let header = RequestHeader { flags: 1, command: 1, cookie: 2, offset: 3, length: 4 };
     let expected = b"\x25\x60\x95\x13\0\x01\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\x04";
     assert_eq!(&request(&header), expected);
 }
@@ -23,10 +17,7 @@ fn options_and_their_data_are_encoded_as_the_protocol_says() {
     assert_eq!(option(3, b""), b"IHAVEOPT\0\0\0\x03\0\0\0\0");
     assert_eq!(option(1, b"ab"), b"IHAVEOPT\0\0\0\x01\0\0\0\x02ab");
     assert_eq!(info_data(b"ab", &[1, 3]), b"\0\0\0\x02ab\0\x02\0\x01\0\x03");
-    assert_eq!(
-        context_data(b"a", &[b"x:"]),
-        b"\0\0\0\x01a\0\0\0\x01\0\0\0\x02x:"
-    );
+    assert_eq!(context_data(b"a", &[b"x:"]), b"\0\0\0\x01a\0\0\0\x01\0\0\0\x02x:");
 }
 
 #[test]
@@ -38,10 +29,7 @@ fn only_newstyle_greetings_are_accepted() {
 
 #[test]
 fn wrong_magic_and_endless_replies_are_refused() {
-    assert_eq!(
-        parse_option_reply(&[1; 20]),
-        Err(ReplyError::Magic(0x0101_0101_0101_0101))
-    );
+    assert_eq!(parse_option_reply(&[1; 20]), Err(ReplyError::Magic(0x0101_0101_0101_0101)));
     assert_eq!(parse_reply(&[2; 16]), Err(ReplyError::Magic(0x0202_0202)));
     let mut endless = reply::none(1);
     endless[16..].copy_from_slice(&[0xff; 4]);
@@ -70,15 +58,9 @@ fn chunks_whose_content_does_not_fit_their_type_are_malformed() {
         (3, b""),
     ];
     for (kind, payload) in malformed {
-        assert_eq!(
-            chunk(kind, payload),
-            Err(ReplyError::Malformed(u32::from(kind)))
-        );
+        assert_eq!(chunk(kind, payload), Err(ReplyError::Malformed(u32::from(kind))));
     }
-    assert_eq!(
-        chunk(chunk::ERROR_BIT | 99, b"\0\0\0\x05\0\0more"),
-        Ok(true)
-    );
+    assert_eq!(chunk(chunk::ERROR_BIT | 99, b"\0\0\0\x05\0\0more"), Ok(true));
 }
 
 fn any_message() -> impl Strategy<Value = Vec<u8>> {
@@ -91,26 +73,17 @@ fn any_message() -> impl Strategy<Value = Vec<u8>> {
         )
         .to_vec()),
         any::<u64>().prop_map(|cookie| reply::none(cookie).to_vec()),
-        (
-            any::<u64>(),
-            any::<u64>(),
-            prop::collection::vec(any::<u8>(), 1..50),
-            last()
-        )
-            .prop_map(|(cookie, offset, data, last)| {
+        (any::<u64>(), any::<u64>(), prop::collection::vec(any::<u8>(), 1..50), last()).prop_map(
+            |(cookie, offset, data, last)| {
                 let length = u32::try_from(data.len()).unwrap();
                 [&reply::offset_data(cookie, offset, length, last)[..], &data].concat()
-            }),
-        (any::<u64>(), any::<u64>(), 1u32.., last()).prop_map(|(cookie, offset, length, last)| {
-            reply::offset_hole(cookie, offset, length, last).to_vec()
-        }),
-        (any::<u64>(), any::<u64>(), error, "\\PC{0,20}", last()).prop_map(
-            |(cookie, offset, error, message, last)| {
-                reply::error_offset_chunk(cookie, error, &message, offset, last)
-                    .as_bytes()
-                    .to_vec()
             }
         ),
+        (any::<u64>(), any::<u64>(), 1u32.., last())
+            .prop_map(|(cookie, offset, length, last)| { reply::offset_hole(cookie, offset, length, last).to_vec() }),
+        (any::<u64>(), any::<u64>(), error, "\\PC{0,20}", last()).prop_map(|(cookie, offset, error, message, last)| {
+            reply::error_offset_chunk(cookie, error, &message, offset, last).as_bytes().to_vec()
+        }),
     ]
 }
 

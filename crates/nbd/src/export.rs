@@ -114,10 +114,7 @@ impl From<Capabilities> for TransmissionFlags {
             .with_if(can.dont_fragment, Self::SEND_DF)
             .with_if(can.multi_conn, Self::CAN_MULTI_CONN)
             .with_if(can.cache, Self::SEND_CACHE)
-            .with_if(
-                can.fast_zero && can.write_zeroes && writable,
-                Self::SEND_FAST_ZERO,
-            )
+            .with_if(can.fast_zero && can.write_zeroes && writable, Self::SEND_FAST_ZERO)
     }
 }
 
@@ -135,11 +132,7 @@ pub struct BlockSizes {
 impl Default for BlockSizes {
     /// What a client may assume when nothing is said: 1, 4096, 32 MiB.
     fn default() -> Self {
-        Self {
-            minimum: 1,
-            preferred: 4096,
-            maximum: DEFAULT_MAX_PAYLOAD,
-        }
+        Self { minimum: 1, preferred: 4096, maximum: DEFAULT_MAX_PAYLOAD }
     }
 }
 
@@ -149,9 +142,7 @@ impl BlockSizes {
             return Err("the minimum block size must be a power of two from 1 to 65536");
         }
         if !self.preferred.is_power_of_two() || self.preferred < self.minimum.max(512) {
-            return Err(
-                "the preferred block size must be a power of two, at least 512 and the minimum",
-            );
+            return Err("the preferred block size must be a power of two, at least 512 and the minimum");
         }
         if self.maximum < self.preferred || self.maximum > LARGEST_MAX_PAYLOAD {
             return Err("the maximum payload must be from the preferred block size to 64 MiB");
@@ -227,9 +218,7 @@ pub enum OfferError {
         rule: &'static str,
     },
     /// The last bytes would be out of reach.
-    #[error(
-        "export {name:?}: size {size} is not a multiple of its minimum block size {minimum}; round it down"
-    )]
+    #[error("export {name:?}: size {size} is not a multiple of its minimum block size {minimum}; round it down")]
     UnalignedSize {
         /// The export's name.
         name: String,
@@ -248,29 +237,18 @@ impl ServerOffer {
     pub fn new(exports: Vec<ExportInfo>, tls: TlsMode) -> Result<Self, OfferError> {
         for (index, export) in exports.iter().enumerate() {
             check_export(index, export)?;
-            if exports
-                .iter()
-                .take(index)
-                .any(|earlier| earlier.name == export.name)
-            {
+            if exports.iter().take(index).any(|earlier| earlier.name == export.name) {
                 return Err(OfferError::DuplicateName(export.name.clone()));
             }
         }
-        Ok(Self {
-            exports,
-            tls,
-            has_default: true,
-        })
+        Ok(Self { exports, tls, has_default: true })
     }
 
     /// The same, where the empty name means only an export of that name: the one that it meant is gone, and a client
     /// that comes back for it must not get another disk.
     #[must_use]
     pub fn without_default(self) -> Self {
-        Self {
-            has_default: false,
-            ..self
-        }
+        Self { has_default: false, ..self }
     }
 
     /// The exports, in order.
@@ -289,10 +267,7 @@ impl ServerOffer {
     /// name or else the first, unless [`without_default`](Self::without_default).
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<usize> {
-        let exact = self
-            .exports
-            .iter()
-            .position(|export| export.name.as_bytes() == name);
+        let exact = self.exports.iter().position(|export| export.name.as_bytes() == name);
         match exact {
             None if name.is_empty() && self.has_default && !self.exports.is_empty() => Some(0),
             found => found,
@@ -308,15 +283,9 @@ fn check_export(index: usize, export: &ExportInfo) -> Result<(), OfferError> {
     }
     let name = || export.name.clone();
     let sizes = export.block_sizes;
-    sizes
-        .check()
-        .map_err(|rule| OfferError::BadBlockSizes { name: name(), rule })?;
+    sizes.check().map_err(|rule| OfferError::BadBlockSizes { name: name(), rule })?;
     if !export.size.is_multiple_of(u64::from(sizes.minimum)) {
-        return Err(OfferError::UnalignedSize {
-            name: name(),
-            size: export.size,
-            minimum: sizes.minimum,
-        });
+        return Err(OfferError::UnalignedSize { name: name(), size: export.size, minimum: sizes.minimum });
     }
     Ok(())
 }

@@ -28,8 +28,8 @@ use super::export::{ExportInfo, ServerOffer, TlsMode, TransmissionFlags};
 pub use super::negotiated::{Negotiated, OPTIONS_MAX, Progress, ProtocolError, Refusal, Step};
 use super::option::{ContextRequest, InfoRequest, Replies};
 use super::wire::{
-    BASE_ALLOCATION, GREETING_LEN, INIT_PASSWD, OPTION_HEADER_LEN, OPTION_MAGIC, Reader,
-    STRING_MAX, client_flag, handshake_flag, info, opt, rep,
+    BASE_ALLOCATION, GREETING_LEN, INIT_PASSWD, OPTION_HEADER_LEN, OPTION_MAGIC, Reader, STRING_MAX, client_flag,
+    handshake_flag, info, opt, rep,
 };
 
 /// Longest option data that is read, bytes; longer data is skipped and answered with `ERR_TOO_BIG`.
@@ -163,10 +163,7 @@ impl Handshake {
                     Some(data) => break self.option_data(option, &data, output)?,
                     None => break Step::NeedMore,
                 },
-                State::Skip {
-                    ref mut remaining,
-                    then: (option, answer),
-                } => {
+                State::Skip { ref mut remaining, then: (option, answer) } => {
                     skip(&mut rest, remaining);
                     if *remaining > 0 {
                         break Step::NeedMore;
@@ -176,10 +173,7 @@ impl Handshake {
                 State::Finished => return Err(ProtocolError::Finished),
             }
         };
-        Ok(Progress {
-            consumed: input.len() - rest.len(),
-            step,
-        })
+        Ok(Progress { consumed: input.len() - rest.len(), step })
     }
 
     /// Collects `len` bytes from `rest`; `None` until they have all arrived.
@@ -221,10 +215,7 @@ impl Handshake {
             return Err(ProtocolError::NotFixedNewstyle(option));
         }
         self.state = match self.answer_without_data(option, length) {
-            Some(answer) => State::Skip {
-                remaining: length,
-                then: (option, answer),
-            },
+            Some(answer) => State::Skip { remaining: length, then: (option, answer) },
             None => State::Data { option, length },
         };
         Ok(())
@@ -263,10 +254,7 @@ impl Handshake {
             return Some(Answer::Error(rep::ERR_TLS_REQD, "start TLS first"));
         }
         if self.shutting_down {
-            return Some(Answer::Error(
-                rep::ERR_SHUTDOWN,
-                "the server is shutting down",
-            ));
+            return Some(Answer::Error(rep::ERR_SHUTDOWN, "the server is shutting down"));
         }
         match option {
             opt::LIST | opt::STARTTLS | opt::STRUCTURED_REPLY if length > 0 => {
@@ -275,12 +263,12 @@ impl Handshake {
             opt::LIST => Some(Answer::List),
             opt::STARTTLS => Some(self.answer_to_starttls()),
             opt::STRUCTURED_REPLY => Some(Answer::StructuredReply),
-            opt::LIST_META_CONTEXT | opt::SET_META_CONTEXT if !self.structured_replies => Some(
-                Answer::Error(rep::ERR_INVALID, "negotiate structured replies first"),
-            ),
-            opt::INFO | opt::GO | opt::LIST_META_CONTEXT | opt::SET_META_CONTEXT => (length
-                > OPTION_DATA_MAX)
-                .then_some(Answer::Error(rep::ERR_TOO_BIG, "option data over 64 KiB")),
+            opt::LIST_META_CONTEXT | opt::SET_META_CONTEXT if !self.structured_replies => {
+                Some(Answer::Error(rep::ERR_INVALID, "negotiate structured replies first"))
+            }
+            opt::INFO | opt::GO | opt::LIST_META_CONTEXT | opt::SET_META_CONTEXT => {
+                (length > OPTION_DATA_MAX).then_some(Answer::Error(rep::ERR_TOO_BIG, "option data over 64 KiB"))
+            }
             // EXTENDED_HEADERS ends here too, until 64-bit headers are implemented.
             _ => Some(Answer::Error(rep::ERR_UNSUP, "unknown option")),
         }
@@ -307,11 +295,7 @@ impl Handshake {
                 }
                 return Step::NeedMore;
             }
-            Answer::List => self
-                .offer
-                .exports()
-                .iter()
-                .for_each(|export| replies.server(export)),
+            Answer::List => self.offer.exports().iter().for_each(|export| replies.server(export)),
             Answer::StructuredReply => self.structured_replies = true,
             Answer::StartTls | Answer::Abort => {}
         }
@@ -332,12 +316,7 @@ impl Handshake {
         }
     }
 
-    fn option_data(
-        &mut self,
-        option: u32,
-        data: &[u8],
-        output: &mut Vec<u8>,
-    ) -> Result<Step, ProtocolError> {
+    fn option_data(&mut self, option: u32, data: &[u8], output: &mut Vec<u8>) -> Result<Step, ProtocolError> {
         self.state = State::Header;
         if option == opt::EXPORT_NAME {
             return self.export_name(data, output);
@@ -346,8 +325,7 @@ impl Handshake {
         let step = if matches!(option, opt::INFO | opt::GO) {
             self.info_or_go(option, data, &mut replies)
         } else {
-            self.meta_context(option, data, &mut replies)
-                .map(|()| Step::NeedMore)
+            self.meta_context(option, data, &mut replies).map(|()| Step::NeedMore)
         };
         Ok(step.unwrap_or_else(|(kind, message)| {
             replies.error(kind, message);
@@ -369,12 +347,7 @@ impl Handshake {
         Ok(self.enter_transmission(index, false))
     }
 
-    fn info_or_go(
-        &mut self,
-        option: u32,
-        data: &[u8],
-        replies: &mut Replies<'_>,
-    ) -> Result<Step, OptionError> {
+    fn info_or_go(&mut self, option: u32, data: &[u8], replies: &mut Replies<'_>) -> Result<Step, OptionError> {
         let request = InfoRequest::parse(data).ok_or(MALFORMED)?;
         let Some(index) = self.offer.find(request.name) else {
             self.refusal = Some(Refusal::of_name(request.name));
@@ -393,10 +366,7 @@ impl Handshake {
         }
         if export.block_size_required && !request.wants_block_size {
             self.block_size_refused |= option == opt::GO;
-            return Err((
-                rep::ERR_BLOCK_SIZE_REQD,
-                "ask for the block sizes (NBD_INFO_BLOCK_SIZE)",
-            ));
+            return Err((rep::ERR_BLOCK_SIZE_REQD, "ask for the block sizes (NBD_INFO_BLOCK_SIZE)"));
         }
         replies.ack();
         if option == opt::INFO {
@@ -405,12 +375,7 @@ impl Handshake {
         Ok(self.enter_transmission(index, request.wants_block_size))
     }
 
-    fn meta_context(
-        &mut self,
-        option: u32,
-        data: &[u8],
-        replies: &mut Replies<'_>,
-    ) -> Result<(), OptionError> {
+    fn meta_context(&mut self, option: u32, data: &[u8], replies: &mut Replies<'_>) -> Result<(), OptionError> {
         let request = ContextRequest::parse(data).ok_or(MALFORMED)?;
         let index = self.offer.find(request.name).ok_or(UNKNOWN_EXPORT)?;
         let offered = self.offer.exports()[index].base_allocation;
@@ -419,8 +384,7 @@ impl Handshake {
                 self.base_allocation_for = Some(index);
                 replies.meta_context(BASE_ALLOCATION_ID, BASE_ALLOCATION);
             }
-        } else if offered && (request.is_empty || request.base_wildcard || request.base_allocation)
-        {
+        } else if offered && (request.is_empty || request.base_wildcard || request.base_allocation) {
             // In a list the id is reserved.
             replies.meta_context(0, BASE_ALLOCATION);
         }
@@ -429,11 +393,7 @@ impl Handshake {
     }
 
     fn flags(&self, export: &ExportInfo) -> TransmissionFlags {
-        if self.structured_replies {
-            export.flags
-        } else {
-            export.flags.without(TransmissionFlags::SEND_DF)
-        }
+        if self.structured_replies { export.flags } else { export.flags.without(TransmissionFlags::SEND_DF) }
     }
 
     fn enter_transmission(&mut self, export: usize, block_size_agreed: bool) -> Step {

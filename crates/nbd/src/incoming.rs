@@ -2,9 +2,7 @@
 
 use super::client::ReplyError;
 use super::reply::NbdError;
-use super::wire::{
-    CHUNK_HEADER_LEN, Reader, SIMPLE_REPLY_LEN, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk,
-};
+use super::wire::{CHUNK_HEADER_LEN, Reader, SIMPLE_REPLY_LEN, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk};
 
 /// Most bytes of a message that [`parse_incoming`] has to see: those of a hole.
 pub const INCOMING_LEN_MAX: usize = CHUNK_HEADER_LEN + 12;
@@ -104,11 +102,7 @@ fn structured(mut reader: Reader<'_>) -> Result<Option<(Incoming, usize)>, Reply
     };
     let content = content(kind, length, Reader::new(fields)).ok_or(malformed)?;
     let done = flags & chunk::FLAG_DONE != 0;
-    let head = Incoming::Chunk {
-        cookie,
-        done,
-        content,
-    };
+    let head = Incoming::Chunk { cookie, done, content };
     Ok(Some((head, CHUNK_HEADER_LEN + fixed)))
 }
 
@@ -116,10 +110,7 @@ fn structured(mut reader: Reader<'_>) -> Result<Option<(Incoming, usize)>, Reply
 fn content(kind: u16, length: u32, mut fields: Reader<'_>) -> Option<IncomingContent> {
     Some(match kind {
         chunk::NONE => IncomingContent::None,
-        chunk::OFFSET_DATA => IncomingContent::Data {
-            offset: fields.u64()?,
-            length: length - 8,
-        },
+        chunk::OFFSET_DATA => IncomingContent::Data { offset: fields.u64()?, length: length - 8 },
         chunk::OFFSET_HOLE => {
             let (offset, length) = (fields.u64()?, fields.u32()?);
             (length > 0).then_some(IncomingContent::Hole { offset, length })?
@@ -155,11 +146,7 @@ mod tests {
     }
 
     fn chunk(cookie: u64, done: bool, content: IncomingContent, len: usize) -> (Incoming, usize) {
-        let head = Incoming::Chunk {
-            cookie,
-            done,
-            content,
-        };
+        let head = Incoming::Chunk { cookie, done, content };
         (head, len)
     }
 
@@ -178,10 +165,7 @@ mod tests {
         let hole = IncomingContent::Hole { offset, length };
         let bytes = reply::offset_hole(3, offset, length, Last::Yes);
         assert_eq!(parse(&bytes), Ok(Some(chunk(3, true, hole, 32))));
-        let error = |text| IncomingContent::Error {
-            error: NbdError::Io,
-            text,
-        };
+        let error = |text| IncomingContent::Error { error: NbdError::Io, text };
         let bytes = reply::error_chunk(4, NbdError::Io, "bad", Last::Yes);
         let found = parse(bytes.as_bytes());
         assert_eq!(found, Ok(Some(chunk(4, true, error(3), 26))));

@@ -37,9 +37,7 @@ pub mod request;
 pub mod uri;
 pub mod wire;
 
-pub use export::{
-    BlockSizes, Capabilities, ExportInfo, OfferError, ServerOffer, TlsMode, TransmissionFlags,
-};
+pub use export::{BlockSizes, Capabilities, ExportInfo, OfferError, ServerOffer, TlsMode, TransmissionFlags};
 pub use handshake::{Handshake, Negotiated, Progress, ProtocolError, Refusal, Step};
 pub use reply::NbdError;
 pub use request::{Command, ExportLimits, Rejection, RequestHeader, parse_request, validate};

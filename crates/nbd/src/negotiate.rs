@@ -12,13 +12,11 @@
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 
-use super::client::{
-    self, Info, ReplyError, context_data, info_data, parse_greeting, parse_info, parse_option_reply,
-};
+use super::client::{self, Info, ReplyError, context_data, info_data, parse_greeting, parse_info, parse_option_reply};
 use super::export::{BlockSizes, TransmissionFlags};
 use super::wire::{
-    BASE_ALLOCATION, GREETING_LEN, OPTION_REPLY_HEADER_LEN, Reader, STRING_MAX, client_flag,
-    handshake_flag, info, opt, rep,
+    BASE_ALLOCATION, GREETING_LEN, OPTION_REPLY_HEADER_LEN, Reader, STRING_MAX, client_flag, handshake_flag, info, opt,
+    rep,
 };
 
 /// Longest reply to an option: two strings and what belongs to them.
@@ -92,11 +90,7 @@ pub fn greet(stream: &mut (impl Read + Write)) -> Result<(), NegotiateError> {
         return Err(NegotiateError::NotFixed);
     }
     // Nothing is sent by it, but a server may take a client without it for an old one.
-    let no_zeroes = if flags & handshake_flag::NO_ZEROES == 0 {
-        0
-    } else {
-        client_flag::NO_ZEROES
-    };
+    let no_zeroes = if flags & handshake_flag::NO_ZEROES == 0 { 0 } else { client_flag::NO_ZEROES };
     let answer = client_flag::FIXED_NEWSTYLE | no_zeroes;
     stream.write_all(&answer.to_be_bytes())?;
     Ok(())
@@ -107,19 +101,13 @@ pub fn greet(stream: &mut (impl Read + Write)) -> Result<(), NegotiateError> {
 /// # Errors
 /// When the server does not want to, or cannot be understood.
 pub fn start_tls(stream: &mut (impl Read + Write)) -> Result<(), NegotiateError> {
-    let mut talk = Talk {
-        stream,
-        name: "",
-        left: 0,
-    };
+    let mut talk = Talk { stream, name: "", left: 0 };
     talk.ask(opt::STARTTLS, &[])?;
     let Said { kind, data } = talk.reply(opt::STARTTLS)?;
     match kind {
         rep::ACK => Ok(()),
         kind if kind & rep::ERROR_BIT != 0 => Err(NegotiateError::NoTls(shown(&data))),
-        _ => Err(NegotiateError::Invalid(
-            "a reply that does not fit its option",
-        )),
+        _ => Err(NegotiateError::Invalid("a reply that does not fit its option")),
     }
 }
 
@@ -149,28 +137,13 @@ fn agree(
     asks_allocation: bool,
 ) -> Result<(Agreed, Option<u32>), NegotiateError> {
     if name.len() > STRING_MAX {
-        return Err(NegotiateError::Refused(
-            "a name has at most 4096 bytes".to_owned(),
-        ));
+        return Err(NegotiateError::Refused("a name has at most 4096 bytes".to_owned()));
     }
-    let mut talk = Talk {
-        stream,
-        name,
-        left: 0,
-    };
+    let mut talk = Talk { stream, name, left: 0 };
     let structured_replies = talk.structured_replies()?;
-    let allocation = if asks_allocation && structured_replies {
-        talk.base_allocation()?
-    } else {
-        None
-    };
+    let allocation = if asks_allocation && structured_replies { talk.base_allocation()? } else { None };
     let (size, flags, block_sizes) = talk.go()?;
-    let agreed = Agreed {
-        size,
-        flags,
-        block_sizes,
-        structured_replies,
-    };
+    let agreed = Agreed { size, flags, block_sizes, structured_replies };
     Ok((agreed, allocation))
 }
 
@@ -194,9 +167,7 @@ impl<S: Read + Write> Talk<'_, S> {
             rep::ACK => Ok(true),
             rep::ERR_TLS_REQD => Err(NegotiateError::TlsRequired),
             kind if kind & rep::ERROR_BIT != 0 => Ok(false),
-            _ => Err(NegotiateError::Invalid(
-                "a reply that does not fit its option",
-            )),
+            _ => Err(NegotiateError::Invalid("a reply that does not fit its option")),
         }
     }
 
@@ -294,13 +265,9 @@ impl<S: Read + Write> Talk<'_, S> {
         parse_option_reply(&bytes)?;
         let len = len.ok_or(ReplyError::TooLong(length))?;
         bytes.resize(OPTION_REPLY_HEADER_LEN + len, 0);
-        self.stream
-            .read_exact(&mut bytes[OPTION_REPLY_HEADER_LEN..])?;
+        self.stream.read_exact(&mut bytes[OPTION_REPLY_HEADER_LEN..])?;
         match parse_option_reply(&bytes)? {
-            Some((reply, _)) if reply.option == option => Ok(Said {
-                kind: reply.kind,
-                data: reply.data.to_vec(),
-            }),
+            Some((reply, _)) if reply.option == option => Ok(Said { kind: reply.kind, data: reply.data.to_vec() }),
             _ => Err(NegotiateError::Invalid("a reply to another option")),
         }
     }
@@ -308,29 +275,17 @@ impl<S: Read + Write> Talk<'_, S> {
 
 /// Sizes that a client can keep to. What is only advice is mended.
 fn usable(sizes: BlockSizes) -> Result<BlockSizes, NegotiateError> {
-    let BlockSizes {
-        minimum,
-        preferred,
-        maximum,
-    } = sizes;
+    let BlockSizes { minimum, preferred, maximum } = sizes;
     if !minimum.is_power_of_two() || minimum > 1 << 16 {
-        return Err(NegotiateError::Invalid(
-            "the minimum block size is no power of two up to 65536",
-        ));
+        return Err(NegotiateError::Invalid("the minimum block size is no power of two up to 65536"));
     }
     if maximum < minimum {
-        return Err(NegotiateError::Invalid(
-            "the maximum block size is below the minimum",
-        ));
+        return Err(NegotiateError::Invalid("the maximum block size is below the minimum"));
     }
     let is_usual = preferred.is_power_of_two() && preferred >= minimum;
     Ok(BlockSizes {
         minimum,
-        preferred: if is_usual {
-            preferred
-        } else {
-            minimum.max(4096)
-        },
+        preferred: if is_usual { preferred } else { minimum.max(4096) },
         maximum: maximum - maximum % minimum,
     })
 }
@@ -356,11 +311,7 @@ fn shown(text: &[u8]) -> String {
 }
 
 fn said(text: &str) -> String {
-    if text.is_empty() {
-        String::new()
-    } else {
-        format!(": {text}")
-    }
+    if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
 fn listed(names: &[String]) -> String {
@@ -368,11 +319,7 @@ fn listed(names: &[String]) -> String {
         return String::new();
     }
     let quoted: Vec<_> = names.iter().map(|name| format!("\"{name}\"")).collect();
-    let more = if names.len() == NAMES_SHOWN {
-        " and perhaps more"
-    } else {
-        ""
-    };
+    let more = if names.len() == NAMES_SHOWN { " and perhaps more" } else { "" };
     format!("; it has {}{more}", quoted.join(", "))
 }
 

@@ -6,11 +6,7 @@ use super::super::export::{Capabilities, ExportInfo, ServerOffer, TlsMode};
 use super::super::handshake::Handshake;
 use super::*;
 
-const SIZES: BlockSizes = BlockSizes {
-    minimum: 512,
-    preferred: 4096,
-    maximum: 1 << 20,
-};
+const SIZES: BlockSizes = BlockSizes { minimum: 512, preferred: 4096, maximum: 1 << 20 };
 
 /// Our server at the other end of a stream in memory.
 struct Server {
@@ -24,21 +20,14 @@ impl Server {
             name: name.to_owned(),
             description: String::new(),
             size: 1 << 20,
-            flags: Capabilities {
-                flush: true,
-                ..Capabilities::default()
-            }
-            .into(),
+            flags: Capabilities { flush: true, ..Capabilities::default() }.into(),
             block_sizes: SIZES,
             block_size_required: true,
             base_allocation: true,
         };
         let exports = vec![export("one"), export("t\x1bwo")];
         let handshake = Handshake::new(Arc::new(ServerOffer::new(exports, tls).unwrap()));
-        Self {
-            said: handshake.greeting().to_vec(),
-            handshake,
-        }
+        Self { said: handshake.greeting().to_vec(), handshake }
     }
 }
 
@@ -69,10 +58,7 @@ fn met(stream: &mut (impl Read + Write), name: &str) -> Result<Agreed, Negotiate
     negotiate(stream, name)
 }
 
-fn met_allocation(
-    stream: &mut (impl Read + Write),
-    name: &str,
-) -> Result<(Agreed, Option<u32>), NegotiateError> {
+fn met_allocation(stream: &mut (impl Read + Write), name: &str) -> Result<(Agreed, Option<u32>), NegotiateError> {
     greet(stream)?;
     negotiate_allocation(stream, name)
 }
@@ -92,10 +78,7 @@ fn export_of_our_own_server_is_agreed_on_with_its_sizes_and_flags() {
 fn wrong_name_is_answered_with_the_right_ones_and_nothing_a_terminal_would_obey() {
     let error = met(&mut Server::new(TlsMode::Off), "three").unwrap_err();
     let text = error.to_string();
-    assert!(
-        text.contains(r#"no export "three"; it has "one", "t\u{1b}wo""#),
-        "{text}"
-    );
+    assert!(text.contains(r#"no export "three"; it has "one", "t\u{1b}wo""#), "{text}");
 }
 
 #[test]
@@ -216,14 +199,8 @@ fn hostile_handshakes_end_with_a_reason() {
         (vec![yes(), go(rep::SERVER, b"")], "does not fit"),
         (vec![yes(), go(rep::ERR_UNSUP, b"")], "newer server"),
         (vec![yes(), go(rep::ERR_TLS_REQD, b"")], "demands TLS"),
-        (
-            vec![yes(), go(rep::ERR_POLICY, b"no\x1b!")],
-            r"refuses the export: no\u{1b}!",
-        ),
-        (
-            vec![yes(), go(rep::ERR_UNKNOWN, b"")],
-            "has no export \"x\"",
-        ),
+        (vec![yes(), go(rep::ERR_POLICY, b"no\x1b!")], r"refuses the export: no\u{1b}!"),
+        (vec![yes(), go(rep::ERR_UNKNOWN, b"")], "has no export \"x\""),
         (sized([0, 4096, 4096]), "minimum"),
         (sized([3, 4096, 4096]), "minimum"),
         (sized([1 << 17, 1 << 17, 1 << 20]), "minimum"),
@@ -251,11 +228,7 @@ fn advice_that_makes_no_sense_is_mended() {
         .unwrap()
         .block_sizes
     };
-    let block = |minimum, preferred, maximum| BlockSizes {
-        minimum,
-        preferred,
-        maximum,
-    };
+    let block = |minimum, preferred, maximum| BlockSizes { minimum, preferred, maximum };
     assert_eq!(sizes([1, 77, 5000]), block(1, 4096, 5000));
     assert_eq!(sizes([512, 1, u32::MAX]), block(512, 4096, u32::MAX - 511));
 }
@@ -269,14 +242,8 @@ fn number_of_base_allocation_is_what_the_server_says_where_it_says_one() {
     let set = |kind, data: &[u8]| reply(opt::SET_META_CONTEXT, kind, data);
     let context = |name: &[u8]| set(rep::META_CONTEXT, &[b"\0\0\0\x05", name].concat());
     let told = |answers: &[Vec<u8>]| {
-        let ends = [
-            reply(opt::GO, rep::INFO, &export_info()),
-            reply(opt::GO, rep::ACK, b""),
-        ];
-        let start = [
-            GREETING.to_vec(),
-            reply(opt::STRUCTURED_REPLY, rep::ACK, b""),
-        ];
+        let ends = [reply(opt::GO, rep::INFO, &export_info()), reply(opt::GO, rep::ACK, b"")];
+        let start = [GREETING.to_vec(), reply(opt::STRUCTURED_REPLY, rep::ACK, b"")];
         let script = [&start[..], answers, &ends].concat().concat();
         met_allocation(&mut Script(script), "x").map(|(_, number)| number)
     };

@@ -27,12 +27,7 @@ impl<'a> InfoRequest<'a> {
         let mut reader = Reader::new(data);
         let name = export_name(&mut reader)?;
         let count = reader.u16()?;
-        let mut request = Self {
-            name,
-            wants_name: false,
-            wants_description: false,
-            wants_block_size: false,
-        };
+        let mut request = Self { name, wants_name: false, wants_description: false, wants_block_size: false };
         for _ in 0..count {
             match reader.u16()? {
                 info::NAME => request.wants_name = true,
@@ -64,17 +59,10 @@ impl<'a> ContextRequest<'a> {
         let mut reader = Reader::new(data);
         let name = export_name(&mut reader)?;
         let count = reader.u32()?;
-        let mut request = Self {
-            name,
-            is_empty: count == 0,
-            base_wildcard: false,
-            base_allocation: false,
-        };
+        let mut request = Self { name, is_empty: count == 0, base_wildcard: false, base_allocation: false };
         // Each query takes at least its 4 bytes of length, so a false count ends this early.
         for _ in 0..count {
-            let query = reader
-                .string32()
-                .filter(|query| query.len() <= STRING_MAX)?;
+            let query = reader.string32().filter(|query| query.len() <= STRING_MAX)?;
             if !query.contains(&b':') {
                 return None;
             }
@@ -108,10 +96,7 @@ impl Replies<'_> {
 
     pub(crate) fn server(&mut self, export: &ExportInfo) {
         let name = export.name.as_bytes();
-        self.reply(
-            rep::SERVER,
-            &[&length_of(&[name]), name, export.description.as_bytes()],
-        );
+        self.reply(rep::SERVER, &[&length_of(&[name]), name, export.description.as_bytes()]);
     }
 
     pub(crate) fn info_export(&mut self, size: u64, flags: TransmissionFlags) {
@@ -125,8 +110,7 @@ impl Replies<'_> {
 
     pub(crate) fn info_block_size(&mut self, sizes: BlockSizes) {
         let kind = info::BLOCK_SIZE.to_be_bytes();
-        let [minimum, preferred, maximum] =
-            [sizes.minimum, sizes.preferred, sizes.maximum].map(u32::to_be_bytes);
+        let [minimum, preferred, maximum] = [sizes.minimum, sizes.preferred, sizes.maximum].map(u32::to_be_bytes);
         self.reply(rep::INFO, &[&kind, &minimum, &preferred, &maximum]);
     }
 
@@ -135,8 +119,7 @@ impl Replies<'_> {
     }
 
     fn reply(&mut self, kind: u32, parts: &[&[u8]]) {
-        self.output
-            .extend_from_slice(&OPTION_REPLY_MAGIC.to_be_bytes());
+        self.output.extend_from_slice(&OPTION_REPLY_MAGIC.to_be_bytes());
         self.output.extend_from_slice(&self.option.to_be_bytes());
         self.output.extend_from_slice(&kind.to_be_bytes());
         self.output.extend_from_slice(&length_of(parts));
@@ -150,7 +133,5 @@ impl Replies<'_> {
 /// offer is built, so the sum fits.
 fn length_of(parts: &[&[u8]]) -> [u8; 4] {
     let length: usize = parts.iter().map(|part| part.len()).sum();
-    u32::try_from(length)
-        .expect("an option reply is a few strings of at most 4096 bytes")
-        .to_be_bytes()
+    u32::try_from(length).expect("an option reply is a few strings of at most 4096 bytes").to_be_bytes()
 }

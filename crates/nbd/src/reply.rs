@@ -18,9 +18,7 @@
 
 use rustix::io::Errno;
 
-use super::wire::{
-    CHUNK_HEADER_LEN, SIMPLE_REPLY_LEN, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk,
-};
+use super::wire::{CHUNK_HEADER_LEN, SIMPLE_REPLY_LEN, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk};
 
 /// The errors that the protocol knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,10 +135,7 @@ pub fn none(cookie: u64) -> [u8; CHUNK_HEADER_LEN] {
 /// When `length` is over [`OFFSET_DATA_MAX`]; checked reads never are.
 #[must_use]
 pub fn offset_data(cookie: u64, offset: u64, length: u32, last: Last) -> [u8; OFFSET_DATA_LEN] {
-    assert!(
-        length <= OFFSET_DATA_MAX,
-        "a read is bounded by the maximum payload"
-    );
+    assert!(length <= OFFSET_DATA_MAX, "a read is bounded by the maximum payload");
     let mut bytes = [0; OFFSET_DATA_LEN];
     let (header, payload) = bytes.split_at_mut(CHUNK_HEADER_LEN);
     header.copy_from_slice(&chunk_header(cookie, chunk::OFFSET_DATA, last, length + 8));
@@ -179,10 +174,7 @@ impl<'a> BlockStatus<'a> {
     /// Starts a chunk. `None` when `out` has no room for one descriptor.
     #[must_use]
     pub fn new(out: &'a mut [u8]) -> Option<Self> {
-        (out.len() >= BLOCK_STATUS_LEN + DESCRIPTOR_LEN).then_some(Self {
-            out,
-            len: BLOCK_STATUS_LEN,
-        })
+        (out.len() >= BLOCK_STATUS_LEN + DESCRIPTOR_LEN).then_some(Self { out, len: BLOCK_STATUS_LEN })
     }
 
     /// Adds an extent; `false`, and nothing is added, when the slice is full or the chunk has
@@ -232,10 +224,7 @@ impl ErrorReply {
         &self.bytes[..self.len]
     }
 
-    const EMPTY: Self = Self {
-        bytes: [0; ERROR_REPLY_MAX],
-        len: 0,
-    };
+    const EMPTY: Self = Self { bytes: [0; ERROR_REPLY_MAX], len: 0 };
 
     fn append(mut self, part: &[u8]) -> Self {
         let end = self.len + part.len();
@@ -264,31 +253,11 @@ pub fn error_chunk(cookie: u64, error: NbdError, message: &str, last: Last) -> E
 
 /// An `ERROR_OFFSET` chunk: the request failed at the absolute `offset`, which lies inside it.
 #[must_use]
-pub fn error_offset_chunk(
-    cookie: u64,
-    error: NbdError,
-    message: &str,
-    offset: u64,
-    last: Last,
-) -> ErrorReply {
-    encode_error(
-        cookie,
-        chunk::ERROR_OFFSET,
-        error,
-        message,
-        &offset.to_be_bytes(),
-        last,
-    )
+pub fn error_offset_chunk(cookie: u64, error: NbdError, message: &str, offset: u64, last: Last) -> ErrorReply {
+    encode_error(cookie, chunk::ERROR_OFFSET, error, message, &offset.to_be_bytes(), last)
 }
 
-fn encode_error(
-    cookie: u64,
-    kind: u16,
-    error: NbdError,
-    message: &str,
-    tail: &[u8],
-    last: Last,
-) -> ErrorReply {
+fn encode_error(cookie: u64, kind: u16, error: NbdError, message: &str, tail: &[u8], last: Last) -> ErrorReply {
     let message = cut(message);
     let fits = "an error chunk is at most a few hundred bytes";
     let message_len = u16::try_from(message.len()).expect(fits);

@@ -19,14 +19,7 @@ const ERRORS: [NbdError; 8] = [
 /// Parses `bytes` as one whole chunk.
 fn chunk_of(bytes: &[u8]) -> (bool, Content<'_>) {
     match client::parse_reply(bytes).unwrap().unwrap() {
-        (
-            Reply::Chunk {
-                cookie: COOKIE,
-                done,
-                content,
-            },
-            used,
-        ) if used == bytes.len() => (done, content),
+        (Reply::Chunk { cookie: COOKIE, done, content }, used) if used == bytes.len() => (done, content),
         other => panic!("{other:?}"),
     }
 }
@@ -63,23 +56,14 @@ fn system_errors_become_the_protocols_errors() {
 
 #[test]
 fn simple_reply_is_magic_error_cookie() {
-    assert_eq!(
-        simple(COOKIE, Ok(())),
-        *b"\x67\x44\x66\x98\0\0\0\0\x01\x02\x03\x04\x05\x06\x07\x08"
-    );
+    assert_eq!(simple(COOKIE, Ok(())), *b"\x67\x44\x66\x98\0\0\0\0\x01\x02\x03\x04\x05\x06\x07\x08");
     let failed = simple(COOKIE, Err(NbdError::NoSpc));
-    assert_eq!(
-        failed,
-        *b"\x67\x44\x66\x98\0\0\0\x1c\x01\x02\x03\x04\x05\x06\x07\x08"
-    );
+    assert_eq!(failed, *b"\x67\x44\x66\x98\0\0\0\x1c\x01\x02\x03\x04\x05\x06\x07\x08");
 }
 
 #[test]
 fn none_is_always_the_last_chunk() {
-    assert_eq!(
-        none(COOKIE),
-        *b"\x66\x8e\x33\xef\0\x01\0\0\x01\x02\x03\x04\x05\x06\x07\x08\0\0\0\0"
-    );
+    assert_eq!(none(COOKIE), *b"\x66\x8e\x33\xef\0\x01\0\0\x01\x02\x03\x04\x05\x06\x07\x08\0\0\0\0");
     assert_eq!(chunk_of(&none(COOKIE)), (true, Content::None));
 }
 
@@ -93,16 +77,7 @@ fn offset_data_counts_its_offset_in_the_length() {
     assert_eq!(largest[4..6], [0, 0]);
     assert_eq!(largest[16..20], [0xff; 4]);
     let whole = [&offset_data(COOKIE, 5, 3, Last::No)[..], b"abc"].concat();
-    assert_eq!(
-        chunk_of(&whole),
-        (
-            false,
-            Content::Data {
-                offset: 5,
-                data: b"abc"
-            }
-        )
-    );
+    assert_eq!(chunk_of(&whole), (false, Content::Data { offset: 5, data: b"abc" }));
 }
 
 #[test]
@@ -117,10 +92,7 @@ fn offset_hole_has_12_bytes() {
     let expected = b"\x66\x8e\x33\xef\0\0\0\x02\x01\x02\x03\x04\x05\x06\x07\x08\0\0\0\x0c\
         \x11\x22\x33\x44\x55\x66\x77\x88\x0a\x0b\x0c\x0d";
     assert_eq!(&bytes, expected);
-    let hole = Content::Hole {
-        offset: 0x1122_3344_5566_7788,
-        length: 0x0a0b_0c0d,
-    };
+    let hole = Content::Hole { offset: 0x1122_3344_5566_7788, length: 0x0a0b_0c0d };
     assert_eq!(chunk_of(&bytes), (false, hole));
 }
 
@@ -128,34 +100,19 @@ fn offset_hole_has_12_bytes() {
 fn block_status_is_context_then_extents() {
     let mut out = [0xee; 64];
     let mut status = BlockStatus::new(&mut out).unwrap();
-    let extents = [
-        Extent {
-            length: 4096,
-            flags: 0,
-        },
-        Extent {
-            length: 512,
-            flags: STATE_HOLE | STATE_ZERO,
-        },
-    ];
+    let extents = [Extent { length: 4096, flags: 0 }, Extent { length: 512, flags: STATE_HOLE | STATE_ZERO }];
     assert!(extents.iter().all(|&extent| status.push(extent)));
     let bytes = status.finish(COOKIE, 1, Last::Yes).unwrap();
     let expected = b"\x66\x8e\x33\xef\0\x01\0\x05\x01\x02\x03\x04\x05\x06\x07\x08\0\0\0\x14\
         \0\0\0\x01\0\0\x10\0\0\0\0\0\0\0\x02\0\0\0\0\x03";
     assert_eq!(bytes, expected);
-    let content = Content::BlockStatus {
-        context: 1,
-        extents: extents.to_vec(),
-    };
+    let content = Content::BlockStatus { context: 1, extents: extents.to_vec() };
     assert_eq!(chunk_of(bytes), (true, content));
 }
 
 #[test]
 fn block_status_stops_when_the_slice_is_full() {
-    let extent = Extent {
-        length: 1,
-        flags: 0,
-    };
+    let extent = Extent { length: 1, flags: 0 };
     assert!(BlockStatus::new(&mut [0; BLOCK_STATUS_LEN + DESCRIPTOR_LEN - 1]).is_none());
     let mut out = [0; BLOCK_STATUS_LEN + 2 * DESCRIPTOR_LEN + 7];
     let mut status = BlockStatus::new(&mut out).unwrap();
@@ -169,30 +126,15 @@ fn block_status_stops_when_the_slice_is_full() {
 fn block_status_has_at_most_a_million_extents() {
     let mut out = vec![0; BLOCK_STATUS_LEN + DESCRIPTOR_LEN * (DESCRIPTORS_MAX + 1)];
     let mut status = BlockStatus::new(&mut out).unwrap();
-    let pushed = (0..=DESCRIPTORS_MAX)
-        .filter(|_| {
-            status.push(Extent {
-                length: 1,
-                flags: 0,
-            })
-        })
-        .count();
+    let pushed = (0..=DESCRIPTORS_MAX).filter(|_| status.push(Extent { length: 1, flags: 0 })).count();
     assert_eq!(pushed, DESCRIPTORS_MAX);
-    assert_eq!(
-        status.finish(COOKIE, 1, Last::Yes).unwrap()[16..20],
-        8_388_612u32.to_be_bytes()
-    );
+    assert_eq!(status.finish(COOKIE, 1, Last::Yes).unwrap()[16..20], 8_388_612u32.to_be_bytes());
 }
 
 #[test]
 fn block_status_without_extents_is_no_reply() {
     let mut out = [0; 64];
-    assert!(
-        BlockStatus::new(&mut out)
-            .unwrap()
-            .finish(COOKIE, 1, Last::Yes)
-            .is_none()
-    );
+    assert!(BlockStatus::new(&mut out).unwrap().finish(COOKIE, 1, Last::Yes).is_none());
 }
 
 #[test]
@@ -214,19 +156,10 @@ fn error_offset_chunk_ends_with_the_offset() {
 #[test]
 fn messages_are_cut_between_characters() {
     let long = "é".repeat(150);
-    for (message, expected) in [
-        (long.clone(), 200),
-        (format!("x{long}"), 199),
-        (String::new(), 0),
-    ] {
+    for (message, expected) in [(long.clone(), 200), (format!("x{long}"), 199), (String::new(), 0)] {
         let reply = error_offset_chunk(COOKIE, NbdError::Inval, &message, 9, Last::Yes);
         let (_, content) = chunk_of(reply.as_bytes());
-        let Content::Error {
-            message: sent,
-            offset: Some(9),
-            error: NbdError::Inval,
-        } = content
-        else {
+        let Content::Error { message: sent, offset: Some(9), error: NbdError::Inval } = content else {
             panic!("{content:?}")
         };
         assert_eq!(sent.len(), expected);
@@ -237,10 +170,7 @@ fn messages_are_cut_between_characters() {
 #[test]
 fn failure_uses_the_reply_that_was_negotiated() {
     let chunk = failure(true, COOKIE, NbdError::Perm, "read-only");
-    assert_eq!(
-        chunk.as_bytes(),
-        error_chunk(COOKIE, NbdError::Perm, "read-only", Last::Yes).as_bytes()
-    );
+    assert_eq!(chunk.as_bytes(), error_chunk(COOKIE, NbdError::Perm, "read-only", Last::Yes).as_bytes());
     let plain = failure(false, COOKIE, NbdError::Perm, "read-only");
     assert_eq!(plain.as_bytes(), simple(COOKIE, Err(NbdError::Perm)));
 }

@@ -39,11 +39,7 @@ impl RequestHeader {
     /// Bytes of payload that follow the header on the wire.
     #[must_use]
     pub const fn payload_length(&self) -> u32 {
-        if self.command == cmd::WRITE {
-            self.length
-        } else {
-            0
-        }
+        if self.command == cmd::WRITE { self.length } else { 0 }
     }
 }
 
@@ -59,11 +55,7 @@ pub struct BadMagic(pub u32);
 pub fn parse_request(bytes: &[u8; REQUEST_LEN]) -> Result<RequestHeader, BadMagic> {
     let fields = read_header(&mut Reader::new(bytes));
     let (magic, header) = fields.expect("all fields together are REQUEST_LEN bytes");
-    if magic == REQUEST_MAGIC {
-        Ok(header)
-    } else {
-        Err(BadMagic(magic))
-    }
+    if magic == REQUEST_MAGIC { Ok(header) } else { Err(BadMagic(magic)) }
 }
 
 fn read_header(reader: &mut Reader<'_>) -> Option<(u32, RequestHeader)> {
@@ -157,9 +149,7 @@ impl ExportLimits {
     /// The limits of `export` for a client that negotiated `agreed`.
     #[must_use]
     pub fn new(export: &ExportInfo, agreed: &Negotiated, zeroes_are_fast: bool) -> Self {
-        let BlockSizes {
-            minimum, maximum, ..
-        } = export.block_sizes;
+        let BlockSizes { minimum, maximum, .. } = export.block_sizes;
         Self {
             size: export.size,
             min_block: minimum,
@@ -202,80 +192,47 @@ fn check(header: &RequestHeader, limits: &ExportLimits) -> Result<Command, NbdEr
     }
     if command == Command::Flush {
         let reserved_is_zero = header.offset == 0 && header.length == 0;
-        return if reserved_is_zero {
-            Ok(command)
-        } else {
-            Err(NbdError::Inval)
-        };
+        return if reserved_is_zero { Ok(command) } else { Err(NbdError::Inval) };
     }
     check_range(header, command, limits)?;
-    let too_slow = matches!(
-        command,
-        Command::WriteZeroes {
-            fast_zero: true,
-            ..
-        }
-    ) && !limits.zeroes_are_fast;
-    if too_slow {
-        Err(NbdError::NotSup)
-    } else {
-        Ok(command)
-    }
+    let too_slow = matches!(command, Command::WriteZeroes { fast_zero: true, .. }) && !limits.zeroes_are_fast;
+    if too_slow { Err(NbdError::NotSup) } else { Ok(command) }
 }
 
 fn decode(header: &RequestHeader) -> Result<Command, NbdError> {
     let set = |flag: u16| header.flags & flag != 0;
     let fua = set(cmd_flag::FUA);
     Ok(match header.command {
-        cmd::READ => Command::Read {
-            df: set(cmd_flag::DF),
-        },
+        cmd::READ => Command::Read { df: set(cmd_flag::DF) },
         cmd::WRITE => Command::Write { fua },
         cmd::DISC => Command::Disconnect,
         cmd::FLUSH => Command::Flush,
         cmd::TRIM => Command::Trim { fua },
         cmd::CACHE => Command::Cache,
-        cmd::WRITE_ZEROES => Command::WriteZeroes {
-            fua,
-            no_hole: set(cmd_flag::NO_HOLE),
-            fast_zero: set(cmd_flag::FAST_ZERO),
-        },
-        cmd::BLOCK_STATUS => Command::BlockStatus {
-            req_one: set(cmd_flag::REQ_ONE),
-        },
+        cmd::WRITE_ZEROES => {
+            Command::WriteZeroes { fua, no_hole: set(cmd_flag::NO_HOLE), fast_zero: set(cmd_flag::FAST_ZERO) }
+        }
+        cmd::BLOCK_STATUS => Command::BlockStatus { req_one: set(cmd_flag::REQ_ONE) },
         _ => return Err(NbdError::Inval),
     })
 }
 
-fn check_flags(
-    header: &RequestHeader,
-    command: Command,
-    limits: &ExportLimits,
-) -> Result<(), NbdError> {
+fn check_flags(header: &RequestHeader, command: Command, limits: &ExportLimits) -> Result<(), NbdError> {
     let when = |flag, bit| if limits.has(flag) { bit } else { 0 };
     // FUA is allowed on every command once it is advertised, even where it means nothing.
     let fua = when(TransmissionFlags::SEND_FUA, cmd_flag::FUA);
     let own = match command {
         Command::Read { .. } => when(TransmissionFlags::SEND_DF, cmd_flag::DF),
-        Command::WriteZeroes { .. } => {
-            cmd_flag::NO_HOLE | when(TransmissionFlags::SEND_FAST_ZERO, cmd_flag::FAST_ZERO)
-        }
+        Command::WriteZeroes { .. } => cmd_flag::NO_HOLE | when(TransmissionFlags::SEND_FAST_ZERO, cmd_flag::FAST_ZERO),
         Command::BlockStatus { .. } => cmd_flag::REQ_ONE,
         _ => 0,
     };
-    if header.flags & !(fua | own) == 0 {
-        Ok(())
-    } else {
-        Err(NbdError::Inval)
-    }
+    if header.flags & !(fua | own) == 0 { Ok(()) } else { Err(NbdError::Inval) }
 }
 
 impl Command {
     const fn changes_data(self) -> bool {
-        matches!(
-            self,
-            Self::Write { .. } | Self::Trim { .. } | Self::WriteZeroes { .. }
-        )
+        matches!(self, Self::Write { .. } | Self::Trim { .. } | Self::WriteZeroes { .. })
     }
 
     fn is_advertised(self, limits: &ExportLimits) -> bool {
@@ -290,17 +247,12 @@ impl Command {
     }
 }
 
-fn check_range(
-    header: &RequestHeader,
-    command: Command,
-    limits: &ExportLimits,
-) -> Result<(), NbdError> {
+fn check_range(header: &RequestHeader, command: Command, limits: &ExportLimits) -> Result<(), NbdError> {
     let (offset, length) = (header.offset, header.length);
     if length == 0 {
         return Err(NbdError::Inval);
     }
-    let aligned = offset.is_multiple_of(u64::from(limits.min_block))
-        && length.is_multiple_of(limits.min_block);
+    let aligned = offset.is_multiple_of(u64::from(limits.min_block)) && length.is_multiple_of(limits.min_block);
     if !aligned {
         return Err(NbdError::Inval);
     }
@@ -312,9 +264,7 @@ fn check_range(
             _ => {}
         }
     }
-    let inside = offset
-        .checked_add(u64::from(length))
-        .is_some_and(|end| end <= limits.size);
+    let inside = offset.checked_add(u64::from(length)).is_some_and(|end| end <= limits.size);
     match command {
         _ if inside => Ok(()),
         Command::Write { .. } | Command::WriteZeroes { .. } => Err(NbdError::NoSpc),

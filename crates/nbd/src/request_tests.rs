@@ -18,13 +18,7 @@ const LIMITS: ExportLimits = ExportLimits {
 };
 
 fn header(command: u16, flags: u16, offset: u64, length: u32) -> RequestHeader {
-    RequestHeader {
-        flags,
-        command,
-        cookie: 7,
-        offset,
-        length,
-    }
+    RequestHeader { flags, command, cookie: 7, offset, length }
 }
 
 fn accepted(command: u16, flags: u16) -> Command {
@@ -51,10 +45,7 @@ fn error(header: RequestHeader) -> NbdError {
 }
 
 fn limits_without(flag: TransmissionFlags) -> ExportLimits {
-    ExportLimits {
-        flags: LIMITS.flags.without(flag),
-        ..LIMITS
-    }
+    ExportLimits { flags: LIMITS.flags.without(flag), ..LIMITS }
 }
 
 #[test]
@@ -84,48 +75,22 @@ fn wrong_magic_is_out_of_step() {
 #[test]
 fn every_command_is_accepted_with_its_flags() {
     assert_eq!(accepted(cmd::READ, 0), Command::Read { df: false });
-    assert_eq!(
-        accepted(cmd::READ, cmd_flag::DF),
-        Command::Read { df: true }
-    );
+    assert_eq!(accepted(cmd::READ, cmd_flag::DF), Command::Read { df: true });
     assert_eq!(accepted(cmd::WRITE, 0), Command::Write { fua: false });
-    assert_eq!(
-        accepted(cmd::WRITE, cmd_flag::FUA),
-        Command::Write { fua: true }
-    );
-    assert_eq!(
-        accepted(cmd::TRIM, cmd_flag::FUA),
-        Command::Trim { fua: true }
-    );
+    assert_eq!(accepted(cmd::WRITE, cmd_flag::FUA), Command::Write { fua: true });
+    assert_eq!(accepted(cmd::TRIM, cmd_flag::FUA), Command::Trim { fua: true });
     assert_eq!(accepted(cmd::CACHE, 0), Command::Cache);
     assert_eq!(
         accepted(cmd::WRITE_ZEROES, cmd_flag::FUA | cmd_flag::NO_HOLE),
-        Command::WriteZeroes {
-            fua: true,
-            no_hole: true,
-            fast_zero: false
-        }
+        Command::WriteZeroes { fua: true, no_hole: true, fast_zero: false }
     );
     assert_eq!(
         accepted(cmd::WRITE_ZEROES, cmd_flag::FAST_ZERO),
-        Command::WriteZeroes {
-            fua: false,
-            no_hole: false,
-            fast_zero: true
-        }
+        Command::WriteZeroes { fua: false, no_hole: false, fast_zero: true }
     );
-    assert_eq!(
-        accepted(cmd::BLOCK_STATUS, 0),
-        Command::BlockStatus { req_one: false }
-    );
-    assert_eq!(
-        accepted(cmd::BLOCK_STATUS, cmd_flag::REQ_ONE),
-        Command::BlockStatus { req_one: true }
-    );
-    assert_eq!(
-        validate(&header(cmd::FLUSH, 0, 0, 0), &LIMITS),
-        Ok(Command::Flush)
-    );
+    assert_eq!(accepted(cmd::BLOCK_STATUS, 0), Command::BlockStatus { req_one: false });
+    assert_eq!(accepted(cmd::BLOCK_STATUS, cmd_flag::REQ_ONE), Command::BlockStatus { req_one: true });
+    assert_eq!(validate(&header(cmd::FLUSH, 0, 0, 0), &LIMITS), Ok(Command::Flush));
 }
 
 #[test]
@@ -151,14 +116,7 @@ fn flags_of_other_commands_and_unknown_flags_are_invalid() {
         cmd::BLOCK_STATUS => cmd_flag::FUA | cmd_flag::REQ_ONE,
         _ => cmd_flag::FUA,
     };
-    for command in [
-        cmd::READ,
-        cmd::WRITE,
-        cmd::TRIM,
-        cmd::CACHE,
-        cmd::WRITE_ZEROES,
-        cmd::BLOCK_STATUS,
-    ] {
+    for command in [cmd::READ, cmd::WRITE, cmd::TRIM, cmd::CACHE, cmd::WRITE_ZEROES, cmd::BLOCK_STATUS] {
         for bit in 0..16 {
             let request = header(command, 1 << bit, 0, 512);
             if allowed(command) & (1 << bit) != 0 {
@@ -176,11 +134,7 @@ fn flags_that_were_not_advertised_are_invalid() {
         (TransmissionFlags::SEND_FUA, cmd::WRITE, cmd_flag::FUA),
         (TransmissionFlags::SEND_FUA, cmd::READ, cmd_flag::FUA),
         (TransmissionFlags::SEND_DF, cmd::READ, cmd_flag::DF),
-        (
-            TransmissionFlags::SEND_FAST_ZERO,
-            cmd::WRITE_ZEROES,
-            cmd_flag::FAST_ZERO,
-        ),
+        (TransmissionFlags::SEND_FAST_ZERO, cmd::WRITE_ZEROES, cmd_flag::FAST_ZERO),
     ];
     for (flag, command, bits) in cases {
         let request = header(command, bits, 0, 512);
@@ -193,10 +147,7 @@ fn commands_that_were_not_advertised_are_invalid() {
     let cases = [
         (TransmissionFlags::SEND_TRIM, header(cmd::TRIM, 0, 0, 512)),
         (TransmissionFlags::SEND_CACHE, header(cmd::CACHE, 0, 0, 512)),
-        (
-            TransmissionFlags::SEND_WRITE_ZEROES,
-            header(cmd::WRITE_ZEROES, 0, 0, 512),
-        ),
+        (TransmissionFlags::SEND_WRITE_ZEROES, header(cmd::WRITE_ZEROES, 0, 0, 512)),
         (TransmissionFlags::SEND_FLUSH, header(cmd::FLUSH, 0, 0, 0)),
     ];
     for (flag, request) in cases {
@@ -207,33 +158,18 @@ fn commands_that_were_not_advertised_are_invalid() {
 #[test]
 fn block_status_needs_structured_replies_and_a_context() {
     let request = header(cmd::BLOCK_STATUS, 0, 0, 512);
-    let no_context = ExportLimits {
-        block_status: false,
-        ..LIMITS
-    };
+    let no_context = ExportLimits { block_status: false, ..LIMITS };
     assert_eq!(error_in(&no_context, request), NbdError::Inval);
-    let simple = ExportLimits {
-        structured_replies: false,
-        ..LIMITS
-    };
+    let simple = ExportLimits { structured_replies: false, ..LIMITS };
     assert_eq!(error_in(&simple, request), NbdError::Inval);
 }
 
 #[test]
 fn read_only_exports_refuse_changes_with_eperm_even_out_of_range() {
-    let limits = ExportLimits {
-        flags: TransmissionFlags::from_bits(0x058f),
-        ..LIMITS
-    };
+    let limits = ExportLimits { flags: TransmissionFlags::from_bits(0x058f), ..LIMITS };
     for command in [cmd::WRITE, cmd::TRIM, cmd::WRITE_ZEROES] {
-        assert_eq!(
-            error_in(&limits, header(command, 0, 0, 512)),
-            NbdError::Perm
-        );
-        assert_eq!(
-            error_in(&limits, header(command, 0, LIMITS.size, 512)),
-            NbdError::Perm
-        );
+        assert_eq!(error_in(&limits, header(command, 0, 0, 512)), NbdError::Perm);
+        assert_eq!(error_in(&limits, header(command, 0, LIMITS.size, 512)), NbdError::Perm);
     }
     assert!(validate(&header(cmd::READ, 0, 0, 512), &limits).is_ok());
     assert!(validate(&header(cmd::FLUSH, 0, 0, 0), &limits).is_ok());
@@ -241,14 +177,7 @@ fn read_only_exports_refuse_changes_with_eperm_even_out_of_range() {
 
 #[test]
 fn zero_length_is_invalid() {
-    for command in [
-        cmd::READ,
-        cmd::WRITE,
-        cmd::TRIM,
-        cmd::CACHE,
-        cmd::WRITE_ZEROES,
-        cmd::BLOCK_STATUS,
-    ] {
+    for command in [cmd::READ, cmd::WRITE, cmd::TRIM, cmd::CACHE, cmd::WRITE_ZEROES, cmd::BLOCK_STATUS] {
         assert_eq!(error(header(command, 0, 0, 0)), NbdError::Inval);
     }
 }
@@ -261,20 +190,10 @@ fn flush_with_a_range_is_invalid() {
 
 #[test]
 fn unaligned_requests_are_invalid() {
-    for command in [
-        cmd::READ,
-        cmd::WRITE,
-        cmd::TRIM,
-        cmd::CACHE,
-        cmd::WRITE_ZEROES,
-        cmd::BLOCK_STATUS,
-    ] {
+    for command in [cmd::READ, cmd::WRITE, cmd::TRIM, cmd::CACHE, cmd::WRITE_ZEROES, cmd::BLOCK_STATUS] {
         assert_eq!(error(header(command, 0, 1, 512)), NbdError::Inval);
         assert_eq!(error(header(command, 0, 0, 513)), NbdError::Inval);
-        let bytewise = ExportLimits {
-            min_block: 1,
-            ..LIMITS
-        };
+        let bytewise = ExportLimits { min_block: 1, ..LIMITS };
         assert!(validate(&header(command, 0, 1, 513), &bytewise).is_ok());
     }
 }
@@ -292,11 +211,7 @@ fn past_the_end_is_enospc_for_writes_and_einval_for_the_rest() {
     for (command, expected) in cases {
         assert!(validate(&header(command, 0, LIMITS.size - 512, 512), &LIMITS).is_ok());
         for offset in [LIMITS.size - 512, LIMITS.size, u64::MAX - 511] {
-            assert_eq!(
-                error(header(command, 0, offset, 1024)),
-                expected,
-                "{command} {offset}"
-            );
+            assert_eq!(error(header(command, 0, offset, 1024)), expected, "{command} {offset}");
         }
     }
 }
@@ -308,14 +223,8 @@ fn payload_over_the_limit_is_refused() {
     assert!(validate(&header(cmd::WRITE, 0, 0, 32 * MIB), &LIMITS).is_ok());
     assert_eq!(error(header(cmd::READ, 0, 0, over)), NbdError::Overflow);
     assert_eq!(error(header(cmd::WRITE, 0, 0, over)), NbdError::Inval);
-    let simple = ExportLimits {
-        structured_replies: false,
-        ..LIMITS
-    };
-    assert_eq!(
-        error_in(&simple, header(cmd::READ, 0, 0, over)),
-        NbdError::Inval
-    );
+    let simple = ExportLimits { structured_replies: false, ..LIMITS };
+    assert_eq!(error_in(&simple, header(cmd::READ, 0, 0, over)), NbdError::Inval);
 }
 
 #[test]
@@ -328,54 +237,37 @@ fn commands_without_payload_may_be_larger_than_the_payload_limit() {
 #[test]
 fn refused_write_is_drained_up_to_64_mib_and_else_drops_the_connection() {
     let refused = |length| validate(&header(cmd::WRITE, 0, 0, length), &LIMITS).unwrap_err();
-    let drained = Rejection::ReplyAfterDraining {
-        error: NbdError::Inval,
-        length: 64 * MIB,
-    };
+    let drained = Rejection::ReplyAfterDraining { error: NbdError::Inval, length: 64 * MIB };
     assert_eq!(refused(64 * MIB), drained);
     assert_eq!(refused(64 * MIB + 1), Rejection::DropConnection);
     assert_eq!(refused(u32::MAX), Rejection::DropConnection);
     // Whatever the write is refused for.
     let unknown_flag = header(cmd::WRITE, 0x8000, 0, u32::MAX);
-    assert_eq!(
-        validate(&unknown_flag, &LIMITS),
-        Err(Rejection::DropConnection)
-    );
+    assert_eq!(validate(&unknown_flag, &LIMITS), Err(Rejection::DropConnection));
 }
 
 #[test]
 fn fast_zero_is_enotsup_only_when_asked_for_and_slow() {
-    let slow = ExportLimits {
-        zeroes_are_fast: false,
-        ..LIMITS
-    };
+    let slow = ExportLimits { zeroes_are_fast: false, ..LIMITS };
     let fast_zero = header(cmd::WRITE_ZEROES, cmd_flag::FAST_ZERO, 0, 512);
     assert_eq!(error_in(&slow, fast_zero), NbdError::NotSup);
     assert!(validate(&header(cmd::WRITE_ZEROES, 0, 0, 512), &slow).is_ok());
-    let past_the_end = RequestHeader {
-        offset: LIMITS.size,
-        ..fast_zero
-    };
+    let past_the_end = RequestHeader { offset: LIMITS.size, ..fast_zero };
     assert_eq!(error_in(&slow, past_the_end), NbdError::NoSpc);
 }
 
 fn any_header() -> impl Strategy<Value = RequestHeader> {
     let length = prop_oneof![any::<u32>(), (0u32..200).prop_map(|blocks| blocks * 512)];
-    let offset = prop_oneof![
-        any::<u64>(),
-        (0u64..210_000).prop_map(|blocks| blocks * 512)
-    ];
+    let offset = prop_oneof![any::<u64>(), (0u64..210_000).prop_map(|blocks| blocks * 512)];
     let flags = prop_oneof![3 => Just(0u16), 1 => any::<u16>(), 2 => 0u16..32];
     let command = prop_oneof![4 => 0u16..9, 1 => any::<u16>()];
-    (flags, command, any::<u64>(), offset, length).prop_map(
-        |(flags, command, cookie, offset, length)| RequestHeader {
-            flags,
-            command,
-            cookie,
-            offset,
-            length,
-        },
-    )
+    (flags, command, any::<u64>(), offset, length).prop_map(|(flags, command, cookie, offset, length)| RequestHeader {
+        flags,
+        command,
+        cookie,
+        offset,
+        length,
+    })
 }
 
 proptest! {

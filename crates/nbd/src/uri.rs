@@ -19,11 +19,7 @@ use std::str::FromStr;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 /// All but the unreserved characters (RFC 3986, 2.3).
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// The same, but for those that separate nothing there.
 const RESERVED_IN_PATH: &AsciiSet = &RESERVED.remove(b'/');
 const RESERVED_IN_IPV6: &AsciiSet = &RESERVED.remove(b':');
@@ -83,14 +79,10 @@ pub enum UriError {
     )]
     Vsock,
     /// `nbd+ssh` or `nbds+ssh`.
-    #[error(
-        "ssh is not supported; run `ssh -N -L PATH:REMOTE_SOCKET HOST` and give nbd+unix:///EXPORT?socket=PATH"
-    )]
+    #[error("ssh is not supported; run `ssh -N -L PATH:REMOTE_SOCKET HOST` and give nbd+unix:///EXPORT?socket=PATH")]
     Ssh,
     /// `tls-psk-file`.
-    #[error(
-        "pre-shared keys (PSK) are not supported; use certificates: tls-certificates=DIR, on the server as well"
-    )]
+    #[error("pre-shared keys (PSK) are not supported; use certificates: tls-certificates=DIR, on the server as well")]
     Psk,
     /// `%` without two hexadecimal digits.
     #[error("in a URI, % must be followed by two hexadecimal digits")]
@@ -118,11 +110,7 @@ pub enum UriError {
 impl fmt::Display for NbdUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.tls { "nbds" } else { "nbd" })?;
-        f.write_str(if matches!(self.address, Address::Unix(_)) {
-            "+unix://"
-        } else {
-            "://"
-        })?;
+        f.write_str(if matches!(self.address, Address::Unix(_)) { "+unix://" } else { "://" })?;
         if let Some(user) = &self.tls_options.user {
             write!(f, "{}@", percent_encode(user.as_bytes(), RESERVED))?;
         }
@@ -132,18 +120,10 @@ impl fmt::Display for NbdUri {
                 write!(f, ":{port}")?;
             }
         }
-        write!(
-            f,
-            "/{}",
-            percent_encode(self.export.as_bytes(), RESERVED_IN_PATH)
-        )?;
+        write!(f, "/{}", percent_encode(self.export.as_bytes(), RESERVED_IN_PATH))?;
         let mut separator = '?';
         for (key, value) in self.parameters() {
-            write!(
-                f,
-                "{separator}{key}={}",
-                percent_encode(&value, RESERVED_IN_PATH)
-            )?;
+            write!(f, "{separator}{key}={}", percent_encode(&value, RESERVED_IN_PATH))?;
             separator = '&';
         }
         Ok(())
@@ -166,10 +146,7 @@ impl NbdUri {
     /// Another export at the same place.
     #[must_use]
     pub fn with_export(&self, name: &str) -> Self {
-        Self {
-            export: name.to_owned(),
-            ..self.clone()
-        }
+        Self { export: name.to_owned(), ..self.clone() }
     }
 
     fn parameters(&self) -> impl Iterator<Item = (&'static str, Vec<u8>)> {
@@ -179,22 +156,11 @@ impl NbdUri {
             Address::Tcp { .. } => None,
         };
         let options = &self.tls_options;
-        let verify = options
-            .verify_peer
-            .map(|verify| vec![if verify { b'1' } else { b'0' }]);
+        let verify = options.verify_peer.map(|verify| vec![if verify { b'1' } else { b'0' }]);
         [
             ("socket", socket),
-            (
-                "tls-certificates",
-                options.certificates.as_ref().map(path_bytes),
-            ),
-            (
-                "tls-hostname",
-                options
-                    .hostname
-                    .as_ref()
-                    .map(|name| name.as_bytes().to_vec()),
-            ),
+            ("tls-certificates", options.certificates.as_ref().map(path_bytes)),
+            ("tls-hostname", options.hostname.as_ref().map(|name| name.as_bytes().to_vec())),
             ("tls-verify-peer", verify),
         ]
         .into_iter()
@@ -231,13 +197,7 @@ impl FromStr for NbdUri {
             Some((user, host)) => (Some(decode_text(user, "user")?), host),
             None => (None, authority),
         };
-        let mut parameters = Parameters {
-            tls: TlsOptions {
-                user,
-                ..TlsOptions::default()
-            },
-            socket: None,
-        };
+        let mut parameters = Parameters { tls: TlsOptions { user, ..TlsOptions::default() }, socket: None };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             parameters.set(pair, unix)?;
         }
@@ -247,23 +207,14 @@ impl FromStr for NbdUri {
             (false, _) => parse_host(host)?,
         };
         let export = decode_text(path, "export name")?;
-        Ok(Self {
-            tls,
-            address,
-            export,
-            tls_options: parameters.tls,
-        })
+        Ok(Self { tls, address, export, tls_options: parameters.tls })
     }
 }
 
 /// A URI is printable ASCII; a fragment has no meaning for NBD.
 fn check_characters(text: &str) -> Result<(), UriError> {
     let allowed = |c: char| c.is_ascii_graphic() && !"#\"<>\\^`{|}".contains(c);
-    if text.chars().all(allowed) {
-        Ok(())
-    } else {
-        Err(UriError::Malformed("text"))
-    }
+    if text.chars().all(allowed) { Ok(()) } else { Err(UriError::Malformed("text")) }
 }
 
 struct Parameters {
@@ -305,15 +256,11 @@ impl Parameters {
 
 fn parse_host(text: &str) -> Result<Address, UriError> {
     let (host, port) = if let Some(bracketed) = text.strip_prefix('[') {
-        let (host, after) = bracketed
-            .split_once(']')
-            .ok_or(UriError::Malformed("host"))?;
+        let (host, after) = bracketed.split_once(']').ok_or(UriError::Malformed("host"))?;
         // A zone ("%eth0") is allowed behind the address.
         let decoded = decode_text(host, "host")?;
         let address = decoded.split('%').next().unwrap_or_default();
-        address
-            .parse::<Ipv6Addr>()
-            .map_err(|_| UriError::Malformed("host"))?;
+        address.parse::<Ipv6Addr>().map_err(|_| UriError::Malformed("host"))?;
         let port = match after {
             "" => None,
             _ => Some(after.strip_prefix(':').ok_or(UriError::Malformed("host"))?),
@@ -333,10 +280,7 @@ fn parse_host(text: &str) -> Result<Address, UriError> {
     if host.is_empty() {
         return Err(UriError::NoHost);
     }
-    Ok(Address::Tcp {
-        host,
-        port: parse_port(port)?,
-    })
+    Ok(Address::Tcp { host, port: parse_port(port)? })
 }
 
 fn parse_port(text: Option<&str>) -> Result<u16, UriError> {
@@ -351,11 +295,7 @@ fn parse_port(text: Option<&str>) -> Result<u16, UriError> {
 
 fn decode_text(text: &str, what: &'static str) -> Result<String, UriError> {
     let decoded = String::from_utf8(decode(text)?).map_err(|_| UriError::Malformed(what))?;
-    if decoded.contains('\0') {
-        Err(UriError::Malformed(what))
-    } else {
-        Ok(decoded)
-    }
+    if decoded.contains('\0') { Err(UriError::Malformed(what)) } else { Ok(decoded) }
 }
 
 fn decode_path(text: &str) -> Result<PathBuf, UriError> {
@@ -366,11 +306,7 @@ fn decode(text: &str) -> Result<Vec<u8>, UriError> {
     // The decoder would leave a % without its digits as it is.
     let mut escapes = text.split('%').skip(1).map(str::as_bytes);
     let whole = escapes.all(|rest| rest.len() >= 2 && rest[..2].iter().all(u8::is_ascii_hexdigit));
-    if whole {
-        Ok(percent_decode_str(text).collect())
-    } else {
-        Err(UriError::PercentEncoding)
-    }
+    if whole { Ok(percent_decode_str(text).collect()) } else { Err(UriError::PercentEncoding) }
 }
 
 #[cfg(test)]

@@ -9,89 +9,42 @@ fn parse(text: &str) -> Result<NbdUri, UriError> {
 }
 
 fn tcp(host: &str, port: u16, export: &str) -> NbdUri {
-    let address = Address::Tcp {
-        host: host.to_owned(),
-        port,
-    };
-    NbdUri {
-        tls: false,
-        address,
-        export: export.to_owned(),
-        tls_options: TlsOptions::default(),
-    }
+    let address = Address::Tcp { host: host.to_owned(), port };
+    NbdUri { tls: false, address, export: export.to_owned(), tls_options: TlsOptions::default() }
 }
 
 fn unix(path: &str, export: &str) -> NbdUri {
-    NbdUri {
-        address: Address::Unix(path.into()),
-        ..tcp("", 0, export)
-    }
+    NbdUri { address: Address::Unix(path.into()), ..tcp("", 0, export) }
 }
 
 #[test]
 fn export_names_are_what_follows_the_first_slash() {
-    assert_eq!(
-        parse("nbd://example.com/disk"),
-        Ok(tcp("example.com", 10809, "disk"))
-    );
-    assert_eq!(
-        parse("nbd+unix:///disk?socket=sock"),
-        Ok(unix("sock", "disk"))
-    );
-    assert_eq!(
-        parse("nbd://example.com/"),
-        Ok(tcp("example.com", 10809, ""))
-    );
-    assert_eq!(
-        parse("nbd://example.com"),
-        Ok(tcp("example.com", 10809, ""))
-    );
-    assert_eq!(
-        parse("nbd://example.com//disk"),
-        Ok(tcp("example.com", 10809, "/disk"))
-    );
-    assert_eq!(
-        parse("nbd://example.com/hello%20world"),
-        Ok(tcp("example.com", 10809, "hello world"))
-    );
+    assert_eq!(parse("nbd://example.com/disk"), Ok(tcp("example.com", 10809, "disk")));
+    assert_eq!(parse("nbd+unix:///disk?socket=sock"), Ok(unix("sock", "disk")));
+    assert_eq!(parse("nbd://example.com/"), Ok(tcp("example.com", 10809, "")));
+    assert_eq!(parse("nbd://example.com"), Ok(tcp("example.com", 10809, "")));
+    assert_eq!(parse("nbd://example.com//disk"), Ok(tcp("example.com", 10809, "/disk")));
+    assert_eq!(parse("nbd://example.com/hello%20world"), Ok(tcp("example.com", 10809, "hello world")));
 }
 
 #[test]
 fn hosts_may_be_names_and_addresses_with_ports() {
-    assert_eq!(
-        parse("nbd://localhost:10810"),
-        Ok(tcp("localhost", 10810, ""))
-    );
-    assert_eq!(
-        parse("NBD://127.0.0.1:/x"),
-        Ok(tcp("127.0.0.1", 10809, "x"))
-    );
+    assert_eq!(parse("nbd://localhost:10810"), Ok(tcp("localhost", 10810, "")));
+    assert_eq!(parse("NBD://127.0.0.1:/x"), Ok(tcp("127.0.0.1", 10809, "x")));
     assert_eq!(parse("nbd://[::1]:1/x"), Ok(tcp("::1", 1, "x")));
-    assert_eq!(
-        parse("nbd://[fe80::1%25eth0]"),
-        Ok(tcp("fe80::1%eth0", 10809, ""))
-    );
+    assert_eq!(parse("nbd://[fe80::1%25eth0]"), Ok(tcp("fe80::1%eth0", 10809, "")));
 }
 
 #[test]
 fn tls_schemes_and_parameters() {
-    let uri = parse(
-        "nbds+unix://al%40ice@/e?socket=/run/s&tls-hostname=h&tls-verify-peer=0&tls-certificates=/c%26",
-    );
+    let uri = parse("nbds+unix://al%40ice@/e?socket=/run/s&tls-hostname=h&tls-verify-peer=0&tls-certificates=/c%26");
     let tls_options = TlsOptions {
         user: Some("al@ice".to_owned()),
         certificates: Some("/c&".into()),
         hostname: Some("h".to_owned()),
         verify_peer: Some(false),
     };
-    assert_eq!(
-        uri,
-        Ok(NbdUri {
-            tls: true,
-            tls_options,
-            ..unix("/run/s", "e")
-        })
-    );
+    assert_eq!(uri, Ok(NbdUri { tls: true, tls_options, ..unix("/run/s", "e") }));
     assert!(parse("nbds://h").unwrap().tls);
 }
 
@@ -104,46 +57,18 @@ fn abstract_sockets_start_with_nul() {
 
 #[test]
 fn printed_uris_encode_what_must_be_encoded() {
-    assert_eq!(
-        unix("/tmp/a b/s&c?d#e%", "").to_string(),
-        "nbd+unix:///?socket=/tmp/a%20b/s%26c%3Fd%23e%25"
-    );
-    assert_eq!(
-        tcp("::1", 10810, "a/é?").to_string(),
-        "nbd://[::1]:10810/a/%C3%A9%3F"
-    );
+    assert_eq!(unix("/tmp/a b/s&c?d#e%", "").to_string(), "nbd+unix:///?socket=/tmp/a%20b/s%26c%3Fd%23e%25");
+    assert_eq!(tcp("::1", 10810, "a/é?").to_string(), "nbd://[::1]:10810/a/%C3%A9%3F");
     assert_eq!(tcp("h", 10809, "").to_string(), "nbd://h/");
-    assert_eq!(
-        NbdUri {
-            tls: true,
-            ..tcp("h", 1, "x")
-        }
-        .to_string(),
-        "nbds://h:1/x"
-    );
+    assert_eq!(NbdUri { tls: true, ..tcp("h", 1, "x") }.to_string(), "nbds://h:1/x");
 }
 
 #[test]
 fn what_looks_like_a_uri_of_a_server_is_meant_as_one() {
-    for scheme in [
-        "nbd",
-        "NBDS",
-        "nbd+unix",
-        "nbds+unix",
-        "nbd+vsock",
-        "nbds+x",
-    ] {
+    for scheme in ["nbd", "NBDS", "nbd+unix", "nbds+unix", "nbd+vsock", "nbds+x"] {
         assert!(NbdUri::is_meant(&format!("{scheme}://h/x")), "{scheme}");
     }
-    for text in [
-        "nbd",
-        "nbd:h",
-        "nbdx://h",
-        "nbdss://h",
-        "http://h",
-        "./nbd://h",
-        "",
-    ] {
+    for text in ["nbd", "nbd:h", "nbdx://h", "nbdss://h", "http://h", "./nbd://h", ""] {
         assert!(!NbdUri::is_meant(text), "{text}");
     }
 }
@@ -178,18 +103,9 @@ fn malformed_uris_say_what_is_wrong() {
         ("nbd+unix:///x", UriError::NoSocket),
         ("nbd+unix:///x?socket=", UriError::NoSocket),
         ("nbd+unix://h/x?socket=s", UriError::HostWithSocket),
-        (
-            "nbd://h/?socket=s",
-            UriError::Parameter("socket".to_owned()),
-        ),
-        (
-            "nbd+unix:///?socket=a&socket=b",
-            UriError::Parameter("socket".to_owned()),
-        ),
-        (
-            "nbd://h/?tls-verify-peer=2",
-            UriError::Parameter("tls-verify-peer".to_owned()),
-        ),
+        ("nbd://h/?socket=s", UriError::Parameter("socket".to_owned())),
+        ("nbd+unix:///?socket=a&socket=b", UriError::Parameter("socket".to_owned())),
+        ("nbd://h/?tls-verify-peer=2", UriError::Parameter("tls-verify-peer".to_owned())),
         ("nbd://h/?what=1", UriError::Parameter("what".to_owned())),
         ("nbd+vsock://2:10809/x", UriError::Vsock),
         ("nbds+vsock:///", UriError::Vsock),
@@ -207,12 +123,8 @@ fn any_uri() -> impl Strategy<Value = NbdUri> {
     let text = || "[^\0]{0,12}";
     let address = prop_oneof![
         ("[^\0:]{1,12}", 1u16..).prop_map(|(host, port)| Address::Tcp { host, port }),
-        any::<u128>().prop_map(|bits| Address::Tcp {
-            host: Ipv6Addr::from(bits).to_string(),
-            port: 7
-        }),
-        prop::collection::vec(any::<u8>(), 1..20)
-            .prop_map(|path| Address::Unix(OsString::from_vec(path).into())),
+        any::<u128>().prop_map(|bits| Address::Tcp { host: Ipv6Addr::from(bits).to_string(), port: 7 }),
+        prop::collection::vec(any::<u8>(), 1..20).prop_map(|path| Address::Unix(OsString::from_vec(path).into())),
     ];
     let tls_options = (
         prop::option::of(text()),
@@ -223,18 +135,8 @@ fn any_uri() -> impl Strategy<Value = NbdUri> {
     (any::<bool>(), address, text(), tls_options).prop_map(|(tls, address, export, options)| {
         let (user, certificates, hostname, verify_peer) = options;
         let certificates = certificates.map(|path| OsString::from_vec(path).into());
-        let tls_options = TlsOptions {
-            user,
-            certificates,
-            hostname,
-            verify_peer,
-        };
-        NbdUri {
-            tls,
-            address,
-            export,
-            tls_options,
-        }
+        let tls_options = TlsOptions { user, certificates, hostname, verify_peer };
+        NbdUri { tls, address, export, tls_options }
     })
 }
 

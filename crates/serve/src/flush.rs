@@ -8,10 +8,7 @@ use rustix::io::Errno;
 pub type Flushed = Result<(), (String, Fault)>;
 
 /// Flushes every volume, even after one has failed. Call when no client writes any more.
-pub fn flush_all<'a>(
-    volumes: impl IntoIterator<Item = (&'a str, &'a Gate)>,
-    backend: BackendChoice,
-) -> Flushed {
+pub fn flush_all<'a>(volumes: impl IntoIterator<Item = (&'a str, &'a Gate)>, backend: BackendChoice) -> Flushed {
     let mut result = Ok(());
     for (name, gate) in volumes {
         let flushed = flush(gate, backend).unwrap_or_else(|error| {

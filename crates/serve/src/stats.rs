@@ -118,10 +118,7 @@ impl Times {
 
 impl Meter {
     fn new() -> Self {
-        Self {
-            operations: std::array::from_fn(|_| OperationMeter::new()),
-            times: Mutex::default(),
-        }
+        Self { operations: std::array::from_fn(|_| OperationMeter::new()), times: Mutex::default() }
     }
 
     /// Counts one finished request.
@@ -150,10 +147,7 @@ impl Meter {
 
 /// One writer, so a load and a store do; no locked instruction.
 fn add(counter: &AtomicU64, value: u64) {
-    counter.store(
-        counter.load(Ordering::Relaxed).wrapping_add(value),
-        Ordering::Relaxed,
-    );
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
 }
 
 /// The sum of one kind of operation.
@@ -182,17 +176,8 @@ pub struct Snapshot {
 
 impl Snapshot {
     fn empty() -> Self {
-        let totals = OperationTotals {
-            requests: 0,
-            bytes: 0,
-            errors: 0,
-            latency: vec![0; BUCKETS],
-        };
-        Self {
-            operations: std::array::from_fn(|_| totals.clone()),
-            times: Times::default(),
-            connections: 0,
-        }
+        let totals = OperationTotals { requests: 0, bytes: 0, errors: 0, latency: vec![0; BUCKETS] };
+        Self { operations: std::array::from_fn(|_| totals.clone()), times: Times::default(), connections: 0 }
     }
 
     fn add(&mut self, meter: &Meter) {
@@ -222,10 +207,7 @@ impl ExportStats {
     /// Statistics; where not `enabled`, connections do not measure.
     #[must_use]
     pub fn new(enabled: bool) -> Arc<Self> {
-        Arc::new(Self {
-            inner: Mutex::new((Vec::new(), Snapshot::empty())),
-            enabled,
-        })
+        Arc::new(Self { inner: Mutex::new((Vec::new(), Snapshot::empty())), enabled })
     }
 
     /// A meter for a new connection, where enabled.
@@ -262,19 +244,7 @@ mod tests {
 
     #[test]
     fn every_latency_lies_near_its_bucket() {
-        for nanoseconds in [
-            0,
-            1,
-            7,
-            8,
-            9,
-            15,
-            16,
-            1000,
-            123_456_789,
-            u64::MAX / 2,
-            u64::MAX,
-        ] {
+        for nanoseconds in [0, 1, 7, 8, 9, 15, 16, 1000, 123_456_789, u64::MAX / 2, u64::MAX] {
             let index = bucket(nanoseconds);
             assert!(index < BUCKETS, "{nanoseconds}");
             let difference = bucket_value(index).abs_diff(nanoseconds);

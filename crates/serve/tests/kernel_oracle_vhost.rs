@@ -111,10 +111,8 @@ const DISKS: [(&str, &str, u32, u32); 5] = [
 ];
 
 /// What each disk is used for: the case and the disk's name.
-const FILE_SYSTEMS: [(&str, &str); 2] = [
-    ("a file system", "encrypted"),
-    ("a file system through a packed ring", "packed"),
-];
+const FILE_SYSTEMS: [(&str, &str); 2] =
+    [("a file system", "encrypted"), ("a file system through a packed ring", "packed")];
 
 #[test]
 fn kernel_oracle_guest_uses_our_disk_as_any_other() {
@@ -133,13 +131,7 @@ fn kernel_oracle_guest_uses_our_disk_as_any_other() {
     let over = |base: Fresh| devices::crypt(base, &stack::AES_4096);
     let new = |size| over(stack::file(size, DirectMode::Auto));
     let (file, path) = stack::growing_file(SIZE);
-    let volumes = [
-        new(SIZE),
-        over(stack::file_read_only(1 << 20)),
-        new(SIZE),
-        over(file),
-        new(XFS_SIZE),
-    ];
+    let volumes = [new(SIZE), over(stack::file_read_only(1 << 20)), new(SIZE), over(file), new(XFS_SIZE)];
     let mut disks = Vec::new();
     for ((name, properties, ..), volume) in DISKS.into_iter().zip(&volumes) {
         let socket = folder.path().join(name);
@@ -164,11 +156,7 @@ fn kernel_oracle_guest_uses_our_disk_as_any_other() {
     assert_eq!(new, sectors * 512 + SIZE);
     let written = sum(&growing.gate, (sectors - 104) * 512..(sectors + 896) * 512);
     assert_eq!(said, format!("{}\n{written}  -", new / 512));
-    for case in [
-        "a write cache",
-        "another file system",
-        "parts that nobody needs",
-    ] {
+    for case in ["a write cache", "another file system", "parts that nobody needs"] {
         outcomes.passed(case);
     }
     for (name, ..) in DISKS.iter().filter(|it| it.0 != "readonly") {
@@ -205,9 +193,7 @@ fn ask(oracle: &mut Oracle, sectors: u64) {
 fn what_it_is() -> String {
     let features = DISKS.map(|(name, ..)| {
         let find = find(name);
-        format!(
-            "{find}\ncut -c 35 /sys/block/$disk/device/features; ls /sys/block/$disk/mq | wc -l"
-        )
+        format!("{find}\ncut -c 35 /sys/block/$disk/device/features; ls /sys/block/$disk/mq | wc -l")
     });
     format!(
         "{}

@@ -86,10 +86,7 @@ fn disk(folder: &Path, name: &str) -> (Disk, Vec<Box<dyn Any>>) {
 fn start(folder: &Path) -> Child {
     let program = std::env::current_exe().expect("a program knows its path");
     let mut command = Command::new(program);
-    command
-        .args(["--ignored", "--exact", "serves_until_it_is_killed"])
-        .env(FOLDER, folder)
-        .stdout(Stdio::null());
+    command.args(["--ignored", "--exact", "serves_until_it_is_killed"]).env(FOLDER, folder).stdout(Stdio::null());
     command.spawn().expect("a server")
 }
 
@@ -132,10 +129,7 @@ fn kernel_oracle_guest_of_a_server_that_is_killed_sees_no_error() {
     }
     oracle.vhost_user(&sockets[0]);
     oracle.vhost_user_with(&sockets[1], "packed=on");
-    oracle
-        .case("killed")
-        .script(SCRIPT)
-        .timeout(Duration::from_secs(300));
+    oracle.case("killed").script(SCRIPT).timeout(Duration::from_secs(300));
     let is_over = AtomicBool::new(false);
     let (outcomes, killed) = std::thread::scope(|scope| {
         let (is_over, folder) = (&is_over, folder.path());

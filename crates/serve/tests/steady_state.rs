@@ -52,31 +52,21 @@ const ROUNDS: usize = 150;
 fn main() {
     let tests: [(&str, fn()); 11] = [
         ("allocation_is_counted", allocation_is_counted),
-        (
-            "work_of_another_thread_is_noticed",
-            work_of_another_thread_is_noticed,
-        ),
+        ("work_of_another_thread_is_noticed", work_of_another_thread_is_noticed),
         ("requests_over_memory_use_no_heap_and_no_thread", || {
             check(stack::crypt_over_ram);
         }),
         ("requests_over_a_file_use_no_heap_and_no_thread", || {
             check(|size| devices::crypt(stack::file(size, DirectMode::Off), &stack::AES_4096));
         }),
-        (
-            "requests_over_a_direct_file_use_no_heap_and_no_thread",
-            || {
-                check(stack::crypt_over_file);
-            },
-        ),
+        ("requests_over_a_direct_file_use_no_heap_and_no_thread", || {
+            check(stack::crypt_over_file);
+        }),
         ("lanes_that_look_out_use_no_heap_and_no_thread", || {
             let limit = Duration::from_micros(100);
             let wake_up = Some(Duration::from_micros(30));
             let lanes = 1;
-            let measured = Poll::Measured {
-                limit,
-                wake_up,
-                lanes,
-            };
+            let measured = Poll::Measured { limit, wake_up, lanes };
             for poll in [Poll::Always(limit), measured] {
                 check_looking(stack::crypt_over_ram, poll);
             }
@@ -87,38 +77,23 @@ fn main() {
         ("calls_over_a_direct_file_use_no_heap_and_no_thread", || {
             check_fuse(|size| in_bytes(stack::crypt_over_file(size)));
         }),
-        (
-            "calls_through_io_uring_use_no_heap_and_no_thread",
-            check_fuse_through_io_uring,
-        ),
-        (
-            "guests_requests_over_memory_use_no_heap_and_no_thread",
-            || {
-                check_guests(stack::crypt_over_ram);
-            },
-        ),
-        (
-            "guests_requests_over_a_direct_file_use_no_heap_and_no_thread",
-            || {
-                check_guests(stack::crypt_over_file);
-            },
-        ),
+        ("calls_through_io_uring_use_no_heap_and_no_thread", check_fuse_through_io_uring),
+        ("guests_requests_over_memory_use_no_heap_and_no_thread", || {
+            check_guests(stack::crypt_over_ram);
+        }),
+        ("guests_requests_over_a_direct_file_use_no_heap_and_no_thread", || {
+            check_guests(stack::crypt_over_file);
+        }),
     ];
     run_as_harness(&tests);
 }
 
 /// As a file is served.
 fn in_bytes(over: Fresh) -> Fresh {
-    let options = SubBlockOptions {
-        logical_block: 1,
-        sector: over.gate.geometry().logical_block,
-        exclusion: Exclusion::Shared,
-    };
+    let options =
+        SubBlockOptions { logical_block: 1, sector: over.gate.geometry().logical_block, exclusion: Exclusion::Shared };
     let device = SubBlockDevice::new(over.gate, options).expect("bytes");
-    Fresh {
-        gate: Gate::new(device),
-        keep: over.keep,
-    }
+    Fresh { gate: Gate::new(device), keep: over.keep }
 }
 
 fn check(make: fn(u64) -> Fresh) {
@@ -331,12 +306,7 @@ impl<'a> FuseLoad<'a> {
             fuse::READ => 16 + length as usize,
             _ => 16 + 8,
         };
-        Self {
-            socket,
-            calls: calls.collect(),
-            answer: vec![0; answer_len + 1],
-            answer_len,
-        }
+        Self { socket, calls: calls.collect(), answer: vec![0; answer_len + 1], answer_len }
     }
 
     fn run(&mut self, rounds: usize) {
@@ -347,8 +317,7 @@ impl<'a> FuseLoad<'a> {
             }
             for _ in &self.calls {
                 let answer = &mut self.answer[..];
-                let (len, _) =
-                    rustix::net::recv(self.socket, answer, RecvFlags::empty()).expect("an answer");
+                let (len, _) = rustix::net::recv(self.socket, answer, RecvFlags::empty()).expect("an answer");
                 assert_eq!(len, self.answer_len);
             }
         }
@@ -417,11 +386,7 @@ impl Tasks {
         (self.0.iter())
             .filter(|(task, used)| before.0.get(*task) != Some(used))
             .map(|(task, _)| task.as_str())
-            .filter(|task| {
-                ["nbd-", "fuse-", "vring-"]
-                    .iter()
-                    .all(|ours| !task.starts_with(ours))
-            })
+            .filter(|task| ["nbd-", "fuse-", "vring-"].iter().all(|ours| !task.starts_with(ours)))
             .filter(|task| !task.ends_with(&own))
             .collect()
     }
@@ -447,10 +412,7 @@ fn work_of_another_thread_is_noticed() {
     wait.recv().expect("ready");
     let after = Tasks::now();
     let others = after.others(&before);
-    assert!(
-        matches!(others[..], [one] if one.starts_with("helper")),
-        "{others:?}"
-    );
+    assert!(matches!(others[..], [one] if one.starts_with("helper")), "{others:?}");
     helper.thread().unpark();
     helper.join().expect("ended");
 }
@@ -468,13 +430,8 @@ fn run_as_harness(tests: &[(&str, fn())]) {
     }
     let wanted = arguments.iter().find(|argument| !argument.starts_with('-'));
     for (name, test) in tests {
-        let selected = wanted.is_none_or(|wanted| {
-            if has("--exact") {
-                name == wanted
-            } else {
-                name.contains(wanted.as_str())
-            }
-        });
+        let selected =
+            wanted.is_none_or(|wanted| if has("--exact") { name == wanted } else { name.contains(wanted.as_str()) });
         if selected {
             test();
             println!("test {name} ... ok");

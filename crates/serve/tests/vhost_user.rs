@@ -37,8 +37,7 @@ use cryptline_sys::lock;
 use cryptline_testkit::suite::{Fresh, Watchdog};
 
 use crate::common::vhost::{
-    Asked, DESCRIPTORS, Driver, EVENT_IDX, FLUSH, FrontEnd, GUEST, Machine, Piece, USED, USER,
-    WRITE, event,
+    Asked, DESCRIPTORS, Driver, EVENT_IDX, FLUSH, FrontEnd, GUEST, Machine, Piece, USED, USER, WRITE, event,
 };
 use crate::common::{BACKENDS, pattern, stack, wait_until};
 
@@ -131,31 +130,16 @@ fn ram() -> Served {
 }
 
 fn read(sector: u64, len: u64) -> Asked<'static> {
-    Asked {
-        kind: 0,
-        sector,
-        to_device: &[],
-        to_driver: len,
-    }
+    Asked { kind: 0, sector, to_device: &[], to_driver: len }
 }
 
 fn write(sector: u64, data: &[u8]) -> Asked<'_> {
-    Asked {
-        kind: 1,
-        sector,
-        to_device: data,
-        to_driver: 0,
-    }
+    Asked { kind: 1, sector, to_device: data, to_driver: 0 }
 }
 
 /// A request that has its range in its data, or none.
 fn kind(kind: u32, to_device: &[u8]) -> Asked<'_> {
-    Asked {
-        kind,
-        sector: 0,
-        to_device,
-        to_driver: 0,
-    }
+    Asked { kind, sector: 0, to_device, to_driver: 0 }
 }
 
 /// Writes and reads: the server is well.
@@ -186,11 +170,7 @@ fn configuration_has_as_many_bytes_as_are_asked_for() {
     }
     let part = driver.front.config(34, 1);
     assert_eq!(part[12..], [2]);
-    assert_eq!(
-        driver.front.config(250, 7).len(),
-        0,
-        "not all of it is there"
-    );
+    assert_eq!(driver.front.config(250, 7).len(), 0, "not all of it is there");
     drop(driver);
     served.end_well();
 }
@@ -199,12 +179,7 @@ fn configuration_has_as_many_bytes_as_are_asked_for() {
 fn requests_end_as_the_standard_says() {
     let served = ram();
     let mut driver = served.driver();
-    let (status, len, name) = driver.run(&Asked {
-        kind: 8,
-        sector: 0,
-        to_device: &[],
-        to_driver: 20,
-    });
+    let (status, len, name) = driver.run(&Asked { kind: 8, sector: 0, to_device: &[], to_driver: 20 });
     assert_eq!((status, len), (OK, 21));
     assert_eq!(&name, b"the serial number\0\0\0");
     assert_eq!(driver.run(&kind(4, &[])).0, OK, "flush");
@@ -230,13 +205,7 @@ fn requests_end_as_the_standard_says() {
         let ended = driver.run(&kind(number, &payload)).0;
         assert_eq!(ended, expected, "{number} {payload:?}");
     }
-    for (sector, len) in [
-        (end, 512),
-        (end - 1, 1024),
-        (u64::MAX, 512),
-        (0, 511),
-        (0, 0),
-    ] {
+    for (sector, len) in [(end, 512), (end - 1, 1024), (u64::MAX, 512), (0, 511), (0, 0)] {
         assert_eq!(driver.run(&read(sector, len)).0, IO_ERROR, "{sector} {len}");
     }
     works(&mut driver);
@@ -335,19 +304,11 @@ fn driver_without_event_indices_is_served() {
 fn hostile_ring_ends_and_the_next_front_end_is_served() {
     type Breaks = fn(&mut Driver);
     let broken: [(Breaks, &str); 4] = [
-        (
-            |driver| driver.available += 400,
-            "more than the ring has places",
-        ),
+        (|driver| driver.available += 400, "more than the ring has places"),
         (|driver| driver.offer(9999), "not in its table"),
         (
             |driver| {
-                let piece = Piece {
-                    address: GUEST,
-                    len: 16,
-                    flags: WRITE,
-                    next: 0,
-                };
+                let piece = Piece { address: GUEST, len: 16, flags: WRITE, next: 0 };
                 driver.machine.write(DESCRIPTORS, &piece.encode());
                 driver.offer(0);
             },
@@ -372,9 +333,7 @@ fn hostile_ring_ends_and_the_next_front_end_is_served() {
             driver.kick();
         }
         served.says(why);
-        wait_until("the front-end is told", || {
-            rustix::io::read(&error, &mut [0; 8]) == Ok(8)
-        });
+        wait_until("the front-end is told", || rustix::io::read(&error, &mut [0; 8]) == Ok(8));
         assert!(driver.front.base(0).is_some(), "messages are answered");
         drop(driver);
         works(&mut served.driver());
@@ -398,10 +357,7 @@ fn data_outside_the_memory_fails_its_request_alone() {
     driver.kick();
     let (head, _) = driver.take();
     assert_eq!(driver.status(head), IO_ERROR);
-    assert!(
-        driver.run(&read(0, 4096)).2 == before,
-        "nothing was written"
-    );
+    assert!(driver.run(&read(0, 4096)).2 == before, "nothing was written");
     works(&mut driver);
     drop(driver);
     served.end_well();
@@ -418,10 +374,7 @@ fn message_that_makes_no_sense_ends_the_connection_and_no_more() {
         (message(1, 5, 0), "not a vhost-user header"),
         (message(1, 1, u32::MAX), "too long"),
         (message(77, 1, 0), "unknown"),
-        (
-            [message(8, 1, 8), vec![9, 0, 0, 0, 1, 0, 0, 0]].concat(),
-            "which does not exist",
-        ),
+        ([message(8, 1, 8), vec![9, 0, 0, 0, 1, 0, 0, 0]].concat(), "which does not exist"),
         (message(2, 1, 0), "length"),
         ([message(5, 1, 40), vec![1; 40]].concat(), "length"),
         ([message(12, 1, 8), vec![0; 8]].concat(), "descriptors"),
@@ -446,11 +399,7 @@ fn what_is_refused_is_told_to_who_asks_for_it() {
     front.agree(1 << 30 | 1 << 32);
     let tell = |request, payload: &[u8]| front.tell_with(request, payload, &[]);
     let pair = |index: u32, value: u32| [index.to_ne_bytes(), value.to_ne_bytes()].concat();
-    assert_eq!(
-        tell(2, &(1u64 << 35).to_ne_bytes()),
-        Some(false),
-        "not offered"
-    );
+    assert_eq!(tell(2, &(1u64 << 35).to_ne_bytes()), Some(false), "not offered");
     assert_eq!(tell(8, &pair(0, 100)), Some(false), "no power of two");
     assert_eq!(tell(8, &pair(0, 65536)), Some(false), "too large");
     assert_eq!(tell(10, &pair(0, 65536)), Some(false), "no index");
@@ -461,9 +410,7 @@ fn what_is_refused_is_told_to_who_asks_for_it() {
     front.queue(8, 0, 128);
     front.queue_addresses(0, [USER, USER, USER]);
     assert_eq!(start(), Some(false), "no memory");
-    served.says(
-        "queue 0 is started without shared memory (QEMU shares its memory-backend with share=on)",
-    );
+    served.says("queue 0 is started without shared memory (QEMU shares its memory-backend with share=on)");
     let machine = Machine::new();
     let region = |guest: u64, len: u64| {
         let mut payload = vec![0; 8];
@@ -476,9 +423,7 @@ fn what_is_refused_is_told_to_who_asks_for_it() {
     assert_eq!(add(&region(GUEST, 1 << 20)), Some(true));
     front.queue_addresses(0, [USER + (1 << 20); 3]);
     assert_eq!(start(), Some(false), "other memory");
-    served.says(
-        "an address outside the shared memory (QEMU shares all of a memory-backend with share=on)",
-    );
+    served.says("an address outside the shared memory (QEMU shares all of a memory-backend with share=on)");
     assert_eq!(add(&region(GUEST, 1 << 20)), Some(false), "twice");
     assert_eq!(add(&region(u64::MAX - 5, 100)), Some(false), "no addresses");
     assert_eq!(tell(38, &region(GUEST, 1 << 21)), Some(false), "another");
@@ -492,10 +437,7 @@ fn what_is_refused_is_told_to_who_asks_for_it() {
 fn queue_of_a_front_end_that_lacks_what_is_needed_is_refused_by_name() {
     let served = ram();
     let old = 1 << 30;
-    for (features, protocol, why) in [
-        (old, u64::MAX, "VERSION_1"),
-        (old | 1 << 32, !(1 << 9), "CONFIG"),
-    ] {
+    for (features, protocol, why) in [(old, u64::MAX, "VERSION_1"), (old | 1 << 32, !(1 << 9), "CONFIG")] {
         let front = FrontEnd::new(served.connect());
         let protocol = protocol & front.ask_number(15);
         front.send(16, 0, &protocol.to_ne_bytes(), &[]);
@@ -543,14 +485,10 @@ fn requests_of_a_server_that_is_gone_are_done_by_the_next() {
     driver.put(&write(0, &data));
     driver.put(&write(16, &data));
     // As if the first server had taken the second of them only, and been killed.
-    driver
-        .machine
-        .store(common::vhost::AVAILABLE + 2, driver.available);
+    driver.machine.store(common::vhost::AVAILABLE + 2, driver.available);
     let second = Served::new(Fresh::new(gate));
     driver.front = FrontEnd::new(second.connect());
-    driver
-        .front
-        .agree(1 << 30 | 1 << 32 | 1 << 28 | FLUSH | EVENT_IDX);
+    driver.front.agree(1 << 30 | 1 << 32 | 1 << 28 | FLUSH | EVENT_IDX);
     driver.front.share(&driver.machine);
     set(&driver.front);
     // What the front-end believes is of no account.

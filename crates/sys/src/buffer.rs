@@ -42,11 +42,7 @@ unsafe impl Sync for Arena {}
 /// Maps `len` bytes of zeros, of which memory is used only once they are written.
 pub(crate) fn reserve(len: usize) -> io::Result<NonNull<u8>> {
     // Miri does not know memory that is set aside only when it is used.
-    let unreserved = if cfg!(miri) {
-        MapFlags::empty()
-    } else {
-        MapFlags::NORESERVE
-    };
+    let unreserved = if cfg!(miri) { MapFlags::empty() } else { MapFlags::NORESERVE };
     // SAFETY: a new anonymous private mapping: it aliases nothing.
     let address = unsafe {
         rustix::mm::mmap_anonymous(
@@ -63,16 +59,12 @@ impl Arena {
     /// Maps `slot_count` slots of `slot_size` bytes (rounded up to whole pages). Memory is used
     /// only once a slot is written.
     pub fn new(slot_size: usize, slot_count: usize) -> io::Result<Arc<Self>> {
-        let slot_size = slot_size
-            .max(1)
-            .checked_next_multiple_of(crate::page_size())
-            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let slot_size =
+            slot_size.max(1).checked_next_multiple_of(crate::page_size()).ok_or(io::ErrorKind::OutOfMemory)?;
         let slot_count = slot_count.max(1);
         // What a buffer knows of its place it has in 32 bits.
         u32::try_from(slot_size.max(slot_count)).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let len = slot_size
-            .checked_mul(slot_count)
-            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let len = slot_size.checked_mul(slot_count).ok_or(io::ErrorKind::OutOfMemory)?;
         let start = reserve(len)?;
         let free = (0..slot_count.div_ceil(64))
             .map(|word| match slot_count - word * 64 {
@@ -98,8 +90,7 @@ impl Arena {
             while seen != 0 {
                 let bit = seen.trailing_zeros();
                 let taken = seen & !(1 << bit);
-                match bits.compare_exchange_weak(seen, taken, Ordering::Acquire, Ordering::Relaxed)
-                {
+                match bits.compare_exchange_weak(seen, taken, Ordering::Acquire, Ordering::Relaxed) {
                     Ok(_) => {
                         let whole = u32::try_from(self.slot_size).expect("checked by `new`");
                         let first = u32::try_from(word * 64).expect("checked by `new`");
@@ -170,9 +161,7 @@ impl Buffer {
     /// A buffer of its own, outside any pool. Allocates: for control paths and library callers
     /// that keep the buffer, not for one request.
     pub fn alloc(len: usize) -> io::Result<Self> {
-        let mut buffer = Arena::new(len, 1)?
-            .take()
-            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut buffer = Arena::new(len, 1)?.take().ok_or(io::ErrorKind::OutOfMemory)?;
         buffer.set_len(len);
         Ok(buffer)
     }

@@ -54,11 +54,7 @@ impl Counter {
     /// # Errors
     /// Where the processor has no such counter, or the system does not let this program use it.
     pub fn instructions() -> io::Result<Self> {
-        let event = open(&Attributes {
-            kind: TYPE_HARDWARE,
-            config: INSTRUCTIONS,
-            ..Attributes::default()
-        })?;
+        let event = open(&Attributes { kind: TYPE_HARDWARE, config: INSTRUCTIONS, ..Attributes::default() })?;
         Ok(Self(vec![event]))
     }
 
@@ -121,20 +117,14 @@ impl Counter {
 
 impl std::fmt::Debug for Counter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list()
-            .entries(self.0.iter().map(AsRawFd::as_raw_fd))
-            .finish()
+        f.debug_list().entries(self.0.iter().map(AsRawFd::as_raw_fd)).finish()
     }
 }
 
 /// An event of this thread, on whichever processor it runs.
 fn open(attributes: &Attributes) -> io::Result<OwnedFd> {
     let size = u32::try_from(size_of::<Attributes>()).map_err(io::Error::other)?;
-    let attributes = Attributes {
-        size,
-        flags: FLAGS | attributes.flags,
-        ..*attributes
-    };
+    let attributes = Attributes { size, flags: FLAGS | attributes.flags, ..*attributes };
     let (this_thread, any_processor, no_group): (c_int, c_int, c_int) = (0, -1, -1);
     // SAFETY: the structure is live, laid out as the kernel's and says its own size, so the kernel
     // reads no byte beyond it. The call changes no memory of this process.

@@ -11,17 +11,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 pub fn lock_file(file: impl AsFd, exclusive: bool) -> io::Result<()> {
     // SAFETY: `flock` is a plain C structure for which all-zero bytes are valid.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    let kind = if exclusive {
-        libc::F_WRLCK
-    } else {
-        libc::F_RDLCK
-    };
+    let kind = if exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
     lock.l_type = kind.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
     lock.l_whence = 0; // SEEK_SET
     lock.l_len = i64::from(!exclusive); // 0: to the end, however far the file grows
     // SAFETY: the descriptor is open for the call, and the pointer is to a live `flock`.
-    let result =
-        unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    let result = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
     if result == 0 {
         return Ok(());
     }
@@ -50,19 +45,11 @@ pub fn direct_alignment(file: impl AsFd) -> Option<DirectAlignment> {
     // SAFETY: the descriptor is open, the path is an empty C string (AT_EMPTY_PATH: the
     // descriptor itself), and the answer points to a live structure of the right type.
     let result = unsafe {
-        libc::statx(
-            file.as_fd().as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            libc::STATX_DIOALIGN,
-            &raw mut answer,
-        )
+        libc::statx(file.as_fd().as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, &raw mut answer)
     };
     let said = result == 0 && answer.stx_mask & libc::STATX_DIOALIGN != 0;
-    (said && answer.stx_dio_offset_align != 0).then_some(DirectAlignment {
-        memory: answer.stx_dio_mem_align,
-        offset: answer.stx_dio_offset_align,
-    })
+    (said && answer.stx_dio_offset_align != 0)
+        .then_some(DirectAlignment { memory: answer.stx_dio_mem_align, offset: answer.stx_dio_offset_align })
 }
 
 /// From asm-generic/unistd.h, which x86 follows; `libc` does not have it everywhere.
@@ -77,15 +64,8 @@ pub fn cached_bytes(file: impl AsFd) -> Option<u64> {
     let mut pages = [0u64; 5];
     // SAFETY: the descriptor is open; `struct cachestat_range` is two u64 and `struct cachestat` five, both pointers
     // are to live arrays of those for the whole call, the kernel writes only the second, and no flag exists.
-    let result = unsafe {
-        libc::syscall(
-            SYS_CACHESTAT,
-            file.as_fd().as_raw_fd(),
-            range.as_ptr(),
-            pages.as_mut_ptr(),
-            0,
-        )
-    };
+    let result =
+        unsafe { libc::syscall(SYS_CACHESTAT, file.as_fd().as_raw_fd(), range.as_ptr(), pages.as_mut_ptr(), 0) };
     let page = rustix::param::page_size() as u64;
     (result == 0).then(|| pages[0].saturating_mul(page))
 }
@@ -101,12 +81,8 @@ pub fn block_device_size(device: impl AsFd) -> io::Result<(u64, u32)> {
     let mut size = 0u64;
     let mut block: libc::c_int = 0;
     // SAFETY: BLKGETSIZE64 writes one u64, BLKSSZGET one int, each to a live variable of that type.
-    let results = unsafe {
-        [
-            libc::ioctl(fd, BLKGETSIZE64 as _, &raw mut size),
-            libc::ioctl(fd, BLKSSZGET as _, &raw mut block),
-        ]
-    };
+    let results =
+        unsafe { [libc::ioctl(fd, BLKGETSIZE64 as _, &raw mut size), libc::ioctl(fd, BLKSSZGET as _, &raw mut block)] };
     if results != [0, 0] {
         return Err(io::Error::last_os_error());
     }
@@ -124,9 +100,7 @@ pub fn write_cached(file: impl AsFd) -> io::Result<()> {
 }
 
 fn sync_range(file: BorrowedFd<'_>) -> io::Result<()> {
-    let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE
-        | libc::SYNC_FILE_RANGE_WRITE
-        | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     // SAFETY: the call takes no memory. A length of 0 is up to the end.
     let result = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, all) };
     match result {
@@ -139,8 +113,7 @@ fn sync_range(file: BorrowedFd<'_>) -> io::Result<()> {
 pub fn discard_blocks(device: impl AsFd, offset: u64, len: u64) -> io::Result<()> {
     let range = [offset, len];
     // SAFETY: BLKDISCARD reads two u64, from a live array of them.
-    let result =
-        unsafe { libc::ioctl(device.as_fd().as_raw_fd(), BLKDISCARD as _, range.as_ptr()) };
+    let result = unsafe { libc::ioctl(device.as_fd().as_raw_fd(), BLKDISCARD as _, range.as_ptr()) };
     match result {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -154,13 +127,7 @@ mod tests {
     #[test]
     fn second_writer_is_locked_out_and_readers_share() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let open = || {
-            std::fs::File::options()
-                .read(true)
-                .write(true)
-                .open(file.path())
-                .unwrap()
-        };
+        let open = || std::fs::File::options().read(true).write(true).open(file.path()).unwrap();
         let (one, two) = (open(), open());
         lock_file(&one, false).unwrap();
         lock_file(&two, false).unwrap();

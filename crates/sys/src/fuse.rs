@@ -79,20 +79,9 @@ impl FuseMount<'_> {
         let kind = CString::new(format!("fuse.{}", self.subtype))?;
         let options = CString::new(options)?;
         // SAFETY: all four are live C strings, and a FUSE file system takes its options as one.
-        let result = unsafe {
-            libc::mount(
-                source.as_ptr(),
-                point.as_ptr(),
-                kind.as_ptr(),
-                flags,
-                options.as_ptr().cast(),
-            )
-        };
-        if result == 0 {
-            Ok(device)
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        let result =
+            unsafe { libc::mount(source.as_ptr(), point.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast()) };
+        if result == 0 { Ok(device) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Mounts by the helper of the system's FUSE package, which has the rights that the caller lacks.
@@ -129,18 +118,8 @@ pub fn clone_fuse(device: impl AsFd) -> io::Result<OwnedFd> {
     let clone = open_device()?;
     let original: u32 = device.as_fd().as_raw_fd().cast_unsigned();
     // SAFETY: both descriptors are open, and the call reads one live `u32`.
-    let result = unsafe {
-        libc::ioctl(
-            clone.as_raw_fd(),
-            FUSE_DEV_IOC_CLONE as _,
-            &raw const original,
-        )
-    };
-    if result == 0 {
-        Ok(clone)
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    let result = unsafe { libc::ioctl(clone.as_raw_fd(), FUSE_DEV_IOC_CLONE as _, &raw const original) };
+    if result == 0 { Ok(clone) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Asks the server of an open file what [`FUSE_ASK`] asks for.
@@ -148,13 +127,8 @@ pub fn ask_fuse(file: impl AsFd) -> io::Result<[u8; FUSE_ASK_LEN]> {
     let mut answer = [0; FUSE_ASK_LEN];
     // SAFETY: the descriptor is open, and whoever knows this request writes no more than the bytes that its number
     // says, which are those of the live array.
-    let result =
-        unsafe { libc::ioctl(file.as_fd().as_raw_fd(), FUSE_ASK as _, answer.as_mut_ptr()) };
-    if result == 0 {
-        Ok(answer)
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    let result = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), FUSE_ASK as _, answer.as_mut_ptr()) };
+    if result == 0 { Ok(answer) } else { Err(io::Error::last_os_error()) }
 }
 
 /// How to unmount.
@@ -180,11 +154,7 @@ pub fn unmount(point: &Path, how: Unmount) -> io::Result<()> {
             Unmount::Force => libc::MNT_DETACH | libc::MNT_FORCE,
         };
     // SAFETY: a live C string; nothing else is passed.
-    if unsafe { libc::umount2(point.as_ptr(), flags) } == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if unsafe { libc::umount2(point.as_ptr(), flags) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Unmounts by the helper; `lazily` also while it is in use.
@@ -197,11 +167,7 @@ pub fn unmount_by_helper(point: &Path, lazily: bool) -> io::Result<()> {
         helper.arg("-z");
     }
     let output = helper.arg("--").arg(point).output()?;
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(said(&output.stderr))
-    }
+    if output.status.success() { Ok(()) } else { Err(said(&output.stderr)) }
 }
 
 fn open_device() -> io::Result<OwnedFd> {
@@ -214,10 +180,7 @@ fn said(bytes: &[u8]) -> io::Error {
     let text = String::from_utf8_lossy(bytes);
     let line = text.lines().last().unwrap_or("it failed without a word");
     let line = line.trim();
-    let line = line
-        .strip_prefix(HELPER)
-        .and_then(|it| it.strip_prefix(": "))
-        .unwrap_or(line);
+    let line = line.strip_prefix(HELPER).and_then(|it| it.strip_prefix(": ")).unwrap_or(line);
     io::Error::other(line.to_owned())
 }
 

@@ -15,12 +15,7 @@ fn file(len: u64) -> OwnedFd {
 }
 
 fn place(guest: u64, user: u64, len: u64, offset: u64) -> GuestRegion {
-    GuestRegion {
-        guest,
-        user,
-        len,
-        offset,
-    }
+    GuestRegion { guest, user, len, offset }
 }
 
 /// Two adjacent regions of one file, swapped in it, and one further away.
@@ -60,25 +55,9 @@ fn bytes_go_where_the_table_says_across_adjacent_regions() {
 fn what_leaves_the_shared_memory_is_refused() {
     let (memory, _file) = memory();
     let mut bytes = [0; 16];
-    for address in [
-        0,
-        0xfff,
-        0x2ff8,
-        0x3000,
-        0x10_0000 + 500,
-        u64::MAX - 3,
-        u64::MAX,
-    ] {
-        assert_eq!(
-            memory.read(address, &mut bytes),
-            Err(GuestFault::Outside),
-            "{address:#x}"
-        );
-        assert_eq!(
-            memory.write(address, &bytes),
-            Err(GuestFault::Outside),
-            "{address:#x}"
-        );
+    for address in [0, 0xfff, 0x2ff8, 0x3000, 0x10_0000 + 500, u64::MAX - 3, u64::MAX] {
+        assert_eq!(memory.read(address, &mut bytes), Err(GuestFault::Outside), "{address:#x}");
+        assert_eq!(memory.write(address, &bytes), Err(GuestFault::Outside), "{address:#x}");
     }
     memory.read(u64::MAX, &mut []).unwrap();
 }

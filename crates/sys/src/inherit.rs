@@ -42,9 +42,7 @@ pub fn take_listen_fds() -> io::Result<Vec<OwnedFd>> {
     // All are looked at before any is taken: an error leaves everything as it was.
     for fd in FIRST..FIRST + count {
         if !is_inherited(fd) {
-            return Err(invalid(format!(
-                "LISTEN_FDS names descriptor {fd}, which was not passed"
-            )));
+            return Err(invalid(format!("LISTEN_FDS names descriptor {fd}, which was not passed")));
         }
     }
     (FIRST..FIRST + count)

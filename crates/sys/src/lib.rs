@@ -46,17 +46,15 @@ mod zone;
 
 pub use buffer::{Arena, Buffer};
 pub use confine::{
-    Attempt, Restriction, attempts, confined_threads_have_capabilities, landlock_version,
-    on_confined_thread,
+    Attempt, Restriction, attempts, confined_threads_have_capabilities, landlock_version, on_confined_thread,
 };
 pub use counters::Counter;
 pub use file::{
-    DirectAlignment, block_device_size, cached_bytes, direct_alignment, discard_blocks, lock_file,
-    write_cached,
+    DirectAlignment, block_device_size, cached_bytes, direct_alignment, discard_blocks, lock_file, write_cached,
 };
 pub use fuse::{
-    FUSE_ASK, FUSE_ASK_LEN, FuseEntry, FuseMount, FuseQueues, Mounted, Unmount, ask_fuse,
-    clone_fuse, find_fuse_mount, unmount, unmount_by_helper,
+    FUSE_ASK, FUSE_ASK_LEN, FuseEntry, FuseMount, FuseQueues, Mounted, Unmount, ask_fuse, clone_fuse, find_fuse_mount,
+    unmount, unmount_by_helper,
 };
 pub use guest::{DirtyLog, GuestFault, GuestMemory, GuestRange, GuestRegion};
 pub use inherit::{duplicate_fd, keep_descriptors, take_listen_fds, take_passed_fd};
@@ -64,16 +62,15 @@ pub use mapping::{Lost, Mapping};
 pub use namespace::{forget_mounts_of_disks, leave_mount_namespace};
 #[cfg(feature = "rbd")]
 pub use rbd::{
-    Cluster, RbdCall, RbdChanges, RbdDone, RbdError, RbdImage, RbdIo, RbdLimits, RbdOwnSetting,
-    RbdOwner, RbdPresence, RbdQueue, RbdWatch,
+    Cluster, RbdCall, RbdChanges, RbdDone, RbdError, RbdImage, RbdIo, RbdLimits, RbdOwnSetting, RbdOwner, RbdPresence,
+    RbdQueue, RbdWatch,
 };
 pub use ring::{
-    Allocate, Backend, BackendChoice, Done, FileId, Io, Kernel, Mark, Next, ReceiveBatch, Ring,
-    RoamingRing, SendBatch, Simulation, Source, Waker,
+    Allocate, Backend, BackendChoice, Done, FileId, Io, Kernel, Mark, Next, ReceiveBatch, Ring, RoamingRing, SendBatch,
+    Simulation, Source, Waker,
 };
 pub use secret::{
-    GUARDED_STACK, SecretBox, SecretBuf, SecretThread, StackGuard, key_memory_is_locked,
-    on_secret_stack,
+    GUARDED_STACK, SecretBox, SecretBuf, SecretThread, StackGuard, key_memory_is_locked, on_secret_stack,
 };
 pub use shared::SharedMemory;
 pub use ublk::{UblkControl, UblkDevice, UblkPayload, UblkQueue};

@@ -128,12 +128,7 @@ fn hole_that_is_punched_reads_as_zeros() {
     let mut back = [1; 16384];
     mapping.read(0, &mut back).unwrap();
     assert!(back[4096..12288].iter().all(|&byte| byte == 0));
-    assert!(
-        back[..4096]
-            .iter()
-            .chain(&back[12288..])
-            .all(|&byte| byte == 5)
-    );
+    assert!(back[..4096].iter().chain(&back[12288..]).all(|&byte| byte == 5));
 }
 
 #[test]
@@ -169,10 +164,7 @@ fn fault_outside_our_mappings_is_not_swallowed() {
     }
     let program = std::env::current_exe().unwrap();
     let child = Command::new(program)
-        .args([
-            "--exact",
-            "mapping::tests::fault_outside_our_mappings_is_not_swallowed",
-        ])
+        .args(["--exact", "mapping::tests::fault_outside_our_mappings_is_not_swallowed"])
         .env("CRYPTLINE_TEST_FAULT", "1")
         .output()
         .unwrap();

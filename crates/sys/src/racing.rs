@@ -257,11 +257,7 @@ mod tests {
                 }
                 for (verb, [plain, ours, string]) in ["read", "write"].iter().zip(best) {
                     let ratio = |time: u128| time as f64 / plain as f64;
-                    println!(
-                        "{place} {verb} {len}: memcpy 1, ours {:.3}, rep movsb {:.3}",
-                        ratio(ours),
-                        ratio(string)
-                    );
+                    println!("{place} {verb} {len}: memcpy 1, ours {:.3}, rep movsb {:.3}", ratio(ours), ratio(string));
                 }
             }
         }

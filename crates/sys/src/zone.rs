@@ -73,13 +73,7 @@ pub enum ZoneCommand {
 pub fn zone_size(device: impl AsFd) -> io::Result<u32> {
     let mut sectors = 0u32;
     // SAFETY: BLKGETZONESZ writes one u32, to a live variable of that type.
-    let result = unsafe {
-        libc::ioctl(
-            device.as_fd().as_raw_fd(),
-            BLKGETZONESZ as _,
-            &raw mut sectors,
-        )
-    };
+    let result = unsafe { libc::ioctl(device.as_fd().as_raw_fd(), BLKGETZONESZ as _, &raw mut sectors) };
     match result {
         0 => Ok(sectors),
         _ => Err(io::Error::last_os_error()),
@@ -123,22 +117,14 @@ pub fn report_zones(device: impl AsFd, sector: u64, zones: &mut [RawZone]) -> io
 }
 
 /// Does `command` to the zones of a range of whole zones. Waits until it is done.
-pub fn zone_command(
-    device: impl AsFd,
-    command: ZoneCommand,
-    sector: u64,
-    sectors: u64,
-) -> io::Result<()> {
+pub fn zone_command(device: impl AsFd, command: ZoneCommand, sector: u64, sectors: u64) -> io::Result<()> {
     let request = match command {
         ZoneCommand::Reset => BLKRESETZONE,
         ZoneCommand::Open => BLKOPENZONE,
         ZoneCommand::Close => BLKCLOSEZONE,
         ZoneCommand::Finish => BLKFINISHZONE,
     };
-    let range = Range {
-        sector,
-        nr_sectors: sectors,
-    };
+    let range = Range { sector, nr_sectors: sectors };
     // SAFETY: each of these ioctls reads one `blk_zone_range`, from a live structure of the same
     // layout (`repr(C)`).
     let result = unsafe { libc::ioctl(device.as_fd().as_raw_fd(), request as _, &raw const range) };

@@ -64,10 +64,7 @@ impl Memory {
 /// Writers and clearers of one page that holds data at first; what is left must be known.
 fn race(barrier: Barrier, writers: u8, clearers: usize) {
     loom::model(move || {
-        let memory = Arc::new(Memory {
-            marks: Marks::new(1, barrier).unwrap(),
-            page: AtomicU8::new(0),
-        });
+        let memory = Arc::new(Memory { marks: Marks::new(1, barrier).unwrap(), page: AtomicU8::new(0) });
         memory.write(9);
         let writers = (1..=writers).map(|byte| {
             let memory = Arc::clone(&memory);
@@ -79,18 +76,13 @@ fn race(barrier: Barrier, writers: u8, clearers: usize) {
             threads.push(thread::spawn(move || memory.clear()));
         }
         memory.clear();
-        threads
-            .into_iter()
-            .for_each(|thread| thread.join().unwrap());
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         let byte = memory.page.load(Ordering::Relaxed);
         assert!(byte == 0 || memory.marks.is_marked(0), "hidden: {byte}");
     });
 }
 
-const BOTH: Barrier = Barrier {
-    writer: true,
-    clearer: true,
-};
+const BOTH: Barrier = Barrier { writer: true, clearer: true };
 
 #[test]
 fn live_data_is_marked_whatever_the_order_of_a_write_and_a_trim() {
@@ -110,20 +102,14 @@ fn live_data_is_marked_after_a_write_and_two_trims() {
 /// Where the writers can not be made to pass a barrier, nothing is forgotten.
 #[test]
 fn live_data_is_marked_without_any_barrier_of_the_writer() {
-    let none = Barrier {
-        writer: false,
-        clearer: false,
-    };
+    let none = Barrier { writer: false, clearer: false };
     race(none, 1, 1);
 }
 
 /// The model can fail: a look that may come before the copy hides data.
 #[test]
 fn missing_barrier_is_seen() {
-    let forgotten = Barrier {
-        writer: false,
-        clearer: true,
-    };
+    let forgotten = Barrier { writer: false, clearer: true };
     let outcome = catch_unwind(AssertUnwindSafe(|| race(forgotten, 1, 1)));
     assert!(outcome.is_err(), "the model does not see the mistake");
 }

@@ -53,30 +53,21 @@ impl Client {
     pub fn connect(socket: &Path, ring: VirtioFeatureFlags) -> Self {
         let features = ring | VirtioFeatureFlags::VERSION_1;
         let features = features.bits() | VirtioBlkFeatureFlags::all().bits();
-        let transport =
-            VhostUser::new(socket.to_str().expect("text"), features).expect("connected");
+        let transport = VhostUser::new(socket.to_str().expect("text"), features).expect("connected");
         let mut transport: Box<VirtioBlkTransport> = Box::new(transport);
         let offered = VirtioBlkFeatureFlags::from_bits_truncate(transport.get_features());
-        let needed = VirtioBlkFeatureFlags::FLUSH
-            | VirtioBlkFeatureFlags::DISCARD
-            | VirtioBlkFeatureFlags::WRITE_ZEROES;
+        let needed =
+            VirtioBlkFeatureFlags::FLUSH | VirtioBlkFeatureFlags::DISCARD | VirtioBlkFeatureFlags::WRITE_ZEROES;
         assert!(offered.contains(needed), "{offered:?}");
         let mut queues = VirtioBlkQueue::setup_queues(&mut *transport, QUEUES, 64).expect("queues");
-        queues
-            .iter_mut()
-            .for_each(|queue| queue.set_used_notif_enabled(true));
+        queues.iter_mut().for_each(|queue| queue.set_used_notif_enabled(true));
         let window = vec![0; DEPTH * LENGTH_MAX];
         let memory = File::from(memfd_create("window", MemfdFlags::CLOEXEC).expect("memory"));
         memory.set_len(window.len() as u64).expect("memory");
         let address = window.as_ptr() as usize;
         let shared = transport.map_mem_region(address, window.len(), memory.as_raw_fd(), 0);
         shared.expect("shared");
-        Self {
-            queues,
-            transport,
-            window,
-            memory,
-        }
+        Self { queues, transport, window, memory }
     }
 
     /// Lets the device know, and waits for `count` answers.
@@ -102,11 +93,7 @@ impl Client {
     }
 
     /// The disk's bytes in pieces, `DEPTH` of them at a time and each batch in another queue.
-    fn each_batch(
-        &mut self,
-        len: usize,
-        mut serve: impl FnMut(&mut Self, usize, &[(usize, usize)]),
-    ) {
+    fn each_batch(&mut self, len: usize, mut serve: impl FnMut(&mut Self, usize, &[(usize, usize)])) {
         let (mut at, mut lengths) = (0, LENGTHS.iter().cycle());
         let mut queue = 0;
         while at < len {
@@ -129,9 +116,7 @@ impl Client {
         self.each_batch(data.len(), |client, queue, pieces| {
             for (index, &(at, len)) in pieces.iter().enumerate() {
                 let start = index * LENGTH_MAX;
-                let copied = client
-                    .memory
-                    .write_all_at(&data[at..at + len], start as u64);
+                let copied = client.memory.write_all_at(&data[at..at + len], start as u64);
                 copied.expect("copied");
                 let place = &client.window[start..start + len];
                 let put = client.queues[queue].write(at as u64, place, index);

@@ -43,11 +43,7 @@ impl Ceph {
     fn start_with(needs_keys: bool) -> Option<Self> {
         peer::require_all(PROGRAMS)?;
         let folder = tempfile::tempdir().expect("a folder");
-        let options = Options {
-            osds: 3,
-            replicas: 3,
-            needs_keys,
-        };
+        let options = Options { osds: 3, replicas: 3, needs_keys };
         let node = Node::start(folder.path(), options).unwrap_or_else(|why| panic!("{why}"));
         Some(Self { node, folder })
     }

@@ -78,10 +78,7 @@ impl Disabled {
             skip(&format!("FUSE over io_uring cannot be disabled: {error}"));
             return None;
         }
-        Some(Self {
-            _switch: switch,
-            was_on,
-        })
+        Some(Self { _switch: switch, was_on })
     }
 }
 

@@ -69,12 +69,7 @@ pub struct Found {
 
 impl fmt::Debug for Found {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            secret,
-            address,
-            mapping,
-            ..
-        } = self;
+        let Self { secret, address, mapping, .. } = self;
         write!(formatter, "{secret} at {address:x} in {mapping:?}")
     }
 }
@@ -105,11 +100,7 @@ struct Mapping {
 /// Without the right to (`CAP_SYS_PTRACE`, or the same user and a process that allows it).
 pub fn scan(process: u32, secrets: &Secrets) -> io::Result<Scan> {
     let memory = File::open(format!("/proc/{process}/mem"))?;
-    let mut scan = Scan {
-        guarded: Vec::new(),
-        leaked: Vec::new(),
-        bytes: 0,
-    };
+    let mut scan = Scan { guarded: Vec::new(), leaked: Vec::new(), bytes: 0 };
     let filter = Filter::new(secrets);
     let mut window = vec![0; WINDOW];
     for mapping in mappings(process)?.iter().filter(|mapping| !mapping.is_file) {
@@ -125,26 +116,17 @@ pub fn scan(process: u32, secrets: &Secrets) -> io::Result<Scan> {
             }
             // Most of it has never been touched.
             let is_zero = window[..read].iter().all(|byte| *byte == 0);
-            for (offset, owner) in filter.search(&window[..if is_zero { 0 } else { read }], secrets)
-            {
+            for (offset, owner) in filter.search(&window[..if is_zero { 0 } else { read }], secrets) {
                 let found = Found {
                     secret: secrets.names[owner].clone(),
                     address: at + offset as u64,
                     mapping: mapping.name.clone(),
                     guarded: mapping.guarded,
                 };
-                if found.guarded {
-                    scan.guarded.push(found)
-                } else {
-                    scan.leaked.push(found)
-                }
+                if found.guarded { scan.guarded.push(found) } else { scan.leaked.push(found) }
             }
             scan.bytes += read as u64;
-            let step = if read == len && at + (len as u64) < mapping.end {
-                read - (PIECE - 1)
-            } else {
-                read
-            };
+            let step = if read == len && at + (len as u64) < mapping.end { read - (PIECE - 1) } else { read };
             at += step as u64;
         }
     }
@@ -225,9 +207,7 @@ fn mappings(process: u32) -> io::Result<Vec<Mapping>> {
 #[must_use]
 pub fn status_kib(process: u32, field: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status
-        .lines()
-        .find(|line| line.starts_with(&format!("{field}:")))?;
+    let line = status.lines().find(|line| line.starts_with(&format!("{field}:")))?;
     line.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
@@ -267,9 +247,7 @@ impl Traced {
         let mut seen = None;
         loop {
             match waitpid(self.thread, Some(WaitPidFlag::__WALL))? {
-                WaitStatus::PtraceEvent(_, _, event)
-                    if event == Event::PTRACE_EVENT_EXIT as i32 =>
-                {
+                WaitStatus::PtraceEvent(_, _, event) if event == Event::PTRACE_EVENT_EXIT as i32 => {
                     seen = look.take().map(|look| look(self.child.id()));
                     ptrace::cont(self.thread, None)?;
                 }

@@ -22,10 +22,7 @@ impl ModelDisk {
     pub fn new(size: u64) -> Self {
         let size = usize::try_from(size).expect("a model disk fits in memory");
         assert_eq!(size % SECTOR, 0, "a disk is whole sectors");
-        Self {
-            bytes: vec![0; size],
-            known: vec![false; size / SECTOR],
-        }
+        Self { bytes: vec![0; size], known: vec![false; size / SECTOR] }
     }
 
     /// Size in bytes.
@@ -58,8 +55,7 @@ impl ModelDisk {
     /// wrong byte.
     pub fn check(&self, offset: u64, read: &[u8]) -> Result<(), String> {
         let range = self.range(offset, read.len());
-        let wrong = (range.clone())
-            .find(|&at| self.known[at / SECTOR] && self.bytes[at] != read[at - range.start]);
+        let wrong = (range.clone()).find(|&at| self.known[at / SECTOR] && self.bytes[at] != read[at - range.start]);
         let Some(at) = wrong else { return Ok(()) };
         Err(format!(
             "byte {at} (sector {}, byte {} of it) reads {:#04x} and must be {:#04x}",
@@ -103,10 +99,7 @@ mod tests {
         model.check(0, &read).unwrap();
         read[1535] = 1;
         let error = model.check(0, &read).unwrap_err();
-        assert!(
-            error.starts_with("byte 1535 (sector 2, byte 511 of it)"),
-            "{error}"
-        );
+        assert!(error.starts_with("byte 1535 (sector 2, byte 511 of it)"), "{error}");
         model.discard(1024, 512);
         model.check(0, &read).unwrap();
     }

@@ -92,13 +92,8 @@ impl Oracle {
     /// # Panics
     /// As [`Oracle::new`].
     pub fn with(linux: Linux) -> Option<Self> {
-        let [qemu, busybox, cryptsetup, dmsetup, mkfs] = peer::require_all([
-            "qemu-system-x86_64",
-            "busybox",
-            "cryptsetup",
-            "dmsetup",
-            "mkfs.ext4",
-        ])?;
+        let [qemu, busybox, cryptsetup, dmsetup, mkfs] =
+            peer::require_all(["qemu-system-x86_64", "busybox", "cryptsetup", "dmsetup", "mkfs.ext4"])?;
         let kernel = match kernel::Kernel::cached_or_fetched(linux) {
             Ok(kernel) => kernel,
             Err(why) => {
@@ -106,13 +101,8 @@ impl Oracle {
                 return None;
             }
         };
-        let tools = [cryptsetup, dmsetup, mkfs]
-            .map(|tool| tool.path().to_owned())
-            .to_vec();
-        let programs = initramfs::Programs {
-            busybox: busybox.path().to_owned(),
-            tools,
-        };
+        let tools = [cryptsetup, dmsetup, mkfs].map(|tool| tool.path().to_owned()).to_vec();
+        let programs = initramfs::Programs { busybox: busybox.path().to_owned(), tools };
         Some(Self {
             kernel,
             programs,
@@ -213,10 +203,7 @@ impl Oracle {
     #[track_caller]
     pub fn case(&mut self, name: impl Into<String>) -> &mut Case {
         let name = name.into();
-        assert!(
-            self.cases.iter().all(|case| case.name != name),
-            "two cases are called {name:?}"
-        );
+        assert!(self.cases.iter().all(|case| case.name != name), "two cases are called {name:?}");
         self.cases.push(Case::new(name));
         self.cases.last_mut().expect("just pushed")
     }
@@ -227,10 +214,7 @@ impl Oracle {
     /// With the console's log when the guest does not boot, does not finish or cannot be started.
     #[track_caller]
     pub fn run(self) -> Outcomes {
-        assert!(
-            !self.cases.is_empty(),
-            "an oracle without cases proves nothing"
-        );
+        assert!(!self.cases.is_empty(), "an oracle without cases proves nothing");
         let archive = initramfs::build(&self.kernel, &self.programs, &self.cases);
         let ended = again::boot(&self, &archive);
         report::read(&self.cases, &ended)
@@ -258,13 +242,7 @@ struct Disk {
 impl Case {
     fn new(name: String) -> Self {
         let (script, disks, files) = (String::new(), Vec::new(), Vec::new());
-        Self {
-            name,
-            script,
-            disks,
-            files,
-            timeout: CASE_TIMEOUT,
-        }
+        Self { name, script, disks, files, timeout: CASE_TIMEOUT }
     }
 
     /// Attaches the raw image as a disk of 512-byte blocks whose path in the guest is `$variable`.
@@ -284,12 +262,7 @@ impl Case {
 
     /// As [`Case::disk`], with logical and physical blocks of `block_size` bytes.
     #[track_caller]
-    pub fn disk_with_block_size(
-        &mut self,
-        variable: &str,
-        image: &Path,
-        block_size: u32,
-    ) -> &mut Self {
+    pub fn disk_with_block_size(&mut self, variable: &str, image: &Path, block_size: u32) -> &mut Self {
         self.attach(variable, image, false, block_size)
     }
 
@@ -300,8 +273,7 @@ impl Case {
     #[track_caller]
     pub fn file(&mut self, variable: &str, bytes: impl AsRef<[u8]>) -> &mut Self {
         self.claim(variable);
-        self.files
-            .push((variable.to_owned(), bytes.as_ref().to_vec()));
+        self.files.push((variable.to_owned(), bytes.as_ref().to_vec()));
         self
     }
 
@@ -319,13 +291,7 @@ impl Case {
     }
 
     #[track_caller]
-    fn attach(
-        &mut self,
-        variable: &str,
-        image: &Path,
-        read_only: bool,
-        block_size: u32,
-    ) -> &mut Self {
+    fn attach(&mut self, variable: &str, image: &Path, read_only: bool, block_size: u32) -> &mut Self {
         self.claim(variable);
         let length = match std::fs::metadata(image) {
             Ok(metadata) => metadata.len(),
@@ -336,11 +302,7 @@ impl Case {
             "{} has {length} bytes, which is not a whole number of {block_size}-byte blocks",
             image.display()
         );
-        let disk = Disk {
-            image: image.to_owned(),
-            read_only,
-            block_size,
-        };
+        let disk = Disk { image: image.to_owned(), read_only, block_size };
         self.disks.push((variable.to_owned(), disk));
         self
     }
@@ -354,8 +316,7 @@ impl Case {
             "{variable:?} is not a lower-case shell variable"
         );
         let mut taken = self.disks.iter().map(|(name, _)| name);
-        let twice = taken.any(|name| name == variable)
-            || self.files.iter().any(|(name, _)| name == variable);
+        let twice = taken.any(|name| name == variable) || self.files.iter().any(|(name, _)| name == variable);
         assert!(!twice, "${variable} is given twice in case {:?}", self.name);
     }
 }
@@ -423,11 +384,7 @@ pub struct Outcome {
 
 impl std::fmt::Display for Outcome {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(
-            out,
-            "kernel oracle case {:?} ended with status {}",
-            self.name, self.status
-        )?;
+        writeln!(out, "kernel oracle case {:?} ended with status {}", self.name, self.status)?;
         writeln!(out, "-- script:\n{}", self.script.trim_end())?;
         writeln!(out, "-- stdout:\n{}", self.stdout.trim_end())?;
         writeln!(out, "-- stderr:\n{}", self.stderr.trim_end())?;

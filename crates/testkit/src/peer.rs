@@ -45,11 +45,7 @@ enum Probe {
 }
 
 const fn program(name: &'static str, package: &'static str) -> PeerInfo {
-    PeerInfo {
-        name,
-        package,
-        probe: Probe::Program,
-    }
+    PeerInfo { name, package, probe: Probe::Program }
 }
 
 /// Every peer of every test.
@@ -134,11 +130,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("systemd-cryptenroll", "systemd"),
     program("setpriv", "util-linux"),
     program("systemd-socket-activate", "systemd"),
-    PeerInfo {
-        name: "tang",
-        package: "tang-common",
-        probe: Probe::File("/usr/libexec/tangd"),
-    },
+    PeerInfo { name: "tang", package: "tang-common", probe: Probe::File("/usr/libexec/tangd") },
     // A TPM, and what systemd and other programs reach it by.
     program("swtpm", "swtpm"),
     PeerInfo {
@@ -158,11 +150,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("xmllint", "libxml2-utils"),
     program("xfs_repair", "xfsprogs"),
     program("xz", "xz-utils"),
-    PeerInfo {
-        name: "python3-libnbd",
-        package: "python3-libnbd",
-        probe: Probe::PythonModule("nbd"),
-    },
+    PeerInfo { name: "python3-libnbd", package: "python3-libnbd", probe: Probe::PythonModule("nbd") },
     // What QEMU's programs reach a Ceph cluster by.
     PeerInfo {
         name: "qemu-block-extra",
@@ -170,27 +158,15 @@ pub const PEERS: &[PeerInfo] = &[
         probe: Probe::File("/usr/lib/x86_64-linux-gnu/qemu/block-rbd.so"),
     },
     // Makes environments for Python's packages.
-    PeerInfo {
-        name: "python3-venv",
-        package: "python3-venv",
-        probe: Probe::PythonModule("ensurepip"),
-    },
+    PeerInfo { name: "python3-venv", package: "python3-venv", probe: Probe::PythonModule("ensurepip") },
     // Reads what Prometheus is told.
     PeerInfo {
         name: "python3-prometheus-client",
         package: "python3-prometheus-client",
         probe: Probe::PythonModule("prometheus_client"),
     },
-    PeerInfo {
-        name: "python3-rbd",
-        package: "python3-rbd",
-        probe: Probe::PythonModule("rbd"),
-    },
-    PeerInfo {
-        name: "python3-yaml",
-        package: "python3-yaml",
-        probe: Probe::PythonModule("yaml"),
-    },
+    PeerInfo { name: "python3-rbd", package: "python3-rbd", probe: Probe::PythonModule("rbd") },
+    PeerInfo { name: "python3-yaml", package: "python3-yaml", probe: Probe::PythonModule("yaml") },
 ];
 
 /// A peer that is installed.
@@ -236,10 +212,7 @@ pub fn require(name: &str) -> Option<Peer> {
         .unwrap_or_else(|| panic!("{name} is not in cryptline_testkit::peer::PEERS; add it there"));
     let found = find(info);
     if found.is_none() {
-        skip(&format!(
-            "{name} is not installed (apt-get install {})",
-            info.package
-        ));
+        skip(&format!("{name} is not installed (apt-get install {})", info.package));
     }
     found
 }
@@ -270,11 +243,7 @@ pub fn require_all<const N: usize>(names: [&str; N]) -> Option<[Peer; N]> {
 
 /// The Debian packages of the peers that are not installed, sorted, each once.
 pub fn missing_packages() -> Vec<&'static str> {
-    let mut packages: Vec<_> = PEERS
-        .iter()
-        .filter(|info| find(info).is_none())
-        .map(|info| info.package)
-        .collect();
+    let mut packages: Vec<_> = PEERS.iter().filter(|info| find(info).is_none()).map(|info| info.package).collect();
     packages.sort_unstable();
     packages.dedup();
     packages
@@ -286,10 +255,7 @@ pub fn missing_packages() -> Vec<&'static str> {
 /// When `CI=true`: there a test that did not run is a failure.
 pub fn skip(why: &str) {
     let test = running_test();
-    assert!(
-        !in_ci(),
-        "{test} cannot run: {why}; with CI=true that is a failure"
-    );
+    assert!(!in_ci(), "{test} cannot run: {why}; with CI=true that is a failure");
     say_skipped(&test, why);
 }
 
@@ -334,9 +300,7 @@ fn is_executable(path: &Path) -> bool {
 }
 
 fn find_python(module: &str) -> Option<Peer> {
-    let peer = Peer {
-        path: PathBuf::from("/usr/bin/python3"),
-    };
+    let peer = Peer { path: PathBuf::from("/usr/bin/python3") };
     if !is_executable(&peer.path) {
         return None;
     }
@@ -360,11 +324,7 @@ mod tests {
     fn every_peer_has_a_package_and_one_entry() {
         for (index, info) in PEERS.iter().enumerate() {
             assert!(!info.package.is_empty());
-            assert!(
-                PEERS[index + 1..]
-                    .iter()
-                    .all(|other| other.name != info.name)
-            );
+            assert!(PEERS[index + 1..].iter().all(|other| other.name != info.name));
         }
     }
 
@@ -391,25 +351,12 @@ mod tests {
         let this = std::env::current_exe().expect("a test knows its program");
         let skipping = |ci: &str| {
             let mut test = Command::new(&this);
-            test.args([
-                "--exact",
-                "--ignored",
-                "peer::tests::needs_what_is_not_there",
-            ]);
-            run(
-                test.env("CI", ci).env("NEXTEST_TEST_NAME", "some_test"),
-                TIMEOUT_DEFAULT,
-            )
+            test.args(["--exact", "--ignored", "peer::tests::needs_what_is_not_there"]);
+            run(test.env("CI", ci).env("NEXTEST_TEST_NAME", "some_test"), TIMEOUT_DEFAULT)
         };
         let named = skipping("false").success().stderr_text();
-        assert_eq!(
-            named,
-            "SKIP some_test: there is no such thing (apt-get install thing)\n"
-        );
+        assert_eq!(named, "SKIP some_test: there is no such thing (apt-get install thing)\n");
         let failed = skipping("true").exited_with(101).to_string();
-        assert!(
-            failed.contains("with CI=true that is a failure"),
-            "{failed}"
-        );
+        assert!(failed.contains("with CI=true that is a failure"), "{failed}");
     }
 }

@@ -22,29 +22,13 @@ impl Pki {
         let pki = Self { folder };
         let path = |name: &str| text(&pki.folder.path().join(name));
         let (ca, ca_key) = (path("ca-cert.pem"), path("ca-key.pem"));
-        let new = [
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-        ];
+        let new = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
         let new = |arguments: &[&str]| {
-            openssl
-                .run(
-                    new.iter()
-                        .chain(["-nodes", "-days", "2"].iter())
-                        .chain(arguments),
-                )
-                .success();
+            openssl.run(new.iter().chain(["-nodes", "-days", "2"].iter()).chain(arguments)).success();
         };
         new(&["-subj", "/CN=test CA", "-keyout", &ca_key, "-out", &ca]);
         for name in ["server", "client"] {
-            let (cert, key) = (
-                path(&format!("{name}-cert.pem")),
-                path(&format!("{name}-key.pem")),
-            );
+            let (cert, key) = (path(&format!("{name}-cert.pem")), path(&format!("{name}-key.pem")));
             let names = "subjectAltName=DNS:localhost,IP:127.0.0.1";
             let leaf = "basicConstraints=critical,CA:FALSE";
             new(&[
@@ -106,27 +90,11 @@ impl Pki {
     ///
     /// # Panics
     /// When openssl fails.
-    pub fn sign(
-        &self,
-        openssl: &Peer,
-        name: &str,
-        subject: &str,
-        options: &[&str],
-        certificate: &str,
-    ) {
-        let (request, key) = (
-            self.file("request.pem"),
-            self.file(&format!("{name}-key.pem")),
-        );
-        openssl
-            .run([
-                "req", "-new", "-key", &key, "-subj", subject, "-out", &request,
-            ])
-            .success();
+    pub fn sign(&self, openssl: &Peer, name: &str, subject: &str, options: &[&str], certificate: &str) {
+        let (request, key) = (self.file("request.pem"), self.file(&format!("{name}-key.pem")));
+        openssl.run(["req", "-new", "-key", &key, "-subj", subject, "-out", &request]).success();
         let (ca, ca_key) = (self.file("ca-cert.pem"), self.file("ca-key.pem"));
-        let sign = [
-            "x509", "-req", "-in", &request, "-CA", &ca, "-CAkey", &ca_key,
-        ];
+        let sign = ["x509", "-req", "-in", &request, "-CA", &ca, "-CAkey", &ca_key];
         let to = ["-CAcreateserial", "-out", certificate];
         openssl.run(sign.iter().chain(&to).chain(options)).success();
     }

@@ -37,18 +37,9 @@ pub struct Setup {
 impl Setup {
     /// io_uring where the kernel lets us, with and without registered memory, and system calls.
     pub const ALL: [Self; 3] = [
-        Self {
-            backend: BackendChoice::Auto,
-            registered: false,
-        },
-        Self {
-            backend: BackendChoice::Auto,
-            registered: true,
-        },
-        Self {
-            backend: BackendChoice::Syscalls,
-            registered: false,
-        },
+        Self { backend: BackendChoice::Auto, registered: false },
+        Self { backend: BackendChoice::Auto, registered: true },
+        Self { backend: BackendChoice::Syscalls, registered: false },
     ];
 }
 
@@ -64,10 +55,7 @@ impl Fresh {
     /// A device that needs nothing else.
     #[must_use]
     pub fn new(gate: Gate) -> Self {
-        Self {
-            gate,
-            keep: Vec::new(),
-        }
+        Self { gate, keep: Vec::new() }
     }
 }
 

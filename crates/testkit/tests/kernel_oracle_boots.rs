@@ -40,17 +40,13 @@ fn kernel_oracle_writes_and_reads_real_dm_crypt_volumes() {
     let plaintext = pattern::bytes(7, VOLUME_BYTES);
     let plain = images.write("plain", &plaintext);
     let key = hex(&pattern::bytes(8, 64));
-    let layouts: [Layout; 2] =
-        [("512", ""), ("4096", " 1 sector_size:4096")].map(|(name, options)| {
-            let disk = images.write(name, &vec![0; VOLUME_BYTES + GAP_BYTES]);
-            (name, options, disk)
-        });
+    let layouts: [Layout; 2] = [("512", ""), ("4096", " 1 sector_size:4096")].map(|(name, options)| {
+        let disk = images.write(name, &vec![0; VOLUME_BYTES + GAP_BYTES]);
+        (name, options, disk)
+    });
     for (name, options, disk) in &layouts {
         let table = format!("0 {VOLUME_SECTORS} crypt aes-xts-plain64 {key} 24 $disk 8{options}");
-        let case = oracle
-            .case(*name)
-            .disk("disk", disk)
-            .read_only_disk("plain", &plain);
+        let case = oracle.case(*name).disk("disk", disk).read_only_disk("plain", &plain);
         case.script(&format!("dmsetup create v --table \"{table}\""));
         case.script("dd if=$plain of=/dev/mapper/v bs=64k conv=fsync");
         case.script("echo 3 > /proc/sys/vm/drop_caches; cmp $plain /dev/mapper/v");
@@ -62,23 +58,14 @@ fn kernel_oracle_writes_and_reads_real_dm_crypt_volumes() {
         let said = outcomes.passed(name);
         let (table, block_size) = said.split_once('\n').expect("two lines");
         let (head, tail) = table.split_once(" 24 ").expect("an IV offset");
-        assert_eq!(
-            head,
-            format!("0 {VOLUME_SECTORS} crypt aes-xts-plain64 {key}")
-        );
+        assert_eq!(head, format!("0 {VOLUME_SECTORS} crypt aes-xts-plain64 {key}"));
         assert!(tail.ends_with(&format!(" 8{options}")), "{table}");
         assert_eq!(block_size, *name);
 
         let written = std::fs::read(disk).expect("the guest's disk");
         let (before, ciphertext) = written.split_at(GAP_BYTES);
-        assert!(
-            before.iter().all(|&byte| byte == 0),
-            "the kernel wrote before its offset"
-        );
-        let same = plaintext
-            .chunks(16)
-            .zip(ciphertext.chunks(16))
-            .filter(|(a, b)| a == b);
+        assert!(before.iter().all(|&byte| byte == 0), "the kernel wrote before its offset");
+        let same = plaintext.chunks(16).zip(ciphertext.chunks(16)).filter(|(a, b)| a == b);
         assert_eq!(same.count(), 0, "plaintext on the disk");
     }
 }
@@ -99,16 +86,12 @@ fn kernel_oracle_reports_what_a_case_said_and_how_it_ended() {
          mount /dev/mapper/v /mnt; echo hello > /mnt/file; cat /mnt/file",
     );
     let key = hex(&pattern::bytes(8, 64));
-    oracle
-        .case("refusal")
-        .disk("disk", &shared)
-        .read_only_disk("fixed", &fixed)
-        .script(&format!(
-            "[ ! -e /dev/mapper/v ]
+    oracle.case("refusal").disk("disk", &shared).read_only_disk("fixed", &fixed).script(&format!(
+        "[ ! -e /dev/mapper/v ]
          ! dmsetup create v --table \"0 8 crypt aes-xts-plain64 {key} 1 $disk 0 1 sector_size:4096\"
          ! dd if=/dev/zero of=$fixed bs=512 count=1
          echo said; echo complained >&2; exit 5"
-        ));
+    ));
     let essiv = "aes-cbc-essiv:sha256";
     let serpent = "serpent-xts-plain64";
     for cipher in [essiv, serpent] {
@@ -117,10 +100,7 @@ fn kernel_oracle_reports_what_a_case_said_and_how_it_ended() {
             "00".repeat(32)
         ));
     }
-    oracle
-        .case("late")
-        .timeout(Duration::from_secs(1))
-        .script("echo started; sleep 100");
+    oracle.case("late").timeout(Duration::from_secs(1)).script("echo started; sleep 100");
     oracle.case("after").script("echo alive");
     let outcomes = oracle.run();
 
@@ -129,33 +109,16 @@ fn kernel_oracle_reports_what_a_case_said_and_how_it_ended() {
     assert_eq!(header[..8], *b"LUKS\xba\xbe\x00\x02");
 
     let refusal = outcomes.of("refusal");
-    assert_eq!(
-        (refusal.status, refusal.stdout.trim_end()),
-        (5, "said"),
-        "{refusal}"
-    );
+    assert_eq!((refusal.status, refusal.stdout.trim_end()), (5, "said"), "{refusal}");
     assert!(refusal.stderr.contains("complained"), "{refusal}");
-    assert!(
-        refusal
-            .kernel_log
-            .contains("crypt: Invalid iv_offset sector"),
-        "{refusal}"
-    );
+    assert!(refusal.kernel_log.contains("crypt: Invalid iv_offset sector"), "{refusal}");
     assert_eq!(std::fs::read(&fixed).expect("still there"), [1; 4096]);
 
     for cipher in [essiv, serpent] {
-        assert!(
-            outcomes
-                .passed(cipher)
-                .starts_with(&format!("0 8 crypt {cipher} "))
-        );
+        assert!(outcomes.passed(cipher).starts_with(&format!("0 8 crypt {cipher} ")));
     }
     let late = outcomes.of("late");
-    assert_eq!(
-        (late.status, late.stdout.trim_end()),
-        (137, "started"),
-        "{late}"
-    );
+    assert_eq!((late.status, late.stdout.trim_end()), (137, "started"), "{late}");
     assert_eq!(outcomes.passed("after"), "alive");
 }
 
@@ -163,8 +126,5 @@ fn kernel_oracle_reports_what_a_case_said_and_how_it_ended() {
 fn kernel_oracle_makes_the_golden_ciphertexts_again() {
     let Some(oracle) = Oracle::new() else { return };
     let committed = include_str!("../../cipher/tests/data/kernel-golden.txt");
-    assert!(
-        golden::generate(oracle) == committed,
-        "run `cargo xtask golden` and look at the change"
-    );
+    assert!(golden::generate(oracle) == committed, "run `cargo xtask golden` and look at the change");
 }

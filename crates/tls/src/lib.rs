@@ -134,11 +134,7 @@ impl Records {
 
     /// Encrypts as much of `plain` as one send takes, and gives what is to be sent. How much of `plain` that was is
     /// for `note` to know. `None` while a send is in flight, and where there is nothing to send.
-    pub fn seal(
-        &mut self,
-        plain: &mut SendBatch,
-        note: impl FnOnce(&mut SendBatch, usize),
-    ) -> Option<Box<SendBatch>> {
+    pub fn seal(&mut self, plain: &mut SendBatch, note: impl FnOnce(&mut SendBatch, usize)) -> Option<Box<SendBatch>> {
         let mut batch = self.out.take()?;
         if batch.remaining() == 0 && !self.fill(&mut batch, plain, note) {
             self.out = Some(batch);
@@ -147,12 +143,7 @@ impl Records {
         Some(batch)
     }
 
-    fn fill(
-        &mut self,
-        batch: &mut SendBatch,
-        plain: &mut SendBatch,
-        note: impl FnOnce(&mut SendBatch, usize),
-    ) -> bool {
+    fn fill(&mut self, batch: &mut SendBatch, plain: &mut SendBatch, note: impl FnOnce(&mut SendBatch, usize)) -> bool {
         // Free again once the batch is sent.
         let Some(mut buffer) = self.out_memory.take() else {
             return false;

@@ -14,11 +14,7 @@ pub fn of(components: &[Component]) -> String {
     });
     let parts: Vec<_> = components.iter().skip(1).map(entry).collect();
     let needs = |one: &Component| {
-        let needed: Vec<_> = one
-            .needs
-            .iter()
-            .map(|&place| url(&components[place]))
-            .collect();
+        let needed: Vec<_> = one.needs.iter().map(|&place| url(&components[place])).collect();
         json!({ "ref": url(one), "dependsOn": needed })
     };
     let graph: Vec<_> = components.iter().map(needs).collect();
@@ -71,10 +67,7 @@ mod tests {
         let bom: Value = serde_json::from_str(&of(&components)).unwrap();
         assert_eq!(bom["metadata"]["component"]["name"], "cryptline");
         let listed = bom["components"].as_array().unwrap();
-        let mut names: BTreeSet<_> = listed
-            .iter()
-            .map(|one| one["bom-ref"].clone().to_string())
-            .collect();
+        let mut names: BTreeSet<_> = listed.iter().map(|one| one["bom-ref"].clone().to_string()).collect();
         assert_eq!(names.len(), listed.len());
         names.insert(bom["metadata"]["component"]["bom-ref"].to_string());
         let graph = bom["dependencies"].as_array().unwrap();
@@ -82,10 +75,7 @@ mod tests {
         for node in graph {
             assert!(names.contains(&node["ref"].to_string()));
             let needed = node["dependsOn"].as_array().unwrap();
-            assert!(
-                needed.iter().all(|one| names.contains(&one.to_string())),
-                "{node}"
-            );
+            assert!(needed.iter().all(|one| names.contains(&one.to_string())), "{node}");
         }
         for (one, entry) in components.iter().skip(1).zip(listed) {
             let sum = entry["hashes"][0]["content"].as_str().map_or(0, str::len);

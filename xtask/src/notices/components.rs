@@ -34,19 +34,15 @@ pub struct Component {
 pub fn of_the_program(build: &Build) -> Result<Vec<Component>, Failed> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["metadata", "--format-version=1", "--locked"]);
-    cargo.args([
-        "--manifest-path=crates/cli/Cargo.toml",
-        "--filter-platform",
-        build.target,
-    ]);
+    cargo.args(["--manifest-path=crates/cli/Cargo.toml", "--filter-platform", build.target]);
     if let Some(features) = build.features {
         cargo.args(["--no-default-features", "--features", features]);
     }
     let text = output(&mut cargo)?;
     let metadata: Value = serde_json::from_str(&text)
         .map_err(|error| Failed(format!("`cargo metadata` says what is no JSON: {error}")))?;
-    let lock = fs::read_to_string(crate::root().join("Cargo.lock"))
-        .map_err(|error| Failed(format!("Cargo.lock: {error}")))?;
+    let lock =
+        fs::read_to_string(crate::root().join("Cargo.lock")).map_err(|error| Failed(format!("Cargo.lock: {error}")))?;
     components(&metadata, &checksums(&lock))
         .ok_or_else(|| Failed("`cargo metadata` has not the form it had".to_owned()))
 }
@@ -59,9 +55,7 @@ fn components(metadata: &Value, checksums: &Checksums<'_>) -> Option<Vec<Compone
     };
     let packages = by_id("packages", metadata)?;
     let nodes = by_id("nodes", &metadata["resolve"])?;
-    let (first, _) = packages
-        .iter()
-        .find(|(_, package)| package["name"] == PROGRAM)?;
+    let (first, _) = packages.iter().find(|(_, package)| package["name"] == PROGRAM)?;
     let mut order = vec![first.clone()];
     let mut seen = BTreeSet::from([first.clone()]);
     let mut edges = Vec::new();
@@ -91,26 +85,18 @@ fn linked(node: &Value) -> Option<Vec<String>> {
         let kinds = need["dep_kinds"].as_array();
         kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()))
     });
-    needed
-        .map(|need| need["pkg"].as_str().map(str::to_owned))
-        .collect()
+    needed.map(|need| need["pkg"].as_str().map(str::to_owned)).collect()
 }
 
 fn is_macro(package: &Value) -> bool {
     let targets = package["targets"].as_array();
-    targets.is_some_and(|targets| {
-        targets
-            .iter()
-            .any(|target| target["kind"][0] == "proc-macro")
-    })
+    targets.is_some_and(|targets| targets.iter().any(|target| target["kind"][0] == "proc-macro"))
 }
 
 fn component(package: &Value, needs: Vec<usize>, checksums: &Checksums<'_>) -> Option<Component> {
     let text = |key: &str| package[key].as_str().map(str::to_owned);
     let (name, version) = (text("name")?, text("version")?);
-    let checksum = checksums
-        .get(&(&*name, &*version))
-        .map(|&sum| sum.to_owned());
+    let checksum = checksums.get(&(&*name, &*version)).map(|&sum| sum.to_owned());
     Some(Component {
         // Packages from before SPDX expressions say "or" by a slash.
         licence: text("license")?.replace('/', " OR "),

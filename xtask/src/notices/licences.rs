@@ -14,17 +14,9 @@ cryptline is licensed under MIT or Apache-2.0, at your option. It contains the w
 Rust's standard library: MIT OR Apache-2.0. Its parts are listed in RUST-LIBRARY.html, where that file is next to this one.
 In statically linked programs, musl (https://musl.libc.org): MIT, Copyright (c) 2005-2020 Rich Felker, et al.
 ";
-const RULE: &str =
-    "--------------------------------------------------------------------------------";
+const RULE: &str = "--------------------------------------------------------------------------------";
 /// How the files are called that packages have for this, in capital letters.
-const NAMES: [&str; 6] = [
-    "LICENSE",
-    "LICENCE",
-    "COPYING",
-    "COPYRIGHT",
-    "NOTICE",
-    "UNLICENSE",
-];
+const NAMES: [&str; 6] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 /// More is no text of a licence.
 const TEXT_MAX: u64 = 256 << 10;
 /// Below a package's folder.
@@ -37,10 +29,7 @@ pub fn file(components: &[Component]) -> Result<String, Failed> {
     let mut texts = BTreeMap::<String, Vec<String>>::new();
     for one in &others {
         let who = format!("{} {}", one.name, one.version);
-        let from = one
-            .repository
-            .as_deref()
-            .unwrap_or("no repository is named");
+        let from = one.repository.as_deref().unwrap_or("no repository is named");
         let _infallible = write!(file, "\n{who}: {}\n  {from}\n", one.licence);
         for text in texts_of(one)? {
             let users = texts.entry(text).or_default();
@@ -61,19 +50,12 @@ fn texts_of(component: &Component) -> Result<Vec<String>, Failed> {
     let mut paths = Vec::new();
     find(&component.folder, 0, &mut paths)
         .map_err(|error| Failed(format!("{}: {error}", component.folder.display())))?;
-    if paths.is_empty()
-        && component
-            .licence
-            .split(" OR ")
-            .any(|one| one == "Apache-2.0")
-    {
+    if paths.is_empty() && component.licence.split(" OR ").any(|one| one == "Apache-2.0") {
         paths.push(crate::root().join("LICENSE-APACHE"));
     }
     if paths.is_empty() {
         let Component { name, licence, .. } = component;
-        return Err(Failed(format!(
-            "{name} ({licence}) brings no text of its licence"
-        )));
+        return Err(Failed(format!("{name} ({licence}) brings no text of its licence")));
     }
     paths.sort();
     let read = |path: &PathBuf| {
@@ -123,9 +105,7 @@ mod tests {
         }
         assert!(texts.contains("Permission is hereby granted, free of charge"));
         // Each text once, for all who have it.
-        let apache = texts
-            .matches("TERMS AND CONDITIONS FOR USE, REPRODUCTION")
-            .count();
+        let apache = texts.matches("TERMS AND CONDITIONS FOR USE, REPRODUCTION").count();
         assert!(apache * 3 < components.len(), "{apache}");
     }
 

@@ -36,54 +36,18 @@ const FIGURES: [Shape; 8] = [
     xts(512, 65536, "xts256_512_64k_of_ceiling", 0.95),
     xts(4096, 65536, "xts256_4096_64k_of_ceiling", 0.95),
     // Within a sector each block waits for the one before, so encryption needs many sectors.
-    cbc(
-        Direction::Encrypt,
-        512,
-        "cbc256_512_64k_encrypt_of_ceiling",
-        0.5,
-    ),
-    cbc(
-        Direction::Decrypt,
-        512,
-        "cbc256_512_64k_decrypt_of_ceiling",
-        0.8,
-    ),
-    cbc(
-        Direction::Encrypt,
-        4096,
-        "cbc256_4096_64k_encrypt_of_ceiling",
-        0.5,
-    ),
-    cbc(
-        Direction::Decrypt,
-        4096,
-        "cbc256_4096_64k_decrypt_of_ceiling",
-        0.8,
-    ),
+    cbc(Direction::Encrypt, 512, "cbc256_512_64k_encrypt_of_ceiling", 0.5),
+    cbc(Direction::Decrypt, 512, "cbc256_512_64k_decrypt_of_ceiling", 0.8),
+    cbc(Direction::Encrypt, 4096, "cbc256_4096_64k_encrypt_of_ceiling", 0.5),
+    cbc(Direction::Decrypt, 4096, "cbc256_4096_64k_decrypt_of_ceiling", 0.8),
 ];
 
 const fn xts(sector: u32, request: u32, name: &'static str, goal: f64) -> Shape {
-    Shape {
-        cipher: "aes-xts-plain64",
-        key_bits: 512,
-        direction: Direction::Encrypt,
-        sector,
-        request,
-        name,
-        goal,
-    }
+    Shape { cipher: "aes-xts-plain64", key_bits: 512, direction: Direction::Encrypt, sector, request, name, goal }
 }
 
 const fn cbc(direction: Direction, sector: u32, name: &'static str, goal: f64) -> Shape {
-    Shape {
-        cipher: "aes-cbc-essiv:sha256",
-        key_bits: 256,
-        direction,
-        sector,
-        request: 65536,
-        name,
-        goal,
-    }
+    Shape { cipher: "aes-cbc-essiv:sha256", key_bits: 256, direction, sector, request: 65536, name, goal }
 }
 
 /// The figures of `cipher`, which is the one of this word and key. None on a processor whose ceiling
@@ -95,9 +59,9 @@ pub fn figures(cipher: &SectorCipher, word: &str, key_bits: usize) -> Result<Vec
     let Some(width) = Width::of(backend) else {
         return Ok(Vec::new());
     };
-    let of_cipher = FIGURES.iter().filter(|shape| {
-        (shape.cipher, shape.key_bits, shape.sector) == (word, key_bits, cipher.sector_size())
-    });
+    let of_cipher = FIGURES
+        .iter()
+        .filter(|shape| (shape.cipher, shape.key_bits, shape.sector) == (word, key_bits, cipher.sector_size()));
     let figure = |shape: &Shape| {
         let share = share(cipher, width, shape)?;
         let other = backend != Backend::Avx512;

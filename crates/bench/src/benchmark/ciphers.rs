@@ -144,12 +144,7 @@ impl Case {
     }
 
     /// Measures it in each way for `time`. `done` is called after each.
-    pub fn measure(
-        &self,
-        cores: usize,
-        time: Duration,
-        done: &impl Fn(),
-    ) -> Result<Vec<CipherRow>, Error> {
+    pub fn measure(&self, cores: usize, time: Duration, done: &impl Fn()) -> Result<Vec<CipherRow>, Error> {
         let mut rows = Vec::new();
         for request in REQUESTS {
             for threads in threads(cores) {
@@ -181,17 +176,11 @@ impl Case {
 pub fn speeds(rows: &[CipherRow]) -> Vec<Figure> {
     let other = Backend::selected() != Ok(Backend::Avx512);
     let figure = |(word, name, goal): (&str, &'static str, Option<f64>)| {
-        let rows = rows.iter().filter(|row| {
-            (row.cipher.as_str(), row.request, row.threads) == (word, REQUESTS[1], 1)
-        });
-        let slowest = rows
-            .map(|row| row.bytes_per_second / 1e6)
-            .reduce(f64::min)?;
+        let rows = rows.iter().filter(|row| (row.cipher.as_str(), row.request, row.threads) == (word, REQUESTS[1], 1));
+        let slowest = rows.map(|row| row.bytes_per_second / 1e6).reduce(f64::min)?;
         let figure = Figure::new(name, slowest).in_units("MB/s");
         Some(match goal {
-            Some(goal) => figure
-                .at_least(goal)
-                .unless(other.then_some("the goal is for AVX-512")),
+            Some(goal) => figure.at_least(goal).unless(other.then_some("the goal is for AVX-512")),
             None => figure,
         })
     };
@@ -205,9 +194,7 @@ fn threads(cores: usize) -> BTreeSet<usize> {
 
 fn key_len(bits: usize) -> Result<usize, Error> {
     if !bits.is_multiple_of(8) || bits > KEY_LEN_MAX * 8 {
-        return Err(Error::parameters(format!(
-            "--key-size {bits}: give a multiple of 8 bits, such as 512"
-        )));
+        return Err(Error::parameters(format!("--key-size {bits}: give a multiple of 8 bits, such as 512")));
     }
     Ok(bits / 8)
 }
@@ -241,11 +228,7 @@ fn cases_of(spec: &CipherSpec, len: usize) -> Result<Vec<Case>, CipherError> {
     Contents::new(1).fill(0, &mut key);
     let made = SECTOR_SIZES.map(|sector_size| {
         let cipher = sector_cipher(spec, &key, sector_size)?;
-        Ok(Case {
-            spec: spec.clone(),
-            key_bits: len * 8,
-            cipher,
-        })
+        Ok(Case { spec: spec.clone(), key_bits: len * 8, cipher })
     });
     let (made, refused): (Vec<_>, Vec<_>) = made.into_iter().partition(Result::is_ok);
     match refused.into_iter().find_map(Result::err) {
@@ -283,12 +266,8 @@ mod tests {
     #[test]
     fn aes_xts_is_found_with_its_shortest_and_longest_key() {
         let all = cases(&[], None).unwrap();
-        let of_xts = all
-            .iter()
-            .filter(|case| case.spec.as_str() == "aes-xts-plain64");
-        let found: Vec<_> = of_xts
-            .map(|case| (case.key_bits, case.cipher.sector_size()))
-            .collect();
+        let of_xts = all.iter().filter(|case| case.spec.as_str() == "aes-xts-plain64");
+        let found: Vec<_> = of_xts.map(|case| (case.key_bits, case.cipher.sector_size())).collect();
         assert_eq!(found, [(256, 512), (256, 4096), (512, 512), (512, 4096)]);
     }
 

@@ -64,8 +64,8 @@ pub fn measure(cost: &KdfCost) -> Result<(Comparison, Figure), Error> {
         .map_err(|error| Error::luks("--compare-cryptsetup", &error))?;
     drop(file);
 
-    let itself = std::env::current_exe()
-        .map_err(|error| Error::device(format!("cannot find this program: {error}")))?;
+    let itself =
+        std::env::current_exe().map_err(|error| Error::device(format!("cannot find this program: {error}")))?;
     let open = |check: &'static str| {
         let words = ["open", check, "--key-file"].map(OsStr::new);
         [&words[..], &[key.as_os_str(), image.as_os_str()]].concat()
@@ -100,12 +100,7 @@ fn header(memory_kib: u32, cpus: u32) -> FormatOptions {
     FormatOptions {
         version: Version::Luks2,
         kdf: Some(KdfKind::Argon2id),
-        cost: KdfCost {
-            iterations: Some(TIME),
-            memory_kib: Some(memory_kib),
-            cpus: Some(cpus),
-            ..KdfCost::default()
-        },
+        cost: KdfCost { iterations: Some(TIME), memory_kib: Some(memory_kib), cpus: Some(cpus), ..KdfCost::default() },
         ..FormatOptions::default()
     }
 }
@@ -123,7 +118,5 @@ fn cryptsetup(arguments: &[impl AsRef<OsStr>]) -> Result<Output, Error> {
             return Ok(output);
         }
     }
-    Err(Error::parameters(
-        "there is no cryptsetup to compare with; install it, or leave out --compare-cryptsetup",
-    ))
+    Err(Error::parameters("there is no cryptsetup to compare with; install it, or leave out --compare-cryptsetup"))
 }

@@ -134,16 +134,8 @@ fn argon2(kind: KdfKind, cost: &KdfCost) -> Result<KdfRow, Error> {
     let name = Case::Argon2(kind).name();
     let measured = benchmark(kind, "", cost, KEY_BYTES);
     let (kdf, took) = measured.map_err(|error| Error::luks(&name, &error))?;
-    let Kdf::Argon2 {
-        time,
-        memory_kib,
-        cpus,
-        ..
-    } = kdf
-    else {
-        return Err(Error::device(format!(
-            "{name}: another function was measured"
-        )));
+    let Kdf::Argon2 { time, memory_kib, cpus, .. } = kdf else {
+        return Err(Error::device(format!("{name}: another function was measured")));
     };
     Ok(KdfRow {
         kdf: name,
@@ -167,10 +159,7 @@ mod tests {
             let asked: Vec<_> = asked.iter().map(|&name| name.to_owned()).collect();
             cases(&asked).unwrap().into_iter().map(Case::name).collect()
         };
-        assert_eq!(
-            names(&["argon2id", "pbkdf2-sha512"]),
-            ["argon2id", "pbkdf2-sha512"]
-        );
+        assert_eq!(names(&["argon2id", "pbkdf2-sha512"]), ["argon2id", "pbkdf2-sha512"]);
         let all = names(&[]);
         for name in ["pbkdf2-sha1", "pbkdf2-sha256", "argon2i", "argon2id"] {
             assert!(all.iter().any(|found| found == name), "{name} in {all:?}");
@@ -183,10 +172,7 @@ mod tests {
         for name in ["scrypt", "pbkdf2-md4", "", "pbkdf2-"] {
             let error = cases(&[name.to_owned()]).unwrap_err();
             assert_eq!(error.kind(), cryptline::ErrorKind::Parameters);
-            assert!(
-                error.to_string().contains(&format!("--kdf {name}")),
-                "{error}"
-            );
+            assert!(error.to_string().contains(&format!("--kdf {name}")), "{error}");
         }
     }
 }

@@ -110,11 +110,7 @@ pub fn run(args: &BenchmarkArgs) -> Result<Printed, Error> {
     } else {
         text::render(&report, args.goals)
     };
-    Ok(Printed {
-        stdout: text,
-        warnings: report.warnings,
-        ..Printed::default()
-    })
+    Ok(Printed { stdout: text, warnings: report.warnings, ..Printed::default() })
 }
 
 /// What to measure, checked before anything is.
@@ -129,24 +125,14 @@ impl Plan {
     fn new(args: &BenchmarkArgs) -> Result<Self, Error> {
         let time = runner::seconds(args.seconds)?;
         if args.no_cipher && args.no_kdf && !args.compare_cryptsetup {
-            return Err(Error::parameters(
-                "nothing is left to measure; leave out --no-cipher or --no-kdf",
-            ));
+            return Err(Error::parameters("nothing is left to measure; leave out --no-cipher or --no-kdf"));
         }
         // As cryptsetup: naming one thing is asking for that alone.
         let ciphers = !args.no_cipher && (!args.cipher.is_empty() || args.kdf.is_empty());
         let kdfs = !args.no_kdf && (!args.kdf.is_empty() || args.cipher.is_empty());
         let plan = Self {
-            ciphers: if ciphers {
-                ciphers::cases(&args.cipher, args.key_size)?
-            } else {
-                Vec::new()
-            },
-            kdfs: if kdfs {
-                kdfs::cases(&args.kdf)?
-            } else {
-                Vec::new()
-            },
+            ciphers: if ciphers { ciphers::cases(&args.cipher, args.key_size)? } else { Vec::new() },
+            kdfs: if kdfs { kdfs::cases(&args.kdf)? } else { Vec::new() },
             time,
             cost: KdfCost {
                 target: Duration::from_millis(args.iter_time),

@@ -22,19 +22,14 @@ pub struct Report {
 impl Report {
     /// An empty one.
     pub fn new(cores: usize) -> Self {
-        Self {
-            cores,
-            ..Self::default()
-        }
+        Self { cores, ..Self::default() }
     }
 
     /// Says what spoils the numbers. Last, when all is measured.
     pub fn finish(&mut self) {
         let kdfs = self.kdfs.iter().filter_map(|row| row.busy);
         let ciphers = self.ciphers.iter().filter_map(|row| row.busy);
-        let (count, sum) = kdfs
-            .chain(ciphers)
-            .fold((0.0, 0.0), |(count, sum), busy| (count + 1.0, sum + busy));
+        let (count, sum) = kdfs.chain(ciphers).fold((0.0, 0.0), |(count, sum), busy| (count + 1.0, sum + busy));
         if count > 0.0 {
             self.busy = (1.0 - sum / count).max(0.0);
         }

@@ -33,10 +33,7 @@ pub fn render(report: &Report, goals: bool) -> String {
         parts.push(text::figures(&report.figures, goals));
     }
     if !report.ciphers.is_empty() {
-        parts.push(
-            "Speeds are medians, 1 GB is 10^9 bytes; half of the samples lie within the spread.\n"
-                .to_owned(),
-        );
+        parts.push("Speeds are medians, 1 GB is 10^9 bytes; half of the samples lie within the spread.\n".to_owned());
     }
     parts.join("\n")
 }
@@ -52,10 +49,7 @@ fn kdfs(rows: &[KdfRow]) -> String {
         let _ = write!(text, "{name:<19}");
         if let (Some(rate), Some(spread)) = (row.iterations_per_second, row.spread) {
             let (bits, spread) = (row.key_bits, spread * 100.0);
-            let _ = writeln!(
-                text,
-                "{rate:>10.0} iterations per second for {bits}-bit key, spread {spread:.0} %"
-            );
+            let _ = writeln!(text, "{rate:>10.0} iterations per second for {bits}-bit key, spread {spread:.0} %");
         }
         if let (Some(time), Some(memory), Some(cpus)) = (row.time, row.memory_kib, row.cpus) {
             let _ = writeln!(
@@ -73,8 +67,7 @@ fn kdfs(rows: &[KdfRow]) -> String {
 /// One line for each cipher, key, cipher sector and request.
 fn ciphers(report: &Report) -> Table {
     let same = |a: &CipherRow, b: &CipherRow| {
-        (&a.cipher, a.key_bits, a.sector_size, a.request)
-            == (&b.cipher, b.key_bits, b.sector_size, b.request)
+        (&a.cipher, a.key_bits, a.sector_size, a.request) == (&b.cipher, b.key_bits, b.sector_size, b.request)
     };
     let columns = |threads: usize| {
         let plural = if threads > 1 { "s" } else { "" };
@@ -82,9 +75,7 @@ fn ciphers(report: &Report) -> Table {
     };
     let threads = BTreeSet::from([1, report.cores]);
     let heads = ["cipher", "key", "sector", "request"].map(str::to_owned);
-    let heads = heads
-        .into_iter()
-        .chain(threads.iter().copied().flat_map(columns));
+    let heads = heads.into_iter().chain(threads.iter().copied().flat_map(columns));
     let heads = heads.chain(["spread".to_owned()]);
     let mut table = Table::new("Ciphers, GB/s", heads);
     for rows in report.ciphers.chunk_by(same) {
@@ -132,25 +123,12 @@ fn gigabytes(bytes_per_second: f64) -> String {
 }
 
 fn compared(comparison: &Comparison) -> Table {
-    let Comparison {
-        cryptsetup,
-        kdf,
-        time,
-        memory_kib,
-        cpus,
-        cryptline_ms,
-        cryptsetup_ms,
-    } = comparison;
+    let Comparison { cryptsetup, kdf, time, memory_kib, cpus, cryptline_ms, cryptsetup_ms } = comparison;
     let mut table = Table::new(
-        format!(
-            "Unlocking LUKS2 ({kdf}, {time} iterations, {memory_kib} KiB memory, {cpus} lanes), in turns"
-        ),
+        format!("Unlocking LUKS2 ({kdf}, {time} iterations, {memory_kib} KiB memory, {cpus} lanes), in turns"),
         ["program", "median ms", "each ms"],
     );
-    for (name, times) in [
-        ("cryptline", cryptline_ms),
-        (cryptsetup.as_str(), cryptsetup_ms),
-    ] {
+    for (name, times) in [("cryptline", cryptline_ms), (cryptsetup.as_str(), cryptsetup_ms)] {
         let each: Vec<_> = times.iter().map(|time| format!("{time:.0}")).collect();
         let middle = format!("{:.0}", median(times));
         table.push([name.to_owned(), middle, each.join(", ")]);
@@ -183,21 +161,14 @@ mod tests {
     fn directions_and_threads_of_one_case_share_a_line() {
         let mut report = Report::new(2);
         for (threads, scale) in [(1, 1.0), (2, 2.0)] {
-            report
-                .ciphers
-                .push(row(Direction::Encrypt, threads, 8e9 * scale));
-            report
-                .ciphers
-                .push(row(Direction::Decrypt, threads, 0.5e9 * scale));
+            report.ciphers.push(row(Direction::Encrypt, threads, 8e9 * scale));
+            report.ciphers.push(row(Direction::Decrypt, threads, 0.5e9 * scale));
         }
         let text = render(&report, false);
         let words = "aes-xts-plain64 512 4096 64 KiB 8.00 0.500 16.00 1.00 2 %";
         let has = |line: &str| line.split_whitespace().eq(words.split(' '));
         assert!(text.lines().any(has), "{text}");
-        assert!(
-            text.contains("  aes-xts-plain64  some back end\n"),
-            "{text}"
-        );
+        assert!(text.contains("  aes-xts-plain64  some back end\n"), "{text}");
         assert!(text.contains("  2 cores   2 cores"), "{text}");
     }
 

@@ -86,48 +86,18 @@ fn preferred<'a>(edit: &'a Edit, _: &SecretBuf) -> Result<Change<'a>, cryptline_
 }
 
 const LUKS1: &[Step] = &[
-    Step {
-        make: added,
-        opens: ADDED,
-    },
-    Step {
-        make: changed,
-        opens: CHANGED_LUKS1,
-    },
-    Step {
-        make: removed,
-        opens: REMOVED,
-    },
-    Step {
-        make: named,
-        opens: &[BEFORE],
-    },
+    Step { make: added, opens: ADDED },
+    Step { make: changed, opens: CHANGED_LUKS1 },
+    Step { make: removed, opens: REMOVED },
+    Step { make: named, opens: &[BEFORE] },
 ];
 const LUKS2: &[Step] = &[
-    Step {
-        make: added,
-        opens: ADDED,
-    },
-    Step {
-        make: changed,
-        opens: CHANGED,
-    },
-    Step {
-        make: removed,
-        opens: REMOVED,
-    },
-    Step {
-        make: named,
-        opens: &[BEFORE],
-    },
-    Step {
-        make: labelled,
-        opens: &[BEFORE],
-    },
-    Step {
-        make: preferred,
-        opens: &[BEFORE],
-    },
+    Step { make: added, opens: ADDED },
+    Step { make: changed, opens: CHANGED },
+    Step { make: removed, opens: REMOVED },
+    Step { make: named, opens: &[BEFORE] },
+    Step { make: labelled, opens: &[BEFORE] },
+    Step { make: preferred, opens: &[BEFORE] },
 ];
 
 /// Makes every change and cuts it everywhere.
@@ -146,16 +116,8 @@ pub fn count() -> Result<Cuts, Error> {
     Ok(cuts)
 }
 
-fn cut_everywhere(
-    before: &[u8],
-    key: &SecretBuf,
-    step: &Step,
-    cuts: &mut Cuts,
-) -> Result<(), cryptline_luks::Error> {
-    let mut disk = Disk {
-        bytes: Cursor::new(before.to_vec()),
-        done: Vec::new(),
-    };
+fn cut_everywhere(before: &[u8], key: &SecretBuf, step: &Step, cuts: &mut Cuts) -> Result<(), cryptline_luks::Error> {
+    let mut disk = Disk { bytes: Cursor::new(before.to_vec()), done: Vec::new() };
     let edit = Edit::load(&mut disk, SIZE)?;
     (step.make)(&edit, key)?.commit(&mut disk, SIZE)?;
     each_cut(before, &disk.done, |left| {
@@ -167,18 +129,11 @@ fn cut_everywhere(
 }
 
 fn new_slot() -> NewSlot {
-    NewSlot {
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: cheap(),
-        ..NewSlot::default()
-    }
+    NewSlot { kdf: Some(KdfKind::Pbkdf2), cost: cheap(), ..NewSlot::default() }
 }
 
 fn cheap() -> KdfCost {
-    KdfCost {
-        iterations: Some(1000),
-        ..KdfCost::default()
-    }
+    KdfCost { iterations: Some(1000), ..KdfCost::default() }
 }
 
 /// A volume with the first two passphrases.
@@ -259,9 +214,7 @@ fn each_cut(before: &[u8], done: &[Done], mut judge: impl FnMut(&[u8])) {
             let mut torn = durable.clone();
             for &(at, sector) in &sectors {
                 // A linear congruential generator, so that each run tries the same.
-                seed = seed
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(shuffle | 1);
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(shuffle | 1);
                 if seed >> 33 & 1 == 1 {
                     torn[at..at + sector.len()].copy_from_slice(sector);
                 }

@@ -91,10 +91,7 @@ pub struct Bench<'a> {
 /// Measures.
 pub fn measure(args: &ImagesArgs) -> Result<Report, Error> {
     if args.size < SIZE_MIN || !args.size.is_multiple_of(SIZE_MIN) {
-        return Err(Error::parameters(format!(
-            "--size {}: give a multiple of 1M",
-            args.size
-        )));
+        return Err(Error::parameters(format!("--size {}: give a multiple of 1M", args.size)));
     }
     let programs = Programs::find()?;
     let stop = Stop::watch()?;
@@ -107,10 +104,7 @@ pub fn measure(args: &ImagesArgs) -> Result<Report, Error> {
         sparse: Cell::default(),
     };
     bench.check()?;
-    let ways: Vec<Way> = Way::ALL
-        .into_iter()
-        .filter(|way| way.missing(&programs).is_none())
-        .collect();
+    let ways: Vec<Way> = Way::ALL.into_iter().filter(|way| way.missing(&programs).is_none()).collect();
     let mut report = Report::new("images", "Encrypting and decrypting images");
     report.runs = args.rounds;
     report.rows = ways.iter().map(|way| bench.row(*way)).collect();
@@ -133,22 +127,14 @@ impl Bench<'_> {
             name: way.title().into(),
             cipher: way.cipher().map(Into::into),
             server: Some(way.program().into()),
-            shape: Shape {
-                block: 1 << 20,
-                streams: 1,
-                ..Shape::default()
-            },
+            shape: Shape { block: 1 << 20, streams: 1, ..Shape::default() },
             ..Row::default()
         }
     }
 
     /// Bytes that a way is about.
     fn bytes(&self, way: Way) -> f64 {
-        let bytes = if way == Way::Sparse {
-            ways::SPARSE
-        } else {
-            self.setting.images.size
-        };
+        let bytes = if way == Way::Sparse { ways::SPARSE } else { self.setting.images.size };
         #[expect(clippy::cast_precision_loss, reason = "a size, for a rate")]
         let bytes = bytes as f64;
         bytes
@@ -161,18 +147,14 @@ impl Bench<'_> {
             let out = self.out();
             let gate = match way {
                 Way::Create => {
-                    let key = fs::read(&self.setting.images.key)
-                        .map_err(|error| Error::device(error.to_string()))?;
+                    let key = fs::read(&self.setting.images.key).map_err(|error| Error::device(error.to_string()))?;
                     let open = Open::new(&out).direct(DirectMode::Off).read_only(true);
                     open.passphrase(key).open()?.gate().clone()
                 }
                 _ => Open::new(&out).direct(DirectMode::Off).base()?.0,
             };
             if sha256_of(&gate, PIECE)? != self.setting.images.sha256 {
-                return Err(Error::device(format!(
-                    "{}: what it made has other bytes than the source",
-                    way.title()
-                )));
+                return Err(Error::device(format!("{}: what it made has other bytes than the source", way.title())));
             }
             drop(gate);
             self.remove_out()?;

@@ -9,11 +9,7 @@ use crate::report::{Enough, Figure, Report, Row};
 use crate::table::{Table, megabytes, percent};
 
 /// With less there are no goals.
-const ENOUGH: Enough = Enough {
-    rounds: 3,
-    seconds: 0.0,
-    size: 512 << 20,
-};
+const ENOUGH: Enough = Enough { rounds: 3, seconds: 0.0, size: 512 << 20 };
 
 /// Fills the report.
 pub fn fill(report: &mut Report, bench: &Bench<'_>, cuts: Cuts) {
@@ -28,10 +24,7 @@ pub fn fill(report: &mut Report, bench: &Bench<'_>, cuts: Cuts) {
     let weak = ENOUGH.lacks(report, args.size);
     let why = |ways: [Way; 2]| {
         let why = ways.into_iter().find_map(missing);
-        format!(
-            "could not be measured: {}",
-            why.as_deref().unwrap_or("no round")
-        )
+        format!("could not be measured: {}", why.as_deref().unwrap_or("no round"))
     };
     let ratio = |name, of: Way, to: Way, goal| {
         let figure = report.figure(name, of.title(), to.title()).at_least(goal);
@@ -50,25 +43,10 @@ pub fn fill(report: &mut Report, bench: &Bench<'_>, cuts: Cuts) {
     let sparse_size = Figure::new("sparse_copy_mib", mib).in_units("MiB");
     report.figures = vec![
         ratio("create_from_over_cp", Way::Create, Way::Cp, 0.9),
-        ratio(
-            "create_from_over_nbdcopy_serve",
-            Way::Create,
-            Way::Served,
-            1.0,
-        ),
-        ratio(
-            "create_from_over_qemu_img_luks",
-            Way::Create,
-            Way::Qemu,
-            4.0,
-        ),
-        ratio(
-            "create_from_over_cryptsetup_reencrypt",
-            Way::Create,
-            Way::Reencrypt,
-            2.5,
-        )
-        .noted("cryptsetup encrypts in place and keeps recovery points, which is more than a copy does"),
+        ratio("create_from_over_nbdcopy_serve", Way::Create, Way::Served, 1.0),
+        ratio("create_from_over_qemu_img_luks", Way::Create, Way::Qemu, 4.0),
+        ratio("create_from_over_cryptsetup_reencrypt", Way::Create, Way::Reencrypt, 2.5)
+            .noted("cryptsetup encrypts in place and keeps recovery points, which is more than a copy does"),
         ratio("copy_out_over_cp", Way::CopyOut, Way::Cp, 0.9),
         cpu.unless(weak),
         sparse.in_units("seconds").lower(),
@@ -98,11 +76,7 @@ fn notes(bench: &Bench<'_>) -> Vec<String> {
 fn table(report: &Report) -> Table {
     let mut table = Table::new("Images", ["way", "MB/s", "spread"]);
     for row in &report.rows {
-        table.push([
-            Row::label(&row.name, [row]),
-            megabytes(row.bytes_per_second),
-            percent(row.spread),
-        ]);
+        table.push([Row::label(&row.name, [row]), megabytes(row.bytes_per_second), percent(row.spread)]);
     }
     table
 }

@@ -36,15 +36,8 @@ pub enum Way {
 const CHEAP: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000 --key-file {key}";
 
 impl Way {
-    pub const ALL: [Self; 7] = [
-        Self::Cp,
-        Self::Create,
-        Self::Served,
-        Self::Qemu,
-        Self::Reencrypt,
-        Self::CopyOut,
-        Self::Sparse,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Cp, Self::Create, Self::Served, Self::Qemu, Self::Reencrypt, Self::CopyOut, Self::Sparse];
 
     /// Its name in a row.
     pub fn title(self) -> &'static str {
@@ -89,11 +82,9 @@ impl Way {
                  --force-offline-reencrypt --batch-mode {CHEAP} {{out}}"
             ),
             // Of its options, the fastest.
-            Self::Qemu => {
-                "qemu-img convert -f raw -O luks -W -m 8 --object secret,id=key,file={key,} \
+            Self::Qemu => "qemu-img convert -f raw -O luks -W -m 8 --object secret,id=key,file={key,} \
                            -o key-secret=key,iter-time=10 {plain} {out}"
-                    .to_owned()
-            }
+                .to_owned(),
         }
     }
 
@@ -178,14 +169,8 @@ fn copy_with_room(bench: &Bench<'_>) -> Result<(), Error> {
 /// An empty volume as large as the source, and its server.
 fn serve_empty(bench: &Bench<'_>) -> Result<Process, Error> {
     let size = bench.setting.images.size + (16 << 20);
-    execute(
-        bench,
-        &format!("cryptline create {{out}} --size {size} {CHEAP}"),
-    )?;
-    let command = words(
-        bench,
-        "cryptline serve --exit-with-parent {out} --key-file {key} --unix {socket}",
-    );
+    execute(bench, &format!("cryptline create {{out}} --size {size} {CHEAP}"))?;
+    let command = words(bench, "cryptline serve --exit-with-parent {out} --key-file {key} --unix {socket}");
     let left = Left::Socket(bench.setting.folder.join(SOCKET));
     let socket = left.path().to_owned();
     bench.setting.start("cryptline serve", command, left, || {

@@ -44,9 +44,7 @@ const GRACE: Duration = Duration::from_secs(5);
 pub fn count(turns: &Turns<'_>) -> Result<Vec<(Door, Option<f64>)>, Error> {
     let fronts = turns.args.fronts.iter().copied();
     let fronts = fronts.filter(|front| front.missing().is_none());
-    fronts
-        .map(|front| Ok((front, count_one(turns, front)?)))
-        .collect()
+    fronts.map(|front| Ok((front, count_one(turns, front)?))).collect()
 }
 
 fn count_one(turns: &Turns<'_>, front: Door) -> Result<Option<f64>, Error> {
@@ -82,12 +80,7 @@ fn count_one(turns: &Turns<'_>, front: Door) -> Result<Option<f64>, Error> {
 }
 
 /// Reads, and looks at the counter before and afterwards.
-fn count_requests(
-    turns: &Turns<'_>,
-    front: Door,
-    place: &Path,
-    counter: &Counter,
-) -> Result<Option<f64>, Error> {
+fn count_requests(turns: &Turns<'_>, front: Door, place: &Path, counter: &Counter) -> Result<Option<f64>, Error> {
     let shape = SMALL;
     let expected = (turns.setting.images.contents, Check::Ends);
     let mut client = Client::open(Server::Ours(front), place, shape, soon(), expected)?;
@@ -172,9 +165,7 @@ impl Served {
                 let listener = UnixListener::bind(place).map_err(failed)?;
                 Self::Nbd(nbd::Server::new(exports, options), listener)
             }
-            Door::Fuse | Door::FuseUring => {
-                Self::Fuse(Box::new(Mounted::new(front, volume, place.to_owned())?))
-            }
+            Door::Fuse | Door::FuseUring => Self::Fuse(Box::new(Mounted::new(front, volume, place.to_owned())?)),
         })
     }
 
@@ -212,12 +203,7 @@ impl Mounted {
     }
 
     fn run(self, stop: &StopHandle) -> Result<(), Error> {
-        let Self {
-            volume,
-            mut mount,
-            descriptors,
-            queues,
-        } = self;
+        let Self { volume, mut mount, descriptors, queues } = self;
         let options = fuse::Options {
             backend: BackendChoice::Auto,
             poll: Poll::default(),

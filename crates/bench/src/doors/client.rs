@@ -94,11 +94,7 @@ impl Transport for Client {
 }
 
 /// Reads at each of `offsets`, `depth` at a time, until all have ended.
-pub fn read_all(
-    client: &mut impl Transport,
-    depth: u32,
-    offsets: impl IntoIterator<Item = u64>,
-) -> Result<(), Error> {
+pub fn read_all(client: &mut impl Transport, depth: u32, offsets: impl IntoIterator<Item = u64>) -> Result<(), Error> {
     let depth = depth as usize;
     let mut offsets = offsets.into_iter().fuse();
     let mut free: Vec<usize> = (0..depth).collect();
@@ -124,12 +120,8 @@ pub fn read_all(
 /// A client whose data can be looked at when a read has ended.
 pub trait Look: Transport {
     /// Compares what the last read of a slot gave with what it must be.
-    fn first_difference(
-        &mut self,
-        slot: usize,
-        offset: u64,
-        expected: (Contents, Check),
-    ) -> Result<Option<u64>, Error>;
+    fn first_difference(&mut self, slot: usize, offset: u64, expected: (Contents, Check))
+    -> Result<Option<u64>, Error>;
 }
 
 impl Look for Calls {
@@ -179,11 +171,7 @@ pub struct Checked<T> {
 
 impl<T: Look> Checked<T> {
     fn new(client: T, shape: Shape, contents: Contents, check: Check) -> Self {
-        Self {
-            client,
-            expected: (contents, check),
-            offsets: vec![0; shape.depth as usize],
-        }
+        Self { client, expected: (contents, check), offsets: vec![0; shape.depth as usize] }
     }
 
     fn compare(&mut self, slot: usize) -> Result<(), Error> {
@@ -212,9 +200,7 @@ impl<T: Look> Transport for Checked<T> {
     fn collect(&mut self, wait: bool, ended: &mut Vec<usize>) -> Result<(), Error> {
         let before = ended.len();
         self.client.collect(wait, ended)?;
-        ended[before..]
-            .iter()
-            .try_for_each(|&slot| self.compare(slot))
+        ended[before..].iter().try_for_each(|&slot| self.compare(slot))
     }
 }
 
@@ -249,13 +235,7 @@ mod tests {
         let contents = Contents::new(3);
         let mut right = vec![0; 4096];
         contents.fill(8192, &mut right);
-        for (at, by_ends) in [
-            (0, true),
-            (7, true),
-            (2000, false),
-            (4088, true),
-            (4095, true),
-        ] {
+        for (at, by_ends) in [(0, true), (7, true), (2000, false), (4088, true), (4095, true)] {
             let mut wrong = right.clone();
             wrong[at] ^= 1;
             let ends = Check::Ends.first_difference(contents, 8192, &wrong);

@@ -103,10 +103,7 @@ pub struct Contest {
 fn contests() -> [Contest; 5] {
     use Door::{Fuse, FuseUring, Nbd, VhostUser};
     use Server::{Ours, Plain, Qsd};
-    let contest = |load, servers: &[Server]| Contest {
-        load,
-        servers: servers.to_vec(),
-    };
+    let contest = |load, servers: &[Server]| Contest { load, servers: servers.to_vec() };
     let guests = [Ours(VhostUser), Plain(VhostUser), Qsd(VhostUser)];
     let files = [Ours(Fuse), Ours(FuseUring), Qsd(Fuse)];
     [
@@ -126,21 +123,16 @@ pub fn measure(args: &DoorsArgs) -> Result<Report, Error> {
     let stop = Stop::watch()?;
     let folder = private_folder(&args.dir, "cryptline-doors-")?;
     let images = Images::make(folder.path(), args.size, &[Version::Luks1, Version::Luks2])?;
-    let mut turns = Turns {
-        args,
-        setting: Setting::new((&images, &programs), pins, folder.path(), &stop),
-        missing: Vec::new(),
-    };
+    let mut turns =
+        Turns { args, setting: Setting::new((&images, &programs), pins, folder.path(), &stop), missing: Vec::new() };
     let contests = turns.possible(contests());
     check_contents(&turns, &contests)?;
 
     let mut report = Report::new("doors", "The fronts of cryptline, and those of its peer");
     report = report.of(args.rounds, args.seconds);
     report.rows = summary::rows(&contests, &images);
-    let ways: Vec<(Shape, Server)> = contests
-        .iter()
-        .flat_map(|one| one.servers.iter().map(move |&server| (one.load, server)))
-        .collect();
+    let ways: Vec<(Shape, Server)> =
+        contests.iter().flat_map(|one| one.servers.iter().map(move |&server| (one.load, server))).collect();
     runner::run(&mut report, &groups(&contests), |rows, turn| {
         let (load, server) = ways[turn.way];
         rows[turn.way].take(turns.turn(server, load, turn.run)?);

@@ -70,16 +70,13 @@ impl Door {
         if self == Self::FuseUring && !is_on() {
             return Some(format!("{FUSE_URING} is not Y (echo 1 into it, as root)"));
         }
-        let device = std::fs::File::options()
-            .read(true)
-            .write(true)
-            .open(FUSE_DEVICE);
+        let device = std::fs::File::options().read(true).write(true).open(FUSE_DEVICE);
         match device {
             Err(error) => Some(format!("{FUSE_DEVICE} cannot be used ({error})")),
             Ok(_) if rustix::process::geteuid().is_root() => None,
-            Ok(_) => foreign::find(FUSE_HELPER)
-                .is_none()
-                .then(|| format!("{FUSE_HELPER} (package fuse3) is not installed")),
+            Ok(_) => {
+                foreign::find(FUSE_HELPER).is_none().then(|| format!("{FUSE_HELPER} (package fuse3) is not installed"))
+            }
         }
     }
 }
@@ -113,17 +110,11 @@ impl Server {
     fn line(self) -> String {
         let door = self.door();
         match self {
-            Self::Ours(_) => format!(
-                "{} --key-file={{key}} {{luks2}} {}",
-                verb(door),
-                point(door)
-            ),
+            Self::Ours(_) => format!("{} --key-file={{key}} {{luks2}} {}", verb(door), point(door)),
             // Any key size: the null cipher has no key.
-            Self::Plain(_) => format!(
-                "{} --type=plain --cipher={NULL_CIPHER} --key-size=256 {{plain}} {}",
-                verb(door),
-                point(door)
-            ),
+            Self::Plain(_) => {
+                format!("{} --type=plain --cipher={NULL_CIPHER} --key-size=256 {{plain}} {}", verb(door), point(door))
+            }
             Self::Qsd(_) => format!(
                 "{QSD} --object secret,id=key,file={{key,}} \
                  --blockdev driver=file,node-name=file,filename={{luks1,}} \
@@ -152,14 +143,10 @@ impl Server {
 /// How cryptline serves over a front; the page cache is as qemu has it.
 fn verb(door: Door) -> &'static str {
     match door {
-        Door::VhostUser => {
-            "cryptline vhost-user --exit-with-parent --direct=off --socket-path={place}"
-        }
+        Door::VhostUser => "cryptline vhost-user --exit-with-parent --direct=off --socket-path={place}",
         Door::Nbd => "cryptline serve --exit-with-parent --direct=off --unix={place}",
         Door::Fuse => "cryptline mount --foreground --exit-with-parent --direct=off",
-        Door::FuseUring => {
-            "cryptline mount --foreground --exit-with-parent --direct=off --fuse-uring"
-        }
+        Door::FuseUring => "cryptline mount --foreground --exit-with-parent --direct=off --fuse-uring",
     }
 }
 
@@ -179,9 +166,7 @@ fn export(door: Door) -> &'static str {
             "--nbd-server addr.type=unix,addr.path={place,} \
              --export type=nbd,id=export,node-name=disk,name=disk,writable=on"
         }
-        Door::Fuse | Door::FuseUring => {
-            "--export type=fuse,id=export,node-name=disk,mountpoint={place,},writable=on"
-        }
+        Door::Fuse | Door::FuseUring => "--export type=fuse,id=export,node-name=disk,mountpoint={place,},writable=on",
     }
 }
 

@@ -12,11 +12,7 @@ use crate::runner::unique;
 use crate::table::Table;
 
 /// With less there are no goals.
-const ENOUGH: Enough = Enough {
-    rounds: 3,
-    seconds: 0.1,
-    size: 64 << 20,
-};
+const ENOUGH: Enough = Enough { rounds: 3, seconds: 0.1, size: 64 << 20 };
 
 /// A row for each server of each contest.
 pub fn rows(contests: &[Contest], images: &Images) -> Vec<Row> {
@@ -41,12 +37,7 @@ fn name(server: Server, load: Shape) -> String {
 }
 
 /// Fills the report. `allocations` are calls for each request, where they could be counted.
-pub fn fill(
-    report: &mut Report,
-    turns: &Turns<'_>,
-    contests: &[Contest],
-    allocations: &[(Door, Option<f64>)],
-) {
+pub fn fill(report: &mut Report, turns: &Turns<'_>, contests: &[Contest], allocations: &[(Door, Option<f64>)]) {
     let args = turns.args;
     report.notes = notes(turns);
     turns.setting.describe(report, "clients", args.no_pin);
@@ -142,40 +133,18 @@ impl Comparison {
 const COMPARISONS: [Comparison; 9] = {
     use Door::{Fuse, FuseUring, Nbd, VhostUser};
     use Server::{Ours, Plain, Qsd};
-    const fn at_least(
-        goal: f64,
-        name: &'static str,
-        load: Shape,
-        [of, to]: [Server; 2],
-    ) -> Comparison {
-        Comparison {
-            name,
-            load,
-            of,
-            to,
-            goal: Some(goal),
-        }
+    const fn at_least(goal: f64, name: &'static str, load: Shape, [of, to]: [Server; 2]) -> Comparison {
+        Comparison { name, load, of, to, goal: Some(goal) }
     }
     const fn no_goal(name: &'static str, load: Shape) -> Comparison {
-        Comparison {
-            name,
-            load,
-            of: Ours(FuseUring),
-            to: Ours(Fuse),
-            goal: None,
-        }
+        Comparison { name, load, of: Ours(FuseUring), to: Ours(Fuse), goal: None }
     }
     let [ours, plain, qsd] = [Ours(VhostUser), Plain(VhostUser), Qsd(VhostUser)];
     let files = [Ours(Fuse), Qsd(Fuse)];
     [
         at_least(4.0, "vhost_over_qsd_luks_4k_qd32", SMALL, [ours, qsd]),
         at_least(6.0, "vhost_over_qsd_luks_128k", LARGE, [ours, qsd]),
-        at_least(
-            0.9,
-            "vhost_encrypted_over_plain_4k_qd32",
-            SMALL,
-            [ours, plain],
-        ),
+        at_least(0.9, "vhost_encrypted_over_plain_4k_qd32", SMALL, [ours, plain]),
         at_least(0.8, "vhost_encrypted_over_plain_128k", LARGE, [ours, plain]),
         at_least(2.0, "vhost_over_nbd_4k_qd1", ONE, [ours, Ours(Nbd)]),
         at_least(3.0, "fuse_over_qsd_luks_4k_qd32", SMALL, files),
@@ -197,6 +166,8 @@ fn per_request(allocations: &[(Door, Option<f64>)]) -> Figure {
     Figure::new("allocations_per_io", most)
         .at_most(0.0)
         .in_units("allocations")
-        .needs("could not be measured: this system does not let a program count calls of a function (perf_event_open(2))")
+        .needs(
+            "could not be measured: this system does not let a program count calls of a function (perf_event_open(2))",
+        )
         .noted(format!("4 KiB random reads, 32 in flight; {}", each.join(", ")))
 }

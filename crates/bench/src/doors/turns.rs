@@ -39,15 +39,13 @@ impl Turns<'_> {
     pub fn possible(&mut self, contests: impl IntoIterator<Item = Contest>) -> Vec<Contest> {
         let mut possible = Vec::new();
         for mut contest in contests {
-            contest
-                .servers
-                .retain(|&server| match self.why_not(server) {
-                    Some(why) => {
-                        self.missing.push((server, why));
-                        false
-                    }
-                    None => true,
-                });
+            contest.servers.retain(|&server| match self.why_not(server) {
+                Some(why) => {
+                    self.missing.push((server, why));
+                    false
+                }
+                None => true,
+            });
             possible.push(contest);
         }
         possible.retain(|contest| !contest.servers.is_empty());
@@ -82,9 +80,7 @@ impl Turns<'_> {
         if found == expected {
             return Ok(());
         }
-        Err(Error::device(format!(
-            "the disk has {found} bytes and not {expected}"
-        )))
+        Err(Error::device(format!("the disk has {found} bytes and not {expected}")))
     }
 
     /// One server at one load.
@@ -111,9 +107,7 @@ impl Turns<'_> {
             };
             ready.map_err(|error| Error::device(error.to_string()))
         };
-        let process = self
-            .setting
-            .start(&server.to_string(), command, left, ready)?;
+        let process = self.setting.start(&server.to_string(), command, left, ready)?;
         Ok(Running { place, process })
     }
 

@@ -84,17 +84,13 @@ impl FrontEnd {
         let needed = feature::EVENT_IDX | feature::PROTOCOL | feature::VERSION_1;
         let offered = self.ask_number(request::GET_FEATURES)?;
         if offered & needed != needed {
-            return Err(format!(
-                "offers features {offered:#x}, and {needed:#x} are needed"
-            ));
+            return Err(format!("offers features {offered:#x}, and {needed:#x} are needed"));
         }
         self.send(request::SET_OWNER, 0, &[], &[])?;
         let protocol = feature::REPLY_ACK | feature::CONFIG;
         let offered = self.ask_number(request::GET_PROTOCOL_FEATURES)?;
         if offered & protocol != protocol {
-            return Err(format!(
-                "offers protocol features {offered:#x}, and {protocol:#x} are needed"
-            ));
+            return Err(format!("offers protocol features {offered:#x}, and {protocol:#x} are needed"));
         }
         let payload = protocol.to_ne_bytes();
         self.send(request::SET_PROTOCOL_FEATURES, 0, &payload, &[])?;
@@ -179,11 +175,7 @@ impl FrontEnd {
         };
         let mut header = [0; 12];
         (&self.0).read_exact(&mut header).map_err(failed)?;
-        let word = |at: usize| {
-            header[at..]
-                .first_chunk()
-                .map_or(0, |it| u32::from_ne_bytes(*it))
-        };
+        let word = |at: usize| header[at..].first_chunk().map_or(0, |it| u32::from_ne_bytes(*it));
         let size = word(8) as usize;
         if word(0) != kind || size > ANSWER_MAX {
             return Err(format!("answers message {kind} wrongly"));

@@ -105,13 +105,7 @@ impl Guest {
         Ok(guest)
     }
 
-    fn new(
-        name: String,
-        front: FrontEnd,
-        size: u64,
-        shape: Shape,
-        late: Instant,
-    ) -> Result<Self, Error> {
+    fn new(name: String, front: FrontEnd, size: u64, shape: Shape, late: Instant) -> Result<Self, Error> {
         let (slots, block) = (shape.depth as usize, shape.block as usize);
         let data = (SLOTS + slots * SLOT).next_multiple_of(PAGE);
         let len = data + slots * block.next_multiple_of(PAGE);
@@ -149,12 +143,7 @@ impl Guest {
 
     /// Shares the memory, and lets the server have the queue.
     fn start(&self) -> Result<(), String> {
-        let memory = Memory {
-            file: self.file.as_fd(),
-            len: self.len as u64,
-            guest: GUEST,
-            user: USER,
-        };
+        let memory = Memory { file: self.file.as_fd(), len: self.len as u64, guest: GUEST, user: USER };
         let vring = Vring {
             size: RING,
             descriptors: USER + DESCRIPTORS as u64,
@@ -173,11 +162,7 @@ impl Guest {
             let (header, data) = (SLOTS + slot * SLOT, self.place(slot));
             self.memory.write(header, &READ.to_le_bytes())?;
             self.memory.write(data, &noise)?;
-            let pieces = [
-                (header, 16, NEXT),
-                (data, self.block, NEXT | WRITE),
-                (header + STATUS, 1, WRITE),
-            ];
+            let pieces = [(header, 16, NEXT), (data, self.block, NEXT | WRITE), (header + STATUS, 1, WRITE)];
             let first = slot * usize::from(CHAIN);
             for (index, (place, len, flags)) in (first..).zip(pieces) {
                 let mut bytes = [0; 16];
@@ -235,8 +220,7 @@ impl Guest {
         let wants = self.available.wrapping_sub(event).wrapping_sub(1) < new;
         self.told = self.available;
         if wants {
-            rustix::io::write(&self.kick, &1u64.to_ne_bytes())
-                .map_err(|error| self.failed(error))?;
+            rustix::io::write(&self.kick, &1u64.to_ne_bytes()).map_err(|error| self.failed(error))?;
         }
         Ok(())
     }
@@ -280,9 +264,7 @@ impl Guest {
     fn sleep(&self) -> Result<(), Error> {
         let fault = |fault: GuestFault| self.failed(fault);
         let event = AVAILABLE + 4 + 2 * usize::from(RING);
-        self.memory
-            .store16(event, self.used.to_le())
-            .map_err(fault)?;
+        self.memory.store16(event, self.used.to_le()).map_err(fault)?;
         fence(Ordering::SeqCst);
         let index = u16::from_le(self.memory.load16(USED + 2).map_err(fault)?);
         if index != self.used {
@@ -290,10 +272,7 @@ impl Guest {
         }
         let left = self.late.saturating_duration_since(Instant::now());
         let left = Timespec::try_from(left).map_err(|error| self.failed(error))?;
-        let mut events = [epoll::Event {
-            flags: epoll::EventFlags::empty(),
-            data: epoll::EventData::new_u64(0),
-        }];
+        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
         match epoll::wait(&self.calls, &mut events, Some(&left)) {
             Ok(0) => Err(self.failed("the server did not answer in time")),
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -307,9 +286,7 @@ impl Guest {
 }
 
 fn system(error: impl Display) -> Error {
-    Error::memory(format!(
-        "cannot make the memory of a virtual machine: {error}"
-    ))
+    Error::memory(format!("cannot make the memory of a virtual machine: {error}"))
 }
 
 impl Transport for Guest {

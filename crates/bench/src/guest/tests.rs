@@ -22,13 +22,7 @@ use crate::report::Pattern;
 const SIZE: u64 = 4 << 20;
 
 fn shape(block: u32, depth: u32) -> Shape {
-    Shape {
-        direction: Direction::Read,
-        pattern: Pattern::Random,
-        block,
-        depth,
-        streams: 1,
-    }
+    Shape { direction: Direction::Read, pattern: Pattern::Random, block, depth, streams: 1 }
 }
 
 fn soon() -> Instant {
@@ -47,11 +41,7 @@ impl Peer {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("socket");
         let listener = UnixListener::bind(&socket).expect("a socket");
-        Self {
-            _folder: folder,
-            socket,
-            thread: thread::spawn(move || serve(listener)),
-        }
+        Self { _folder: folder, socket, thread: thread::spawn(move || serve(listener)) }
     }
 
     /// One that answers a connection by `answer`, message by message: a number of it and whether an
@@ -61,9 +51,7 @@ impl Peer {
             let (mut stream, _) = listener.accept().expect("a front-end");
             let mut header = [0; 12];
             while stream.read_exact(&mut header).is_ok() {
-                let word = |at: usize| {
-                    u32::from_ne_bytes(header[at..at + 4].try_into().expect("four bytes"))
-                };
+                let word = |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().expect("four bytes"));
                 let mut payload = vec![0; word(8) as usize];
                 stream.read_exact(&mut payload).expect("a payload");
                 if let Some(payload) = answer(word(0), word(4) & 8 != 0) {
@@ -127,13 +115,7 @@ fn every_read_gives_what_the_disk_holds_at_every_depth() {
     let contents = Contents::new(5);
     let stop = StopHandle::new().expect("an eventfd");
     let server = serve(contents, stop.clone());
-    for (block, depth) in [
-        (512, 1),
-        (4096, 32),
-        (4096, 85),
-        (128 << 10, 8),
-        (1 << 20, 4),
-    ] {
+    for (block, depth) in [(512, 1), (4096, 32), (4096, 85), (128 << 10, 8), (1 << 20, 4)] {
         let mut guest = Guest::connect(&server.socket, shape(block, depth), soon()).expect("one");
         assert_eq!(guest.size(), SIZE);
         let blocks = SIZE / u64::from(block);
@@ -167,13 +149,8 @@ fn a_failed_read_is_told() {
     let server = serve(Contents::new(5), stop.clone());
     let mut guest = Guest::connect(&server.socket, shape(4096, 4), soon()).expect("one");
     guest.submit(0, SIZE).expect("submitted");
-    let error = guest
-        .collect(true, &mut Vec::new())
-        .expect_err("behind the end");
-    assert!(
-        error.to_string().contains("a read failed with status 1"),
-        "{error}"
-    );
+    let error = guest.collect(true, &mut Vec::new()).expect_err("behind the end");
+    assert!(error.to_string().contains("a read failed with status 1"), "{error}");
     drop(guest);
     stop.stop();
     server.thread.join().expect("it ended");
@@ -186,10 +163,7 @@ fn a_server_that_serves_nothing_does_not_hold_the_client_up() {
     let mut guest = Guest::connect(&server.socket, shape(4096, 4), late).expect("one");
     guest.submit(0, 0).expect("submitted");
     let error = guest.collect(true, &mut Vec::new()).expect_err("no answer");
-    assert!(
-        error.to_string().contains("did not answer in time"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("did not answer in time"), "{error}");
     drop(guest);
     server.thread.join().expect("it ended");
 }
@@ -197,19 +171,14 @@ fn a_server_that_serves_nothing_does_not_hold_the_client_up() {
 #[test]
 fn a_server_that_makes_no_sense_is_told() {
     let why = Peer::new(|listener| drop(listener.accept())).refused();
-    assert!(
-        why.contains("connection") || why.contains("takes no message"),
-        "{why}"
-    );
+    assert!(why.contains("connection") || why.contains("takes no message"), "{why}");
 
     let without = |bits: u64, of: u32| {
-        Peer::scripted(move |kind, wants| {
-            if kind == of {
-                Some((!bits).to_ne_bytes().to_vec())
-            } else {
-                agree(kind, wants)
-            }
-        })
+        Peer::scripted(
+            move |kind, wants| {
+                if kind == of { Some((!bits).to_ne_bytes().to_vec()) } else { agree(kind, wants) }
+            },
+        )
     };
     let why = without(1 << 32, 1).refused();
     assert!(why.contains("offers features"), "{why}");
@@ -217,13 +186,7 @@ fn a_server_that_makes_no_sense_is_told() {
     assert!(why.contains("offers protocol features"), "{why}");
 
     let says = |of: u32, payload: &'static [u8]| {
-        Peer::scripted(move |kind, wants| {
-            if kind == of {
-                Some(payload.to_vec())
-            } else {
-                agree(kind, wants)
-            }
-        })
+        Peer::scripted(move |kind, wants| if kind == of { Some(payload.to_vec()) } else { agree(kind, wants) })
     };
     for (kind, payload, text) in [
         (1, &[0; 7][..], "answers message 1 wrongly"),
@@ -244,8 +207,6 @@ fn what_one_queue_cannot_do_is_refused() {
     assert!(Guest::connect(nobody, many, soon()).is_err());
     many = shape(4096, 1);
     many.direction = Direction::Write;
-    let error = Guest::connect(nobody, many, soon())
-        .err()
-        .expect("it reads only");
+    let error = Guest::connect(nobody, many, soon()).err().expect("it reads only");
     assert!(error.to_string().contains("one queue reads"), "{error}");
 }

@@ -108,10 +108,7 @@ pub fn measure(args: &InlineArgs) -> Result<Report, Error> {
     report = report.of(args.runs, args.seconds);
     let mut gates = vec![medium.clone()];
     report.rows.push(row("plain", args.front));
-    for (cipher, short) in [
-        (&Cipher::new(NULL_CIPHER)?, "null cipher"),
-        (&cipher, &args.cipher),
-    ] {
+    for (cipher, short) in [(&Cipher::new(NULL_CIPHER)?, "null cipher"), (&cipher, &args.cipher)] {
         for mode in MODES {
             gates.push(cipher.over(&medium, mode, &helpers)?);
             report.rows.push(Row {
@@ -129,13 +126,7 @@ pub fn measure(args: &InlineArgs) -> Result<Report, Error> {
     })?;
     let model = (!over_nbd).then(|| Model::new(args.size, cipher.sectors()?));
     let mut model = model.transpose()?;
-    let mut job = Job {
-        shape: SHAPE,
-        warm_up: WARM_UP,
-        time,
-        latency: over_nbd,
-        ..Job::default()
-    };
+    let mut job = Job { shape: SHAPE, warm_up: WARM_UP, time, latency: over_nbd, ..Job::default() };
     // The model has its turns among the ways, as the last.
     let ways = gates.len() + usize::from(model.is_some());
     runner::run(&mut report, &Group::all(ways), |rows, turn| {
@@ -156,21 +147,12 @@ pub fn measure(args: &InlineArgs) -> Result<Report, Error> {
 }
 
 fn row(name: &str, front: Front) -> Row {
-    Row {
-        name: name.to_owned(),
-        front,
-        shape: SHAPE,
-        ..Row::default()
-    }
+    Row { name: name.to_owned(), front, shape: SHAPE, ..Row::default() }
 }
 
 /// Writes random contents, clear and then encrypted, and notes the SHA-256 of what each way `read`s.
 /// The first way is the medium as it is; the first of each kind writes.
-fn check(
-    rows: &mut [Row],
-    gates: &[Gate],
-    read: impl Fn(usize, &Row) -> Result<String, Error>,
-) -> Result<(), Error> {
+fn check(rows: &mut [Row], gates: &[Gate], read: impl Fn(usize, &Row) -> Result<String, Error>) -> Result<(), Error> {
     let progress = Progress::new(rows.len());
     let contents = Contents::new(SEED);
     for encrypted in [false, true] {
@@ -225,10 +207,7 @@ mod tests {
             let cipher = Cipher::new(word).expect("a cipher");
             let gate = cipher.over(below, Mode::Inline, &HelperPool::default());
             gates.push(gate.expect("it fits"));
-            rows.push(Row {
-                cipher: Some(word.to_owned()),
-                ..row(word, Front::InProcess)
-            });
+            rows.push(Row { cipher: Some(word.to_owned()), ..row(word, Front::InProcess) });
         }
         (rows, gates)
     }
@@ -253,8 +232,7 @@ mod tests {
                 let mut block = [0; 4096];
                 disk.read_at(SIZE - 4096, &mut block).expect("RAM reads");
                 block[4095] ^= 1;
-                disk.write_at(SIZE - 4096, &block, false)
-                    .expect("RAM writes");
+                disk.write_at(SIZE - 4096, &block, false).expect("RAM writes");
             }
             sha256_of(&gates[way], BLOCK)
         });

@@ -30,34 +30,20 @@ impl Model {
     /// Fills memory of `bytes` bytes.
     pub fn new(bytes: u64, cipher: SectorCipher) -> Result<Self, Error> {
         let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let memory = SharedMemory::new(len).map_err(|error| {
-            Error::memory(format!(
-                "no memory for a copy: {error}; give a smaller --size"
-            ))
-        })?;
+        let memory = SharedMemory::new(len)
+            .map_err(|error| Error::memory(format!("no memory for a copy: {error}; give a smaller --size")))?;
         // Memory that was never written is one page of zeros, again and again.
         let block = buffer(SHAPE.block)?;
         let blocks = len / BLOCK;
         for index in 0..blocks {
             memory.write(index * BLOCK, &block);
         }
-        Ok(Self {
-            memory,
-            blocks,
-            cipher,
-            copy: Vec::new(),
-            decrypt: Vec::new(),
-        })
+        Ok(Self { memory, blocks, cipher, copy: Vec::new(), decrypt: Vec::new() })
     }
 
     /// Takes one sample of each, from block `start` on.
     pub fn sample(&mut self, start: u64, time: Duration) -> Result<(), Error> {
-        let Self {
-            memory,
-            blocks,
-            cipher,
-            ..
-        } = &*self;
+        let Self { memory, blocks, cipher, .. } = &*self;
         let blocks = *blocks;
         let copied = work::rate(1, time, || {
             let mut block = buffer(SHAPE.block)?;
@@ -89,8 +75,7 @@ impl Model {
     pub fn rates(&self) -> Vec<f64> {
         let block = f64::from(SHAPE.block);
         let both = self.copy.iter().zip(&self.decrypt);
-        both.map(|(copy, decrypt)| block / (copy + decrypt))
-            .collect()
+        both.map(|(copy, decrypt)| block / (copy + decrypt)).collect()
     }
 }
 

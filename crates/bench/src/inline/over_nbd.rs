@@ -73,24 +73,14 @@ impl Served {
                 complain(&format!("the NBD server ended: {error}"));
             }
         };
-        let server = thread::Builder::new()
-            .name("bench-server".into())
-            .spawn(serve);
-        Ok(Self {
-            socket,
-            stop,
-            server: Some(server.map_err(failed)?),
-            _folder: folder,
-        })
+        let server = thread::Builder::new().name("bench-server".into()).spawn(serve);
+        Ok(Self { socket, stop, server: Some(server.map_err(failed)?), _folder: folder })
     }
 
     /// Reads one export.
     pub fn measure(&self, export: &str, job: &Job) -> Result<Sample, Error> {
         // Over all of the time: a window of a millisecond holds few answers.
-        let job = Job {
-            latency: true,
-            ..*job
-        };
+        let job = Job { latency: true, ..*job };
         nbd::Export::new(&self.socket, export).load(&job, None)
     }
 

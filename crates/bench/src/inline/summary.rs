@@ -54,11 +54,7 @@ fn notes(report: &Report, args: &InlineArgs) -> Vec<String> {
 
 fn table(rows: &[Row], model: Option<&Model>, rates: &[f64]) -> Table {
     let of_model = |row: &Row| {
-        if row.is_encrypted() {
-            table::ratio(Ratios::of(&row.samples, rates, []).median())
-        } else {
-            String::new()
-        }
+        if row.is_encrypted() { table::ratio(Ratios::of(&row.samples, rates, []).median()) } else { String::new() }
     };
     let mut table = Table::of(
         "4 KiB reads from RAM, one at a time",
@@ -76,11 +72,7 @@ fn table(rows: &[Row], model: Option<&Model>, rates: &[f64]) -> Table {
     for (name, seconds) in costs.into_iter().flatten() {
         let each = median(seconds);
         let block = f64::from(u32::try_from(BLOCK).unwrap_or(0));
-        let mut cells = vec![
-            format!("model: {name} alone"),
-            megabytes(block / each),
-            format!("{:.3}", each * 1e6),
-        ];
+        let mut cells = vec![format!("model: {name} alone"), megabytes(block / each), format!("{:.3}", each * 1e6)];
         cells.resize(table.columns.len(), String::new());
         table.push(cells);
     }
@@ -97,17 +89,13 @@ fn plots(report: &Report, args: &InlineArgs) -> Vec<Plot> {
                 None => vec![NULL_CIPHER, &args.cipher],
             };
             let way = row.dispatch.as_ref().unwrap_or(&row.name);
-            ciphers
-                .into_iter()
-                .map(move |cipher| (cipher, way, value(row)))
+            ciphers.into_iter().map(move |cipher| (cipher, way, value(row)))
         });
         Plot::of(title, ["cipher", label], values).columns()
     };
     let over_plain = |row: &Row| row.beside(&report.rows[0], Quantity::Speed).plotted();
     vec![
-        plot("Throughput of 4 KiB reads, one at a time", "GB/s", &|row| {
-            row.plotted(|rate| rate / 1e9)
-        }),
+        plot("Throughput of 4 KiB reads, one at a time", "GB/s", &|row| row.plotted(|rate| rate / 1e9)),
         plot("Compared with plain", "ratio", &over_plain).guide(1.0),
     ]
 }
@@ -117,8 +105,7 @@ fn figures(report: &Report, args: &InlineArgs, model: &[f64]) -> Vec<Figure> {
     let (inline, queue) = (format!("inline, {cipher}"), format!("queue, {cipher}"));
     let over_model = report.row(&inline);
     let over_model = over_model.map(|row| Ratios::of(&row.samples, model, [row]));
-    let over_nbd =
-        (args.front == Front::Nbd).then_some("over NBD; the goal is for calls in this process");
+    let over_nbd = (args.front == Front::Nbd).then_some("over NBD; the goal is for calls in this process");
     let other_cipher = (!cipher.starts_with("aes-xts")).then_some("the goal is for aes-xts");
     let why = over_nbd.or(other_cipher);
     vec![
@@ -127,13 +114,8 @@ fn figures(report: &Report, args: &InlineArgs, model: &[f64]) -> Vec<Figure> {
             .at_least(0.97)
             .noted("the thread: 201/202 = 0.995")
             .unless(over_nbd),
-        report
-            .figure("queue_over_plain_null", "queue, null cipher", "plain")
-            .noted("the thread: 80.7/202 = 0.40"),
-        report
-            .figure("inline_over_queue_aes", &inline, &queue)
-            .at_least(2.0)
-            .unless(why),
+        report.figure("queue_over_plain_null", "queue, null cipher", "plain").noted("the thread: 80.7/202 = 0.40"),
+        report.figure("inline_over_queue_aes", &inline, &queue).at_least(2.0).unless(why),
         Figure::of("inline_over_model", over_model.as_ref())
             .at_least(0.90)
             .noted("a read that takes as long as the bare copy and the bare cipher is 1")

@@ -108,11 +108,7 @@ pub fn measure(args: &MediaArgs) -> Result<Report, Error> {
     }
     let folder = places::folder(args.on.as_deref())?;
     let (places, how) = places::make(args.size, &folder)?;
-    let mut bench = Bench {
-        places,
-        blocks: Blocks::new(args.size),
-        buffer: Some(load::buffer(BLOCK)?),
-    };
+    let mut bench = Bench { places, blocks: Blocks::new(args.size), buffer: Some(load::buffer(BLOCK)?) };
     bench.check()?;
     let subjects = subjects(&bench.places);
     let mut report = Report::new("media", "Media that answer at once, and the ways to them");
@@ -129,11 +125,7 @@ pub fn measure(args: &MediaArgs) -> Result<Report, Error> {
         row.instructions = instructions.filter(|&count| count > 0.0);
         row.allocations = bench.count(subject, Counter::allocations())?;
     }
-    report.medium = format!(
-        "RAM and mapped files in {} ({how}), {} each",
-        folder.display(),
-        size::human(args.size)
-    );
+    report.medium = format!("RAM and mapped files in {} ({how}), {} each", folder.display(), size::human(args.size));
     summary::fill(&mut report, args, &subjects);
     Ok(report)
 }
@@ -176,11 +168,7 @@ impl Bench {
     /// Whether every way writes and reads the same bytes: each writes all blocks with contents of its
     /// own, and every way reads them.
     fn check(&mut self) -> Result<(), Error> {
-        let Self {
-            places,
-            blocks,
-            buffer,
-        } = self;
+        let Self { places, blocks, buffer } = self;
         for place in places {
             for (seed, writer) in (1..).zip(place.ways()) {
                 let contents = Contents::new(seed);
@@ -232,11 +220,7 @@ impl Bench {
 
     /// Walks some blocks while the kernel counts. For each request; `None` where it could not be
     /// counted.
-    fn count(
-        &mut self,
-        subject: Subject,
-        counter: std::io::Result<Counter>,
-    ) -> Result<Option<f64>, Error> {
+    fn count(&mut self, subject: Subject, counter: std::io::Result<Counter>) -> Result<Option<f64>, Error> {
         let Ok(counter) = counter else {
             return Ok(None);
         };

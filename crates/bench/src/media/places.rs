@@ -34,16 +34,8 @@ pub struct Place {
 
 impl Place {
     /// A copy into the middle of a table would destroy it: only other media have one.
-    fn new(
-        name: &'static str,
-        plain: &'static str,
-        gate: &Gate,
-        copy: Option<Walk>,
-    ) -> Result<Self, Error> {
-        let mut ways = vec![
-            (Way::OnStack, requests::<false>(gate)?),
-            (Way::Heap, requests::<true>(gate)?),
-        ];
+    fn new(name: &'static str, plain: &'static str, gate: &Gate, copy: Option<Walk>) -> Result<Self, Error> {
+        let mut ways = vec![(Way::OnStack, requests::<false>(gate)?), (Way::Heap, requests::<true>(gate)?)];
         if let Some(copy) = copy {
             ways.insert(0, (Way::Memcpy, copy));
         }
@@ -65,9 +57,7 @@ impl Place {
     ) -> Result<(), Error> {
         let mut ways = self.ways.iter_mut();
         let found = ways.find(|(found, _)| *found == way);
-        let walked = found.map_or(Err(Fault::NotSupported), |(_, walk)| {
-            walk(direction, offsets, slot)
-        });
+        let walked = found.map_or(Err(Fault::NotSupported), |(_, walk)| walk(direction, offsets, slot));
         walked.map_err(|fault| {
             let (name, direction, way) = (self.name, word(&direction), way.name());
             Error::device(format!("{name}: a {direction} by {way} failed: {fault}"))
@@ -90,9 +80,7 @@ pub fn folder(given: Option<&Path>) -> Result<PathBuf, Error> {
 
 /// All media, `bytes` bytes of data each, and what makes stores to the mapped file durable.
 pub fn make(bytes: u64, folder: &Path) -> Result<(Vec<Place>, String), Error> {
-    let table_bytes = bytes
-        .saturating_add(bytes / 256)
-        .saturating_add(TABLE_LEAST);
+    let table_bytes = bytes.saturating_add(bytes / 256).saturating_add(TABLE_LEAST);
     let needed = bytes.saturating_add(table_bytes).saturating_mul(2);
     check_memory(bytes, needed, " for all media together")?;
     let ram = Arc::new(memory(bytes)?);
@@ -113,11 +101,8 @@ pub fn make(bytes: u64, folder: &Path) -> Result<(Vec<Place>, String), Error> {
 
 fn memory(bytes: u64) -> Result<SharedMemory, Error> {
     let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-    SharedMemory::new(len).map_err(|error| {
-        Error::memory(format!(
-            "no memory for a medium: {error}; give a smaller --size"
-        ))
-    })
+    SharedMemory::new(len)
+        .map_err(|error| Error::memory(format!("no memory for a medium: {error}; give a smaller --size")))
 }
 
 /// A mapped file without a name: it is gone when this program ends, however it ends.
@@ -129,10 +114,8 @@ fn mapped(bytes: u64, folder: &Path) -> Result<PersistentMemory, Error> {
             size::human(bytes)
         ))
     };
-    let file = tempfile::Builder::new()
-        .prefix(".cryptline-bench-")
-        .tempfile_in(folder)
-        .map_err(|error| failed(&error))?;
+    let file =
+        tempfile::Builder::new().prefix(".cryptline-bench-").tempfile_in(folder).map_err(|error| failed(&error))?;
     reserve(file.as_file(), bytes).map_err(|error| failed(&error))?;
     // Its name goes with `file`; what is mapped lives on without.
     Ok(PersistentMemory::open(file.path(), false)?)
@@ -148,11 +131,7 @@ fn reserve(file: &File, bytes: u64) -> std::io::Result<()> {
 
 /// A new table of 4 KiB sectors.
 fn table<M: Medium>(medium: M) -> Result<Arc<Btt<M>>, Error> {
-    let new = NewTable {
-        sector_size: BLOCK,
-        uuid: [1; 16],
-        is_zero: true,
-    };
+    let new = NewTable { sector_size: BLOCK, uuid: [1; 16], is_zero: true };
     let written = new.write(&medium, |_| {});
     written.map_err(|fault| Error::device(format!("cannot make a table: {fault}")))?;
     let table = Btt::open(medium, false);
@@ -174,9 +153,7 @@ mod tests {
             for mut place in places {
                 for way in place.ways() {
                     let last = [bytes - u64::from(BLOCK)];
-                    place
-                        .walk(way, Direction::Write, &last, &mut buffer)
-                        .expect("room");
+                    place.walk(way, Direction::Write, &last, &mut buffer).expect("room");
                 }
             }
         }

@@ -74,10 +74,7 @@ impl Statistics {
     fn of(samples: &[f64]) -> Self {
         let count = f64::from(u32::try_from(samples.len()).unwrap_or(u32::MAX).max(1));
         let average = samples.iter().sum::<f64>() / count;
-        let squares = samples
-            .iter()
-            .map(|sample| (sample - average).powi(2))
-            .sum::<f64>();
+        let squares = samples.iter().map(|sample| (sample - average).powi(2)).sum::<f64>();
         // Of a sample, as in the thread: one less than there are.
         let deviation = (squares / (count - 1.0).max(1.0)).sqrt() / average;
         Self {
@@ -99,26 +96,18 @@ fn table(all: &Measured<'_>, direction: Direction) -> Table {
         let copied = find(all, subject.plain, Way::Memcpy, direction);
         copied.map_or(f64::NAN, |copied| copied.over(row))
     };
-    let lines = all
-        .iter()
-        .filter(|(subject, _)| subject.direction == direction);
+    let lines = all.iter().filter(|(subject, _)| subject.direction == direction);
     Table::of(
         format!("4 KiB {}s, nanoseconds each", word(&direction)),
         &[
-            ("medium", &|(subject, row): &(&Subject, &Row)| {
-                Row::label(subject.medium, [*row])
-            }),
+            ("medium", &|(subject, row): &(&Subject, &Row)| Row::label(subject.medium, [*row])),
             ("way", &|(subject, _)| subject.way.name().to_owned()),
             ("average", &|(_, row)| nanoseconds(times(row).average)),
-            ("deviation", &|(_, row)| {
-                format!("{:.2} %", times(row).deviation * 100.0)
-            }),
+            ("deviation", &|(_, row)| format!("{:.2} %", times(row).deviation * 100.0)),
             ("min", &|(_, row)| nanoseconds(times(row).least)),
             ("max", &|(_, row)| nanoseconds(times(row).most)),
             ("MB/s", &|(_, row)| megabytes(row.bytes_per_second)),
-            ("of memcpy", &|(subject, row)| {
-                table::ratio(of_memcpy(subject, row))
-            }),
+            ("of memcpy", &|(subject, row)| table::ratio(of_memcpy(subject, row))),
             ("instructions", &|(_, row)| count(row.instructions, 0)),
             ("allocations", &|(_, row)| count(row.allocations, 2)),
         ],
@@ -128,9 +117,7 @@ fn table(all: &Measured<'_>, direction: Direction) -> Table {
 
 /// A line for each way, over the media.
 fn plot(all: &Measured<'_>, direction: Direction) -> Plot {
-    let lines = all
-        .iter()
-        .filter(|(subject, _)| subject.direction == direction);
+    let lines = all.iter().filter(|(subject, _)| subject.direction == direction);
     let title = format!("4 KiB {}s, one at a time", word(&direction));
     let value = |(subject, row): &(&Subject, &Row)| {
         let nanoseconds = row.plotted(|rate| 1e9 * f64::from(BLOCK) / rate);
@@ -149,23 +136,18 @@ fn figures(all: &Measured<'_>, args: &MediaArgs) -> Vec<Figure> {
         Compared::all(pairs)
     };
     let is_on_stack = |subject: &Subject| subject.way == Way::OnStack;
-    let over_memcpy =
-        compared(&|subject| is_on_stack(subject).then_some((subject.medium, Way::Memcpy)));
-    let over_stack =
-        compared(&|subject| (subject.way == Way::Heap).then_some((subject.medium, Way::OnStack)));
+    let over_memcpy = compared(&|subject| is_on_stack(subject).then_some((subject.medium, Way::Memcpy)));
+    let over_stack = compared(&|subject| (subject.way == Way::Heap).then_some((subject.medium, Way::OnStack)));
     let over_plain = compared(&|subject| {
         let is_table = subject.plain != subject.medium;
         let is_compared = is_table && is_on_stack(subject) && subject.direction == Direction::Write;
         is_compared.then_some((subject.plain, Way::OnStack))
     });
     let size = size::human(SIZE_OF_GOALS);
-    let cached = (args.size < SIZE_OF_GOALS || args.warm)
-        .then(|| format!("the goal is for {size} or more, without --warm"));
+    let cached =
+        (args.size < SIZE_OF_GOALS || args.warm).then(|| format!("the goal is for {size} or more, without --warm"));
     vec![
-        over_memcpy
-            .figure("onstack_over_memcpy")
-            .at_most(1.10)
-            .unless(cached),
+        over_memcpy.figure("onstack_over_memcpy").at_most(1.10).unless(cached),
         over_stack.figure("heap_over_onstack"),
         allocations(all),
         over_plain.figure("btt_write_over_plain"),
@@ -232,17 +214,8 @@ mod tests {
 
     #[test]
     fn counter_that_does_not_see_the_heap_proves_nothing() {
-        let subject = |way| Subject {
-            place: 0,
-            medium: "ram",
-            plain: "ram",
-            way,
-            direction: Direction::Read,
-        };
-        let row = |allocations| Row {
-            allocations,
-            ..Row::default()
-        };
+        let subject = |way| Subject { place: 0, medium: "ram", plain: "ram", way, direction: Direction::Read };
+        let row = |allocations| Row { allocations, ..Row::default() };
         let figure = |heap, stack| {
             let (heap, stack) = (row(heap), row(stack));
             let subjects = [Way::Heap, Way::OnStack].map(subject);

@@ -10,9 +10,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use cryptline_engine::btt::Medium;
-use cryptline_engine::{
-    BackendChoice, Buffer, Channel, Completion, Fault, Gate, Operation, Submitted,
-};
+use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Fault, Gate, Operation, Submitted};
 
 use crate::Error;
 use crate::load::request;

@@ -163,9 +163,9 @@ impl<F: FnMut(u64, &[u8]) -> Result<(), String>> Client<F> {
         let Some((Reply::Simple { cookie, outcome }, _)) = parsed else {
             return Err("the server sent a structured reply that was not agreed on".into());
         };
-        let slot = self.find(cookie).ok_or_else(|| {
-            format!("the server answered a request that was not sent (cookie {cookie:#x})")
-        })?;
+        let slot = self
+            .find(cookie)
+            .ok_or_else(|| format!("the server answered a request that was not sent (cookie {cookie:#x})"))?;
         outcome.map_err(|error| {
             let offset = self.slots[slot].offset;
             format!("the request at byte {offset} failed: {error:?}")
@@ -224,10 +224,7 @@ impl<F: FnMut(u64, &[u8]) -> Result<(), String>> Transport for Client<F> {
 }
 
 /// Sends all pieces.
-pub fn write_all_vectored(
-    mut stream: &UnixStream,
-    mut pieces: &mut [IoSlice<'_>],
-) -> std::io::Result<()> {
+pub fn write_all_vectored(mut stream: &UnixStream, mut pieces: &mut [IoSlice<'_>]) -> std::io::Result<()> {
     while !pieces.is_empty() {
         match stream.write_vectored(pieces) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),

@@ -39,32 +39,16 @@ impl Connection {
         let patience = export.patience.max(Duration::from_millis(1));
         stream.set_read_timeout(Some(patience)).map_err(failed)?;
         stream.set_write_timeout(Some(patience)).map_err(failed)?;
-        let mut talk = Handshake {
-            stream: &stream,
-            received: Vec::new(),
-            deadline: Instant::now() + patience,
-        };
+        let mut talk = Handshake { stream: &stream, received: Vec::new(), deadline: Instant::now() + patience };
         let agreed = talk.go(export.name);
-        let (size, flags, blocks) =
-            agreed.map_err(|why| Error::device(format!("{name}: {why}")))?;
-        Ok(Self {
-            stream,
-            name,
-            size,
-            flags,
-            blocks,
-        })
+        let (size, flags, blocks) = agreed.map_err(|why| Error::device(format!("{name}: {why}")))?;
+        Ok(Self { stream, name, size, flags, blocks })
     }
 
     /// Whether this server can bear a load.
     pub fn check(&self, shape: Shape) -> Result<(), Error> {
         let refuse = |why: String| Err(Error::device(format!("{}: {why}", self.name)));
-        let Shape {
-            direction,
-            block,
-            streams,
-            ..
-        } = shape;
+        let Shape { direction, block, streams, .. } = shape;
         let need = u64::from(block) * u64::from(streams);
         if self.size < need {
             return refuse(format!(
@@ -88,13 +72,7 @@ impl Connection {
 impl Drop for Connection {
     /// Says goodbye; nobody is left to be told when that fails.
     fn drop(&mut self) {
-        let goodbye = RequestHeader {
-            flags: 0,
-            command: cmd::DISC,
-            cookie: 0,
-            offset: 0,
-            length: 0,
-        };
+        let goodbye = RequestHeader { flags: 0, command: cmd::DISC, cookie: 0, offset: 0, length: 0 };
         let _ = (&self.stream).write_all(&client::request(&goodbye));
     }
 }
@@ -102,9 +80,7 @@ impl Drop for Connection {
 /// An I/O error in words; a timeout has the strangest of names otherwise.
 pub(super) fn describe(error: &io::Error) -> String {
     match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            "the server did not answer in time".to_owned()
-        }
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => "the server did not answer in time".to_owned(),
         ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
             "the server closed the connection".to_owned()
         }
@@ -138,23 +114,16 @@ impl Handshake<'_> {
         let data = client::info_data(export.as_bytes(), &[info::BLOCK_SIZE]);
         let mut hello = flags.to_be_bytes().to_vec();
         hello.extend(client::option(opt::GO, &data));
-        self.stream
-            .write_all(&hello)
-            .map_err(|error| describe(&error))?;
+        self.stream.write_all(&hello).map_err(|error| describe(&error))?;
         self.take_replies(export)
     }
 
     /// Takes the replies to `GO`, up to the last.
-    fn take_replies(
-        &mut self,
-        export: &str,
-    ) -> Result<(u64, TransmissionFlags, BlockSizes), String> {
+    fn take_replies(&mut self, export: &str) -> Result<(u64, TransmissionFlags, BlockSizes), String> {
         let (mut found, mut blocks) = (None, BlockSizes::default());
         loop {
             let parsed = client::parse_option_reply(&self.received);
-            let Some((OptionReply { option, kind, data }, len)) =
-                parsed.map_err(|error| error.to_string())?
-            else {
+            let Some((OptionReply { option, kind, data }, len)) = parsed.map_err(|error| error.to_string())? else {
                 self.receive()?;
                 continue;
             };
@@ -166,8 +135,7 @@ impl Handshake<'_> {
                     return Err("the server answered before it was asked".into());
                 }
                 rep::ACK => {
-                    let (size, flags) =
-                        found.ok_or("the server does not say how large the disk is")?;
+                    let (size, flags) = found.ok_or("the server does not say how large the disk is")?;
                     return Ok((size, flags, blocks));
                 }
                 rep::INFO => match client::parse_info(data) {
@@ -178,9 +146,7 @@ impl Handshake<'_> {
                 },
                 rep::ERR_UNKNOWN => return Err(format!("the server has no export {export:?}")),
                 kind => {
-                    return Err(format!(
-                        "the server refuses the export {export:?} (reply {kind:#x})"
-                    ));
+                    return Err(format!("the server refuses the export {export:?} (reply {kind:#x})"));
                 }
             }
             self.received.drain(..len);

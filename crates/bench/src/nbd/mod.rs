@@ -57,11 +57,7 @@ pub struct Export<'a> {
 impl<'a> Export<'a> {
     /// One whose server has the usual time to answer.
     pub fn new(socket: &'a Path, name: &'a str) -> Self {
-        Self {
-            socket,
-            name,
-            patience: PATIENCE,
-        }
+        Self { socket, name, patience: PATIENCE }
     }
 
     /// How other clients name it.
@@ -87,9 +83,7 @@ impl<'a> Export<'a> {
             let late = Instant::now() + job.warm_up + job.time + self.patience;
             let check = move |offset, bytes: &[u8]| {
                 let wrong = expect.and_then(|contents| contents.first_difference(offset, bytes));
-                wrong.map_or(Ok(()), |offset| {
-                    Err(format!("the server gave wrong data at byte {offset}"))
-                })
+                wrong.map_or(Ok(()), |offset| Err(format!("the server gave wrong data at byte {offset}")))
             };
             self.client(job.shape, late, check)
         })

@@ -18,8 +18,7 @@ use cryptline_nbd::reply::{self, Last, OFFSET_DATA_LEN};
 use cryptline_nbd::request::{RequestHeader, parse_request};
 use cryptline_nbd::wire::{REQUEST_LEN, cmd};
 use cryptline_nbd::{
-    BlockSizes, Capabilities, ExportInfo, Handshake, NbdError, Negotiated, ServerOffer, Step,
-    TlsMode,
+    BlockSizes, Capabilities, ExportInfo, Handshake, NbdError, Negotiated, ServerOffer, Step, TlsMode,
 };
 
 use rustix::net::Shutdown;
@@ -45,15 +44,11 @@ pub struct NullServer {
 impl NullServer {
     /// Serves `size` bytes at `socket`, which must not exist, with all threads on processor `cpu`.
     pub fn start(socket: &Path, size: u64, cpu: Option<usize>) -> Result<Self, Error> {
-        let failed =
-            |why: &dyn std::fmt::Display| Error::device(format!("{}: {why}", socket.display()));
+        let failed = |why: &dyn std::fmt::Display| Error::device(format!("{}: {why}", socket.display()));
         let offer = Arc::new(offer(size).map_err(|error| failed(&error))?);
         let listener = UnixListener::bind(socket).map_err(|error| failed(&error))?;
         let accepting = listener.try_clone().map_err(|error| failed(&error))?;
-        let server = Self {
-            listener,
-            socket: socket.to_owned(),
-        };
+        let server = Self { listener, socket: socket.to_owned() };
         let start = move || {
             // A thread begins on the processors of the one that starts it.
             cpu.map_or(Ok(()), pin)?;
@@ -76,20 +71,13 @@ impl Drop for NullServer {
 }
 
 pub(super) fn offer(size: u64) -> Result<ServerOffer, String> {
-    let can = Capabilities {
-        flush: true,
-        multi_conn: true,
-        ..Capabilities::default()
-    };
+    let can = Capabilities { flush: true, multi_conn: true, ..Capabilities::default() };
     let export = ExportInfo {
         name: String::new(),
         description: String::new(),
         size,
         flags: can.into(),
-        block_sizes: BlockSizes {
-            maximum: BLOCK_MAX,
-            ..BlockSizes::default()
-        },
+        block_sizes: BlockSizes { maximum: BLOCK_MAX, ..BlockSizes::default() },
         block_size_required: false,
         base_allocation: false,
     };
@@ -106,17 +94,12 @@ fn accept(listener: &UnixListener, offer: &Arc<ServerOffer>) {
 }
 
 /// What the client wants; `None` for one that wants nothing more. Takes no byte of what follows.
-pub(super) fn shake_hands(
-    mut stream: &UnixStream,
-    offer: &Arc<ServerOffer>,
-) -> io::Result<Option<Negotiated>> {
+pub(super) fn shake_hands(mut stream: &UnixStream, offer: &Arc<ServerOffer>) -> io::Result<Option<Negotiated>> {
     let mut handshake = Handshake::new(Arc::clone(offer));
     stream.write_all(&handshake.greeting())?;
     let (mut input, mut output) = (Vec::new(), Vec::new());
     loop {
-        let progress = handshake
-            .feed(&input, &mut output)
-            .map_err(|error| io::Error::other(error.to_string()))?;
+        let progress = handshake.feed(&input, &mut output).map_err(|error| io::Error::other(error.to_string()))?;
         input.drain(..progress.consumed);
         stream.write_all(&output)?;
         output.clear();

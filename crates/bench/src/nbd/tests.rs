@@ -43,18 +43,11 @@ impl Scripted {
         let socket = folder.path().join("socket");
         let listener = UnixListener::bind(&socket).expect("a socket");
         let thread = thread::spawn(move || serve(listener.accept().expect("a client").0));
-        Self {
-            _folder: folder,
-            socket,
-            thread: Some(thread),
-        }
+        Self { _folder: folder, socket, thread: Some(thread) }
     }
 
     fn export(&self) -> Export<'_> {
-        Export {
-            patience: LONG,
-            ..Export::new(&self.socket, "")
-        }
+        Export { patience: LONG, ..Export::new(&self.socket, "") }
     }
 
     /// Loads the server, which must fail, and gives the error; the server must end too.
@@ -81,13 +74,7 @@ fn told(error: &Error) -> String {
 
 fn job() -> Job {
     Job {
-        shape: Shape {
-            direction: Direction::Read,
-            pattern: Pattern::Random,
-            block: 4096,
-            depth: 8,
-            streams: 1,
-        },
+        shape: Shape { direction: Direction::Read, pattern: Pattern::Random, block: 4096, depth: 8, streams: 1 },
         warm_up: Duration::ZERO,
         time: Duration::from_millis(20),
         start: 1,
@@ -115,9 +102,7 @@ fn backwards(mut stream: UnixStream, at_a_time: usize) {
     let a_while = Some(Duration::from_millis(50));
     stream.set_read_timeout(a_while).expect("a timeout");
     for _ in 0..1000 {
-        let mut asked: Vec<_> = std::iter::from_fn(|| request(&mut stream))
-            .take(at_a_time)
-            .collect();
+        let mut asked: Vec<_> = std::iter::from_fn(|| request(&mut stream)).take(at_a_time).collect();
         while let Some(header) = asked.pop() {
             let simple = reply::simple(header.cookie, Ok(()));
             let sent = stream.write_all(&[&simple[..], &contents_at(&header)].concat());
@@ -140,13 +125,7 @@ fn reads_and_writes_of_every_kind_are_counted_and_timed() {
             (Pattern::Sequential, 1 << 20, 4, 2),
             (Pattern::Random, 512, 1, 1),
         ] {
-            let shape = Shape {
-                direction,
-                pattern,
-                block,
-                depth,
-                streams,
-            };
+            let shape = Shape { direction, pattern, block, depth, streams };
             let export = Export::new(&socket, "");
             let measured = export.load(&Job { shape, ..job() }, None);
             let measured = measured.expect("a measurement");
@@ -180,11 +159,7 @@ fn the_digest_of_a_disk_is_that_of_its_bytes_its_tail_too() {
         let _server = NullServer::start(&socket, size, None).expect("a server");
         let zeros = vec![0; usize::try_from(size).expect("small")];
         let expected = hex(&Sha256::digest(&zeros));
-        assert_eq!(
-            Export::new(&socket, "").sha256().expect("a digest"),
-            expected,
-            "{size}"
-        );
+        assert_eq!(Export::new(&socket, "").sha256().expect("a digest"), expected, "{size}");
     }
 }
 
@@ -214,22 +189,10 @@ fn an_answer_that_makes_no_sense_ends_the_run() {
     type Spoil = fn(&RequestHeader) -> Vec<u8>;
     let cases: [(Spoil, &str); 6] = [
         (|_| vec![0xab; 16], "in place of a reply"),
-        (
-            |header| reply::simple(header.cookie ^ 1 << 40, Ok(())).to_vec(),
-            "a request that was not sent",
-        ),
-        (
-            |header| reply::simple(header.cookie | 0xffff_ffff, Ok(())).to_vec(),
-            "a request that was not sent",
-        ),
-        (
-            |header| reply::none(header.cookie).to_vec(),
-            "structured reply",
-        ),
-        (
-            |header| reply::simple(header.cookie, Err(NbdError::Io)).to_vec(),
-            "failed: Io",
-        ),
+        (|header| reply::simple(header.cookie ^ 1 << 40, Ok(())).to_vec(), "a request that was not sent"),
+        (|header| reply::simple(header.cookie | 0xffff_ffff, Ok(())).to_vec(), "a request that was not sent"),
+        (|header| reply::none(header.cookie).to_vec(), "structured reply"),
+        (|header| reply::simple(header.cookie, Err(NbdError::Io)).to_vec(), "failed: Io"),
         (
             // The answer, and the same answer again.
             |header| {
@@ -299,15 +262,9 @@ fn a_server_that_falls_silent_closes_or_dribbles_does_not_hold_the_client_up() {
 #[test]
 fn a_bad_handshake_is_told_and_does_not_hold_the_client_up() {
     let cases: [(&'static [u8], &str); 4] = [
-        (
-            b"HTTP/1.1 400 Bad Request\r\n\r\n",
-            "not a newstyle NBD server",
-        ),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not a newstyle NBD server"),
         (b"NBDMAGICIHAVEOPT\0\0", "fixed newstyle"),
-        (
-            b"NBDMAGICIHAVEOPT\0\x03garbage garbage garbage",
-            "out of step",
-        ),
+        (b"NBDMAGICIHAVEOPT\0\x03garbage garbage garbage", "out of step"),
         (b"NBDMAGIC", "did not answer in time"),
     ];
     for (greeting, text) in cases {

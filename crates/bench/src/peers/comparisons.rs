@@ -20,15 +20,7 @@ pub struct Comparison {
 impl Comparison {
     /// The speed of the encrypted disk.
     const fn speed(name: &'static str, load: Load, others: &'static [Server], goal: f64) -> Self {
-        Self {
-            name,
-            ours: Server::Cryptline,
-            load,
-            others,
-            best: "",
-            goal: Some(goal),
-            of: Quantity::Speed,
-        }
+        Self { name, ours: Server::Cryptline, load, others, best: "", goal: Some(goal), of: Quantity::Speed }
     }
 
     const fn of(mut self, quantity: Quantity) -> Self {
@@ -64,12 +56,7 @@ pub const COMPARISONS: [Comparison; 18] = {
     use Load::{RandRead, RandReadMiddle, RandReadOne, RandWrite, Read, Write};
     [
         Comparison::speed("encrypted_over_plain_nbd_4k", RandRead, OUR_PLAIN, 0.93),
-        Comparison::speed(
-            "encrypted_over_plain_nbd_128k",
-            RandReadMiddle,
-            OUR_PLAIN,
-            0.97,
-        ),
+        Comparison::speed("encrypted_over_plain_nbd_128k", RandReadMiddle, OUR_PLAIN, 0.97),
         Comparison::speed("encrypted_over_plain_nbd_1m", Read, OUR_PLAIN, 0.95),
         Comparison::speed("encrypted_over_plain_nbd_1m_write", Write, OUR_PLAIN, 0.95),
         Comparison::speed("over_best_peer_4k_randread", RandRead, PEERS, 2.0).best(", the fastest"),
@@ -79,20 +66,14 @@ pub const COMPARISONS: [Comparison; 18] = {
         Comparison::speed("over_qemu_1m_read", Read, QEMU, 6.0).best(", the faster of qemu's"),
         Comparison::speed("over_nbdkit_luks_4k_qd1", RandReadOne, NBDKIT, 1.5),
         Comparison::speed("over_nbdkit_plain_4k_qd1", RandReadOne, PLAIN, 1.0),
-        Comparison::speed("p50_over_nbdkit_plain_4k_qd1", RandReadOne, PLAIN, 1.0)
-            .of(Quantity::P50),
+        Comparison::speed("p50_over_nbdkit_plain_4k_qd1", RandReadOne, PLAIN, 1.0).of(Quantity::P50),
         // What looking out costs.
         Comparison::speed("cpu_over_nbdkit_luks_4k_qd1", RandReadOne, NBDKIT, 1.0)
             .of(Quantity::ProcessorTime)
             .without_goal(),
-        Comparison::speed(
-            "cpu_asleep_over_nbdkit_luks_4k_qd1",
-            RandReadOne,
-            NBDKIT,
-            1.0,
-        )
-        .ours(Server::CryptlineAsleep)
-        .of(Quantity::ProcessorTime),
+        Comparison::speed("cpu_asleep_over_nbdkit_luks_4k_qd1", RandReadOne, NBDKIT, 1.0)
+            .ours(Server::CryptlineAsleep)
+            .of(Quantity::ProcessorTime),
         Comparison::speed("over_nbdkit_plain_128k", RandReadMiddle, PLAIN, 0.95),
         Comparison::speed("over_nbdkit_plain_1m", Read, PLAIN, 0.95),
         Comparison::speed("over_nbdkit_plain_1m_write", Write, PLAIN, 0.9),
@@ -100,7 +81,6 @@ pub const COMPARISONS: [Comparison; 18] = {
         Comparison::speed("nbd_chain_over_plain_128k", RandReadMiddle, PLAIN, 0.6)
             .ours(Server::CryptlineOverNbd)
             .best(", which serves the plain file without another server below"),
-        Comparison::speed("nbd_chain_over_nbdkit_luks_4k_qd32", RandRead, CHAIN, 1.5)
-            .ours(Server::CryptlineOverNbd),
+        Comparison::speed("nbd_chain_over_nbdkit_luks_4k_qd32", RandRead, CHAIN, 1.5).ours(Server::CryptlineOverNbd),
     ]
 };

@@ -49,14 +49,8 @@ pub enum Generator {
 
 impl Load {
     /// Reads first: they find the images as they were made.
-    pub const ALL: [Self; 6] = [
-        Self::RandRead,
-        Self::RandReadMiddle,
-        Self::RandReadOne,
-        Self::Read,
-        Self::RandWrite,
-        Self::Write,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::RandRead, Self::RandReadMiddle, Self::RandReadOne, Self::Read, Self::RandWrite, Self::Write];
 
     /// Its shape on one connection.
     fn spec(self) -> Shape {
@@ -115,12 +109,7 @@ const FIO: &str = "--name=load --ioengine=nbd --uri={uri} --rw={pattern}{directi
 const FIO_LONG: Duration = Duration::from_secs(1);
 
 /// Loads an export by fio, whose JSON goes to `output`. Gives the command too.
-pub fn fio(
-    program: &Path,
-    export: &Export<'_>,
-    job: &Job,
-    output: &Path,
-) -> Result<(Sample, String), Error> {
+pub fn fio(program: &Path, export: &Export<'_>, job: &Job, output: &Path) -> Result<(Sample, String), Error> {
     let failed = |why: &str| Error::device(format!("fio failed: {why}"));
     let mut job = *job;
     loop {

@@ -130,15 +130,10 @@ pub fn measure(args: &PeersArgs) -> Result<Report, Error> {
     report.rows = summary::rows(args, &images);
     // A way is a server under a load; each generator has a row of it.
     let servers = args.servers.len();
-    let ways = |(index, load): (usize, &Load)| {
-        Group::once(load.title(), index * servers..(index + 1) * servers)
-    };
+    let ways = |(index, load): (usize, &Load)| Group::once(load.title(), index * servers..(index + 1) * servers);
     let groups: Vec<Group> = args.jobs.iter().enumerate().map(ways).collect();
     runner::run(&mut report, &groups, |rows, turn| {
-        let (load, server) = (
-            args.jobs[turn.way / servers],
-            args.servers[turn.way % servers],
-        );
+        let (load, server) = (args.jobs[turn.way / servers], args.servers[turn.way % servers]);
         let samples = turns.turn(server, load, turn.run)?;
         let rows = rows[turn.way * samples.len()..].iter_mut();
         rows.zip(samples).for_each(|(row, sample)| row.take(sample));

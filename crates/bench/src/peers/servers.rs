@@ -97,10 +97,9 @@ impl Server {
                  --object secret,id=key,file={key,} \
                  --image-opts driver=luks,key-secret=key,file.driver=file,file.filename={luks1,}",
             ),
-            Self::QemuNbdPlain => (
-                "raw",
-                "qemu-nbd --persistent --shared={clients} --socket={socket} --format=raw {plain}",
-            ),
+            Self::QemuNbdPlain => {
+                ("raw", "qemu-nbd --persistent --shared={clients} --socket={socket} --format=raw {plain}")
+            }
             Self::Qsd => (
                 LUKS1,
                 "qemu-storage-daemon --object secret,id=key,file={key,} \
@@ -120,10 +119,7 @@ impl Server {
                 "nbdkit --foreground --exit-with-parent --unix={socket} \
                  --filter=luks file file={luks1} passphrase=+{key}",
             ),
-            Self::NbdkitPlain => (
-                "file",
-                "nbdkit --foreground --exit-with-parent --unix={socket} file file={plain}",
-            ),
+            Self::NbdkitPlain => ("file", "nbdkit --foreground --exit-with-parent --unix={socket} file file={plain}"),
             Self::CryptlineOverNbd => (
                 LUKS1,
                 "cryptline serve --exit-with-parent {dispatch} --unix={socket} --key-file={key} \
@@ -134,10 +130,7 @@ impl Server {
                 "nbdkit --foreground --exit-with-parent --unix={socket} \
                  --filter=luks nbd socket={below} passphrase=+{key}",
             ),
-            Self::NbdkitNull => (
-                NOTHING,
-                "nbdkit --foreground --exit-with-parent --unix={socket} null size={size}",
-            ),
+            Self::NbdkitNull => (NOTHING, "nbdkit --foreground --exit-with-parent --unix={socket} null size={size}"),
             Self::Null => (NOTHING, ""),
         };
         Spec { serves, line }
@@ -176,8 +169,7 @@ impl Server {
 
     /// The same for the server that it lies over, if any.
     pub fn command_below(self, setting: &Setting<'_>, place: &Place<'_>) -> Option<Vec<OsString>> {
-        self.lies_over_another()
-            .then(|| command(BELOW, setting, place))
+        self.lies_over_another().then(|| command(BELOW, setting, place))
     }
 
     /// Whether it has its image from another server.
@@ -220,11 +212,7 @@ pub fn needs(servers: &[Server], generators: &[Generator], name: &str) -> bool {
 }
 
 /// Whether all that is needed is there.
-pub fn check_programs(
-    programs: &Programs,
-    servers: &[Server],
-    generators: &[Generator],
-) -> Result<(), Error> {
+pub fn check_programs(programs: &Programs, servers: &[Server], generators: &[Generator]) -> Result<(), Error> {
     let all = ["qemu-nbd", "qemu-storage-daemon", "nbdkit", "fio"];
     let needed = all.iter().filter(|name| needs(servers, generators, name));
     let missing: Vec<_> = needed.filter_map(|name| programs.missing(name)).collect();

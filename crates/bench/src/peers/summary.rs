@@ -13,11 +13,7 @@ use crate::report::{Enough, Figure, Front, Latency, Ratios, Report, Row};
 use crate::table::Table;
 
 /// With less there are no goals.
-const ENOUGH: Enough = Enough {
-    rounds: 3,
-    seconds: 0.1,
-    size: 64 << 20,
-};
+const ENOUGH: Enough = Enough { rounds: 3, seconds: 0.1, size: 64 << 20 };
 /// Where a server reaches this share of what the generator can do, the generator is the limit.
 const NEAR_CEILING: f64 = 0.85;
 
@@ -90,15 +86,8 @@ fn notes(turns: &Turns<'_>) -> Vec<String> {
     if let Some(pins) = turns.setting.pins
         && args.servers.iter().any(|server| server.lies_over_another())
     {
-        let whose = if pins.below == pins.client {
-            ", that of the clients, since there is no third one"
-        } else {
-            ""
-        };
-        notes.push(format!(
-            "The servers below the -over-nbd ones run on processor {}{whose}.",
-            pins.below
-        ));
+        let whose = if pins.below == pins.client { ", that of the clients, since there is no third one" } else { "" };
+        notes.push(format!("The servers below the -over-nbd ones run on processor {}{whose}.", pins.below));
     }
     if !args.servers.iter().all(|&server| server.is_null()) {
         let is_needed = |name: &str| needs(&args.servers, &args.generators, name);
@@ -129,10 +118,7 @@ impl<'a> All<'a> {
     /// reaches more with the null server, because it hides less.
     fn leaner(self) -> (Generator, String) {
         let order = [Generator::Fio, Generator::Lean, Generator::LeanMany];
-        let asked: Vec<_> = order
-            .into_iter()
-            .filter(|one| self.args.generators.contains(one))
-            .collect();
+        let asked: Vec<_> = order.into_iter().filter(|one| self.args.generators.contains(one)).collect();
         let (fio, lean) = match asked[..] {
             [fio @ Generator::Fio, lean @ Generator::Lean, ..] => (fio, lean),
             _ => {
@@ -156,13 +142,7 @@ impl<'a> All<'a> {
 
     /// A line for each server by each generator.
     fn table(self, load: Load) -> Table {
-        let heads = [
-            "server",
-            "serves",
-            "generator",
-            load.shape(1).unit(),
-            "of null",
-        ];
+        let heads = ["server", "serves", "generator", load.shape(1).unit(), "of null"];
         let heads = heads.into_iter().chain(Row::STEADINESS);
         let heads = heads.chain(["client busy", "server busy"]);
         let mut table = Table::new(load.title(), heads);
@@ -172,9 +152,7 @@ impl<'a> All<'a> {
                     continue;
                 };
                 let null = self.row(Server::Null, load, generator);
-                let of_null = null.map_or("-".into(), |null| {
-                    format!("{:.0} %", row.over(null) * 100.0)
-                });
+                let of_null = null.map_or("-".into(), |null| format!("{:.0} %", row.over(null) * 100.0));
                 let cells = [
                     Row::label(server.to_string(), [row]),
                     server.spec().serves.to_owned(),
@@ -183,10 +161,7 @@ impl<'a> All<'a> {
                     of_null,
                 ];
                 let cells = cells.into_iter().chain(row.steadiness());
-                table.push(cells.chain([
-                    row.share(|turn| turn.client_busy),
-                    row.share(|turn| turn.server_busy),
-                ]));
+                table.push(cells.chain([row.share(|turn| turn.client_busy), row.share(|turn| turn.server_busy)]));
             }
         }
         table
@@ -194,17 +169,10 @@ impl<'a> All<'a> {
 
     /// Encrypted beside plain, by one generator: ten servers by three generators are for the table.
     fn throughput(self, load: Load, generator: Generator) -> Plot {
-        let (label, unit) = if load.shape(1).is_small() {
-            ("thousand requests a second", 4096.0 * 1000.0)
-        } else {
-            ("GB/s", 1e9)
-        };
+        let (label, unit) =
+            if load.shape(1).is_small() { ("thousand requests a second", 4096.0 * 1000.0) } else { ("GB/s", 1e9) };
         let values = self.args.servers.iter().filter_map(|&server| {
-            let kind = if server.is_encrypted() {
-                "encrypted"
-            } else {
-                "plain"
-            };
+            let kind = if server.is_encrypted() { "encrypted" } else { "plain" };
             let row = self.row(server, load, generator)?;
             Some((server.label(), kind, row.plotted(|speed| speed / unit)))
         });
@@ -215,36 +183,18 @@ impl<'a> All<'a> {
     /// Percentiles of every server with an image.
     fn latencies(self, generator: Generator) -> Plot {
         let servers = self.args.servers.iter().filter(|server| !server.is_null());
-        let row = |&server: &Server| {
-            Some((
-                server.to_string(),
-                self.row(server, Load::RandRead, generator)?,
-            ))
-        };
+        let row = |&server: &Server| Some((server.to_string(), self.row(server, Load::RandRead, generator)?));
         let title = format!("Latency of 4 KiB random reads, 32 in flight, by {generator}");
         Latency::plot(title, servers.filter_map(row))
     }
 
-    fn figure(
-        self,
-        comparison: &Comparison,
-        generator: Generator,
-        why: &str,
-        weak: Option<&str>,
-    ) -> Figure {
+    fn figure(self, comparison: &Comparison, generator: Generator, why: &str, weak: Option<&str>) -> Figure {
         let others: Vec<String> = comparison.others.iter().map(Server::to_string).collect();
         let needs = match generator {
             Generator::LeanMany => "needs a generator with one connection: fio or lean".to_owned(),
-            _ => format!(
-                "needs {}, {} at {}",
-                comparison.ours,
-                others.join(", "),
-                comparison.load
-            ),
+            _ => format!("needs {}, {} at {}", comparison.ours, others.join(", "), comparison.load),
         };
-        let compared = self
-            .compare(comparison, generator)
-            .filter(|_| generator != Generator::LeanMany);
+        let compared = self.compare(comparison, generator).filter(|_| generator != Generator::LeanMany);
         let ratios = compared.as_ref().map(|(_, ratios)| ratios);
         let figure = Figure::of(comparison.name, ratios);
         let figure = match comparison.goal {
@@ -281,11 +231,7 @@ impl<'a> All<'a> {
         let others: Vec<_> = others.collect::<Option<_>>()?;
         let (best, theirs) = others.into_iter().max_by(|(_, one), (_, other)| {
             let order = one.middle(of).total_cmp(&other.middle(of));
-            if of.lower_is_better() {
-                order.reverse()
-            } else {
-                order
-            }
+            if of.lower_is_better() { order.reverse() } else { order }
         })?;
         let ratios = ours.beside(theirs, of);
         ratios.median().is_finite().then_some((best, ratios))

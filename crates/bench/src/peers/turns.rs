@@ -16,13 +16,7 @@ use crate::report::{Direction, Pattern, Sample, Shape};
 use crate::setting::Setting;
 
 /// The load under which contents are checked: many in flight, over several connections.
-const CHECK: Shape = Shape {
-    direction: Direction::Read,
-    pattern: Pattern::Random,
-    block: 4096,
-    depth: 32,
-    streams: 2,
-};
+const CHECK: Shape = Shape { direction: Direction::Read, pattern: Pattern::Random, block: 4096, depth: 32, streams: 2 };
 /// Name of the socket of a server that another lies over; not longer than the other's.
 const BELOW_SOCKET: &str = "below";
 /// Clients that a server must take beside those that measure.
@@ -104,10 +98,7 @@ impl Turns<'_> {
 
     fn fio(&self, running: &Running, job: &Job) -> Result<Sample, Error> {
         let setting = &self.setting;
-        let (program, output) = (
-            setting.programs.path("fio"),
-            setting.folder.join("fio.json"),
-        );
+        let (program, output) = (setting.programs.path("fio"), setting.folder.join("fio.json"));
         let (sample, command) = fio(program, &running.export(), job, &output)
             .map_err(|error| Error::new(error.kind(), format!("{}: {error}", running.server)))?;
         setting.note(command);
@@ -124,21 +115,12 @@ impl Turns<'_> {
             clients: self.args.connections + SPARE_CLIENTS,
             dispatch: self.args.dispatch.as_deref(),
         };
-        let mut running = Running {
-            server,
-            socket: socket.clone(),
-            process: None,
-            _below: None,
-            _null: None,
-        };
+        let mut running = Running { server, socket: socket.clone(), process: None, _below: None, _null: None };
         let start = |cpu, name: &str, command, export: &Export<'_>| {
             let left = Left::Socket(export.socket.to_owned());
             setting.start_on(cpu, name, command, left, || export.try_connect())
         };
-        let [cpu, cpu_below] = [
-            setting.pins.map(|pins| pins.server),
-            setting.pins.map(|pins| pins.below),
-        ];
+        let [cpu, cpu_below] = [setting.pins.map(|pins| pins.server), setting.pins.map(|pins| pins.below)];
         if let Some(command) = server.command_below(setting, &place) {
             let name = format!("the server below {server}");
             running._below = Some(start(cpu_below, &name, command, &Export::new(&below, ""))?);
@@ -179,8 +161,7 @@ impl Running {
     fn of<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         match &self.process {
             Some(process) => process.blamed(result),
-            None => result
-                .map_err(|error| Error::new(error.kind(), format!("{}: {error}", self.server))),
+            None => result.map_err(|error| Error::new(error.kind(), format!("{}: {error}", self.server))),
         }
     }
 }

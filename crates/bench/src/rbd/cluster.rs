@@ -12,11 +12,7 @@ use super::RbdArgs;
 use crate::{Error, foreign};
 
 /// One daemon, so that each write is made once: what is compared is the client.
-const OPTIONS: Options = Options {
-    osds: 1,
-    replicas: 1,
-    needs_keys: false,
-};
+const OPTIONS: Options = Options { osds: 1, replicas: 1, needs_keys: false };
 /// What the programs are in.
 const PACKAGES: &str = "ceph-mon, ceph-osd and ceph-common";
 
@@ -33,17 +29,9 @@ impl Cluster {
     pub fn of(args: &RbdArgs) -> Result<Self, Error> {
         if let Some(conf) = &args.conf {
             require(&["rbd"], "ceph-common")?;
-            return Ok(Self {
-                conf: conf.clone(),
-                pool: args.pool.clone(),
-                node: None,
-                _folder: None,
-            });
+            return Ok(Self { conf: conf.clone(), pool: args.pool.clone(), node: None, _folder: None });
         }
-        require(
-            &PROGRAMS,
-            &format!("{PACKAGES}, or give --conf of a cluster"),
-        )?;
+        require(&PROGRAMS, &format!("{PACKAGES}, or give --conf of a cluster"))?;
         if args.pool != cryptline_ceph_node::POOL {
             return Err(Error::parameters(format!(
                 "--pool {}: a cluster of this bench has the pool {}; give --conf too",
@@ -55,12 +43,7 @@ impl Cluster {
         let folder = tempfile::Builder::new().prefix("cryptline-rbd-").tempdir();
         let folder = folder.map_err(|error| failed(error.to_string()))?;
         let node = Node::start(folder.path(), OPTIONS).map_err(failed)?;
-        Ok(Self {
-            conf: node.conf(),
-            pool: args.pool.clone(),
-            node: Some(node),
-            _folder: Some(folder),
-        })
+        Ok(Self { conf: node.conf(), pool: args.pool.clone(), node: Some(node), _folder: Some(folder) })
     }
 
     /// Whether it goes with all its images.
@@ -83,12 +66,7 @@ impl Cluster {
             byte if byte.is_ascii_alphanumeric() => char::from(*byte).to_string(),
             byte => format!("%{byte:02x}"),
         };
-        self.conf
-            .as_os_str()
-            .as_bytes()
-            .iter()
-            .map(encoded)
-            .collect()
+        self.conf.as_os_str().as_bytes().iter().map(encoded).collect()
     }
 
     /// How the engine names an image.
@@ -112,10 +90,7 @@ impl Cluster {
     pub fn rbd(&self, words: &[&str]) -> Result<String, Error> {
         let program = foreign::find("rbd").unwrap_or_else(|| "rbd".into());
         let conf = [OsStr::new("--conf"), self.conf.as_os_str()];
-        let words: Vec<_> = conf
-            .into_iter()
-            .chain(words.iter().map(OsStr::new))
-            .collect();
+        let words: Vec<_> = conf.into_iter().chain(words.iter().map(OsStr::new)).collect();
         let output = foreign::run(&program, &words)?;
         let output = output.ok_or_else(|| Error::device("rbd is gone"))?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -125,8 +100,6 @@ impl Cluster {
 fn require(programs: &[&str], packages: &str) -> Result<(), Error> {
     match programs.iter().find(|name| foreign::find(name).is_none()) {
         None => Ok(()),
-        Some(name) => Err(Error::parameters(format!(
-            "{name} is not installed; install {packages}"
-        ))),
+        Some(name) => Err(Error::parameters(format!("{name} is not installed; install {packages}"))),
     }
 }

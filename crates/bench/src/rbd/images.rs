@@ -36,11 +36,7 @@ pub struct Images<'a> {
 impl<'a> Images<'a> {
     /// Makes them, each with a clear disk of `size` bytes.
     pub fn make(cluster: &'a Cluster, size: u64) -> Result<Self, Error> {
-        let mut images = Self {
-            cluster,
-            size,
-            empty: [0; 3],
-        };
+        let mut images = Self { cluster, size, empty: [0; 3] };
         for (at, way) in WAYS.into_iter().enumerate() {
             let header = if way == Way::Plain { 0 } else { HEADER };
             let size = format!("{}B", size + header);
@@ -62,10 +58,7 @@ impl<'a> Images<'a> {
     fn encrypt(&self, way: Way) -> Result<(), Error> {
         let format = FormatOptions {
             kdf: Some(KdfKind::Pbkdf2),
-            cost: KdfCost {
-                iterations: Some(ITERATIONS),
-                ..KdfCost::default()
-            },
+            cost: KdfCost { iterations: Some(ITERATIONS), ..KdfCost::default() },
             ..FormatOptions::default()
         };
         let create = Create::new(self.target(way)).format(format);
@@ -133,9 +126,8 @@ impl<'a> Images<'a> {
             let mut disk = Blocking::new(gate, BackendChoice::Auto)?;
             for from in (live..self.size).step_by(PIECE) {
                 let len = (self.size - from).min(PIECE as u64);
-                disk.discard(from, len).map_err(|fault| {
-                    Error::device(format!("{}: cannot discard: {fault}", word(&way)))
-                })?;
+                disk.discard(from, len)
+                    .map_err(|fault| Error::device(format!("{}: cannot discard: {fault}", word(&way))))?;
             }
             #[expect(clippy::cast_precision_loss, reason = "sizes, for a ratio")]
             let over_live = self.used(way)?.saturating_sub(self.empty[at]) as f64 / live as f64;
@@ -166,9 +158,7 @@ impl Drop for Images<'_> {
         }
         for way in WAYS {
             // One that was not made yet is not there.
-            let _ = self
-                .cluster
-                .rbd(&["rm", "--no-progress", &self.cluster.spec(&name(way))]);
+            let _ = self.cluster.rbd(&["rm", "--no-progress", &self.cluster.spec(&name(way))]);
         }
     }
 }

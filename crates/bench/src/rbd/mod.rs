@@ -116,11 +116,7 @@ struct Measured<'a> {
 pub fn measure(args: &RbdArgs) -> Result<Report, Error> {
     let time = runner::seconds(args.seconds)?;
     if args.size < SIZE_MIN || !args.size.is_multiple_of(SIZE_MIN) {
-        return Err(Error::parameters(format!(
-            "--size {}: give a multiple of {}",
-            args.size,
-            size::human(SIZE_MIN)
-        )));
+        return Err(Error::parameters(format!("--size {}: give a multiple of {}", args.size, size::human(SIZE_MIN))));
     }
     let stop = Stop::watch()?;
     let cluster = Cluster::of(args)?;
@@ -129,21 +125,14 @@ pub fn measure(args: &RbdArgs) -> Result<Report, Error> {
     let gates = images.open_all()?;
 
     let mut report = Report::new("rbd", "Encryption of Ceph images").of(args.rounds, args.seconds);
-    report.rows = subjects()
-        .map(|(load, way)| row(load, way, &sha256))
-        .collect();
+    report.rows = subjects().map(|(load, way)| row(load, way, &sha256)).collect();
     let mut cpu = vec![Vec::new(); report.rows.len()];
     let ways = WAYS.len();
     let group = |(at, load): (usize, &Shape)| Group::once(load.title(), at * ways..(at + 1) * ways);
     let groups: Vec<Group> = LOADS.iter().enumerate().map(group).collect();
     runner::run(&mut report, &groups, |rows, turn| {
         stop.check()?;
-        let job = Job::timed(
-            LOADS[turn.way / ways],
-            WARM_UP,
-            time,
-            u64::from(turn.run) + 1,
-        );
+        let job = Job::timed(LOADS[turn.way / ways], WARM_UP, time, u64::from(turn.run) + 1);
         let before = process_time();
         let sample = load::run(&gates[turn.way % ways], &job)?;
         let used = process_time().saturating_sub(before).as_secs_f64();
@@ -156,22 +145,15 @@ pub fn measure(args: &RbdArgs) -> Result<Report, Error> {
         // Others are its daemons.
         report.rows.iter_mut().for_each(|row| row.others = None);
     }
-    let measured = Measured {
-        args,
-        cpu,
-        used: images.used_after_discards(&gates)?,
-        sha256,
-        medium: cluster.describe(),
-    };
+    let measured =
+        Measured { args, cpu, used: images.used_after_discards(&gates)?, sha256, medium: cluster.describe() };
     summary::fill(&mut report, &measured);
     Ok(report)
 }
 
 /// In the order of the rows.
 fn subjects() -> impl Iterator<Item = (Shape, Way)> {
-    LOADS
-        .into_iter()
-        .flat_map(|load| WAYS.map(|way| (load, way)))
+    LOADS.into_iter().flat_map(|load| WAYS.map(|way| (load, way)))
 }
 
 fn name(load: Shape, way: Way) -> String {

@@ -8,11 +8,7 @@ use crate::report::{Enough, Figure, Ratios, Report, Row, Shape, median, spread, 
 use crate::table::{self, Table};
 
 /// With less there are no goals.
-const ENOUGH: Enough = Enough {
-    rounds: 3,
-    seconds: 0.3,
-    size: 128 << 20,
-};
+const ENOUGH: Enough = Enough { rounds: 3, seconds: 0.3, size: 128 << 20 };
 
 /// Fills the report.
 pub fn fill(report: &mut Report, measured: &Measured<'_>) {
@@ -51,11 +47,7 @@ fn table(report: &Report, measured: &Measured<'_>, load: Shape) -> Table {
     for way in WAYS {
         if let Some(row) = report.row(&name(load, way)) {
             let of_plain = report.ratio(&row.name, &name(load, Way::Plain));
-            let cells = [
-                Row::label(word(&way), [row]),
-                row.speed(),
-                table::ratio(of_plain),
-            ];
+            let cells = [Row::label(word(&way), [row]), row.speed(), table::ratio(of_plain)];
             let cells = cells.into_iter().chain(row.steadiness());
             table.push(cells.chain([format!("{:.3}", measured.cpu(load, way))]));
         }
@@ -71,12 +63,7 @@ fn plot(report: &Report) -> Plot {
         let ratios = report.ratios(&name(load, way), &name(load, Way::Plain))?;
         Some((title, word(&way), ratios.plotted()))
     });
-    Plot::of(
-        "Throughput over that of a plain image",
-        ["load", "ratio"],
-        values,
-    )
-    .columns()
+    Plot::of("Throughput over that of a plain image", ["load", "ratio"], values).columns()
 }
 
 fn figures(report: &Report, measured: &Measured<'_>) -> Vec<Figure> {
@@ -93,22 +80,13 @@ fn figures(report: &Report, measured: &Measured<'_>) -> Vec<Figure> {
     vec![
         ratio("rbd_over_librbd_luks2_4k_qd32", RAND_READ, Way::Librbd, 1.0),
         ratio("rbd_over_librbd_luks2_1m_write", WRITE, Way::Librbd, 1.1),
-        ratio(
-            "rbd_encrypted_over_raw_4k_qd32",
-            RAND_READ,
-            Way::Plain,
-            0.97,
-        ),
+        ratio("rbd_encrypted_over_raw_4k_qd32", RAND_READ, Way::Plain, 0.97),
         measured.added_cpu().unless(weak),
-        ratio("rbd_512_write_over_plain", SECTOR_WRITE, Way::Plain, 0.95).noted(format!(
-            "{}; librbd's own LUKS2: {of_librbd:.2}",
-            SECTOR_WRITE.title()
-        )),
+        ratio("rbd_512_write_over_plain", SECTOR_WRITE, Way::Plain, 0.95)
+            .noted(format!("{}; librbd's own LUKS2: {of_librbd:.2}", SECTOR_WRITE.title())),
         Figure::new("rbd_used_over_live_after_fstrim", used)
             .at_most(1.1)
-            .noted(format!(
-                "without the header; librbd's own LUKS2: {used_by_librbd:.2}"
-            ))
+            .noted(format!("without the header; librbd's own LUKS2: {used_by_librbd:.2}"))
             .unless(weak),
     ]
 }

@@ -34,10 +34,7 @@ impl Enough {
     pub fn lacks(self, report: &Report, size: u64) -> Option<&'static str> {
         let reasons = [
             (report.runs < self.rounds, "no goal: too few rounds"),
-            (
-                report.seconds < self.seconds,
-                "no goal: turns are too short",
-            ),
+            (report.seconds < self.seconds, "no goal: turns are too short"),
             (size < self.size, "no goal: the disk is too small"),
         ];
         let mut holds = reasons.into_iter().filter(|(holds, _)| *holds);
@@ -65,10 +62,7 @@ impl Figure {
     /// What two rows are to each other, where both were measured.
     pub fn of<'a>(name: &'static str, ratios: impl Into<Option<&'a Ratios>>) -> Self {
         let ratios = ratios.into();
-        Self {
-            others: ratios.and_then(|ratios| ratios.others),
-            ..Self::new(name, ratios.map(Ratios::median))
-        }
+        Self { others: ratios.and_then(|ratios| ratios.others), ..Self::new(name, ratios.map(Ratios::median)) }
     }
 
     /// It should be at least `goal`.
@@ -192,14 +186,8 @@ mod tests {
     fn goals_say_their_side() {
         let least = Figure::new("inline_over_plain_null", 0.99).at_least(0.97);
         let most = Figure::new("auto_p99_over_best_max", 1.3).at_most(1.1);
-        assert_eq!(
-            (least.goal_text().as_str(), least.verdict()),
-            ("at least 0.97", "met")
-        );
-        assert_eq!(
-            (most.goal_text().as_str(), most.verdict()),
-            ("at most 1.1", "missed")
-        );
+        assert_eq!((least.goal_text().as_str(), least.verdict()), ("at least 0.97", "met"));
+        assert_eq!((most.goal_text().as_str(), most.verdict()), ("at most 1.1", "missed"));
     }
 
     #[test]

@@ -96,13 +96,7 @@ pub enum Front {
 impl Report {
     /// An empty one, about this machine and this command.
     pub fn new(bench: &'static str, title: &'static str) -> Self {
-        Self {
-            bench,
-            title,
-            machine: Machine::here(aes_backend()),
-            commands: vec![this_command()],
-            ..Self::default()
-        }
+        Self { bench, title, machine: Machine::here(aes_backend()), commands: vec![this_command()], ..Self::default() }
     }
 
     /// The same, whose turns come so often and take so long.
@@ -123,8 +117,7 @@ impl Report {
 
     /// Their median; not a number where one of them was not measured.
     pub fn ratio(&self, of: &str, to: &str) -> f64 {
-        self.ratios(of, to)
-            .map_or(f64::NAN, |ratios| ratios.median())
+        self.ratios(of, to).map_or(f64::NAN, |ratios| ratios.median())
     }
 
     /// The ratio of two rows, by name.
@@ -157,9 +150,7 @@ impl Report {
                 ));
             }
             (Some(_), Some(_)) => {}
-            _ => self.warnings.push(
-                "/proc/stat cannot be read, so nobody knows whether this machine was idle".into(),
-            ),
+            _ => self.warnings.push("/proc/stat cannot be read, so nobody knows whether this machine was idle".into()),
         }
         self.warnings.extend(debug_build());
     }
@@ -182,10 +173,7 @@ mod tests {
     use super::*;
 
     fn row(name: &str, rates: &[f64]) -> Row {
-        let mut row = Row {
-            name: name.into(),
-            ..Row::default()
-        };
+        let mut row = Row { name: name.into(), ..Row::default() };
         rates.iter().for_each(|&rate| row.take_rate(rate));
         row.settle();
         row
@@ -207,14 +195,8 @@ mod tests {
     fn a_disturbed_run_does_not_move_the_median() {
         let mut row = Row::default();
         for p99_us in [10.0, 5000.0, 11.0] {
-            let latency = Some(Latency {
-                p99_us,
-                ..Latency::default()
-            });
-            row.take(Sample {
-                latency,
-                ..Sample::default()
-            });
+            let latency = Some(Latency { p99_us, ..Latency::default() });
+            row.take(Sample { latency, ..Sample::default() });
         }
         row.settle();
         assert_eq!(row.p99_us(), 11.0);
@@ -237,18 +219,9 @@ mod tests {
     fn shapes_have_the_names_that_people_give_them() {
         use {Direction::*, Pattern::*};
         for (shape, title) in [
-            (
-                Shape::new(Read, Random, 4096, 1),
-                "4 KiB random reads, one at a time",
-            ),
-            (
-                Shape::new(Write, Random, 512, 32),
-                "512-byte random writes, 32 in flight",
-            ),
-            (
-                Shape::new(Read, Sequential, 1 << 20, 4),
-                "1 MiB reads in order, 4 in flight",
-            ),
+            (Shape::new(Read, Random, 4096, 1), "4 KiB random reads, one at a time"),
+            (Shape::new(Write, Random, 512, 32), "512-byte random writes, 32 in flight"),
+            (Shape::new(Read, Sequential, 1 << 20, 4), "1 MiB reads in order, 4 in flight"),
         ] {
             assert_eq!(shape.title(), title);
         }
@@ -257,10 +230,7 @@ mod tests {
     #[test]
     fn a_busy_machine_is_a_warning() {
         let mut report = Report::new("inline", "a title");
-        report.others = Others {
-            before: Some(0.0),
-            during: Some(0.5),
-        };
+        report.others = Others { before: Some(0.0), during: Some(0.5) };
         report.finish();
         assert!(report.warnings[0].contains("50 % during"));
     }

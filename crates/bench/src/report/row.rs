@@ -106,13 +106,7 @@ pub struct Ratios {
 impl Shape {
     /// Of one stream.
     pub const fn new(direction: Direction, pattern: Pattern, block: u32, depth: u32) -> Self {
-        Self {
-            direction,
-            pattern,
-            block,
-            depth,
-            streams: 1,
-        }
+        Self { direction, pattern, block, depth, streams: 1 }
     }
 
     /// `4 KiB random reads, 32 in flight`.
@@ -152,10 +146,7 @@ impl Row {
 
     /// Takes the speed of a turn of which nothing else is known.
     pub fn take_rate(&mut self, bytes_per_second: f64) {
-        self.take(Sample {
-            bytes_per_second,
-            ..Sample::default()
-        });
+        self.take(Sample { bytes_per_second, ..Sample::default() });
     }
 
     /// Notes how busy the machine was in a turn, if that was one of this row.
@@ -241,11 +232,7 @@ impl Row {
 
     /// For people, in the [`unit`](Shape::unit) of its shape.
     pub fn speed(&self) -> String {
-        if self.shape.is_small() {
-            format!("{:.1}", self.iops() / 1000.0)
-        } else {
-            megabytes(self.bytes_per_second)
-        }
+        if self.shape.is_small() { format!("{:.1}", self.iops() / 1000.0) } else { megabytes(self.bytes_per_second) }
     }
 
     /// Spread and latency, for people, in columns of these names.
@@ -302,10 +289,7 @@ impl Ratios {
     /// Of the values that each turn of two rows gave.
     pub fn of<'a>(of: &[f64], to: &[f64], rows: impl IntoIterator<Item = &'a Row>) -> Self {
         let others = rows.into_iter().filter_map(|row| row.others);
-        Self {
-            each: of.iter().zip(to).map(|(of, to)| of / to).collect(),
-            others: others.reduce(f64::max),
-        }
+        Self { each: of.iter().zip(to).map(|(of, to)| of / to).collect(), others: others.reduce(f64::max) }
     }
 
     /// Not a number where there is none.
@@ -323,11 +307,7 @@ impl Ratios {
 
     /// For a plot.
     pub fn plotted(&self) -> Value {
-        Value {
-            at: self.median(),
-            ends: Some(quartiles(&self.each)),
-            is_spoiled: is_spoiled(self.others),
-        }
+        Value { at: self.median(), ends: Some(quartiles(&self.each)), is_spoiled: is_spoiled(self.others) }
     }
 }
 
@@ -350,24 +330,12 @@ impl Latency {
 
     /// Of what each of the [`NAMES`](Self::NAMES) stands for.
     pub fn from_values([p50_us, p90_us, p99_us, p99_9_us, max_us]: [f64; 5]) -> Self {
-        Self {
-            p50_us,
-            p90_us,
-            p99_us,
-            p99_9_us,
-            max_us,
-        }
+        Self { p50_us, p90_us, p99_us, p99_9_us, max_us }
     }
 
     /// What each of the [`NAMES`](Self::NAMES) stands for here.
     pub fn values(&self) -> [f64; 5] {
-        [
-            self.p50_us,
-            self.p90_us,
-            self.p99_us,
-            self.p99_9_us,
-            self.max_us,
-        ]
+        [self.p50_us, self.p90_us, self.p99_us, self.p99_9_us, self.max_us]
     }
 
     /// The percentiles of one run. The histogram counts nanoseconds.
@@ -378,10 +346,7 @@ impl Latency {
     }
 
     /// One number for each percentile of several runs: with the median, a run that something disturbed does not count.
-    pub fn each(
-        runs: impl Iterator<Item = Self> + Clone,
-        of: impl Fn(&[f64]) -> f64,
-    ) -> Option<Self> {
+    pub fn each(runs: impl Iterator<Item = Self> + Clone, of: impl Fn(&[f64]) -> f64) -> Option<Self> {
         let one = |place: usize| {
             let values: Vec<f64> = runs.clone().map(|run| run.values()[place]).collect();
             of(&values)
@@ -391,10 +356,7 @@ impl Latency {
     }
 
     /// A line of the percentiles for each row that has them.
-    pub fn plot<'a>(
-        title: impl Into<String>,
-        rows: impl IntoIterator<Item = (String, &'a Row)>,
-    ) -> Plot {
+    pub fn plot<'a>(title: impl Into<String>, rows: impl IntoIterator<Item = (String, &'a Row)>) -> Plot {
         let values = rows.into_iter().flat_map(|(name, row)| {
             let all = |of: &dyn Fn(&[f64]) -> f64| Self::each(row.latencies(), of);
             let ends = [0, 1].map(|end| all(&|values| quartiles(values)[end]));
@@ -402,11 +364,7 @@ impl Latency {
             let middle = row.latency.map(|latency| latency.values());
             let each = (0..5).zip(middle.into_iter().flatten());
             each.map(move |(place, at)| {
-                let value = Value {
-                    at,
-                    ends: Some([low[place], high[place]]),
-                    is_spoiled: row.is_spoiled(),
-                };
+                let value = Value { at, ends: Some([low[place], high[place]]), is_spoiled: row.is_spoiled() };
                 (Self::NAMES[place], name.clone(), value)
             })
         });

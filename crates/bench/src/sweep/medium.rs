@@ -33,8 +33,8 @@ impl Medium {
             return Ok(medium);
         }
         if let Some(spec) = word.strip_prefix("delay:") {
-            let delay = DelaySpec::from_str(spec)
-                .map_err(|why| Error::parameters(format!("--medium {word}: {why}")))?;
+            let delay =
+                DelaySpec::from_str(spec).map_err(|why| Error::parameters(format!("--medium {word}: {why}")))?;
             medium.delay = Some((spec.to_owned(), delay));
             return Ok(medium);
         }
@@ -81,16 +81,11 @@ impl Medium {
 
 /// A new file without a name: it is gone when this program ends, however it ends.
 fn new_file(path: &Path, bytes: u64) -> Result<Gate, Error> {
-    let named = if path.is_dir() {
-        path.join(format!(".cryptline-bench-{}", std::process::id()))
-    } else {
-        path.to_owned()
-    };
+    let named =
+        if path.is_dir() { path.join(format!(".cryptline-bench-{}", std::process::id())) } else { path.to_owned() };
     let file = File::create_new(&named).map_err(|error| unusable(path, &error))?;
-    let opened = file
-        .set_len(bytes)
-        .map_err(|error| unusable(path, &error))
-        .and_then(|()| Ok(Image::open(&named, false)?));
+    let opened =
+        file.set_len(bytes).map_err(|error| unusable(path, &error)).and_then(|()| Ok(Image::open(&named, false)?));
     // Ours, or it would not have been made; and an open file lives on without a name.
     let removed = fs::remove_file(&named);
     let device = opened?.into_device(SECTOR_SIZE, DirectMode::Auto)?;

@@ -50,48 +50,23 @@ pub struct SweepArgs {
     pub block_sizes: Vec<u64>,
 
     /// Requests that each stream has in flight
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "1,4,32"
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,4,32")]
     pub depths: Vec<u32>,
 
     /// read, write
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "read,write"
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "read,write")]
     pub directions: Vec<String>,
 
     /// Threads with requests of their own
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "1,2"
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2")]
     pub streams: Vec<u32>,
 
     /// Who runs the cipher: inline, queue, auto
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "inline,queue,auto"
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "inline,queue,auto")]
     pub dispatch: Vec<String>,
 
     /// Ciphers
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "aes-xts-plain64"
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "aes-xts-plain64")]
     pub cipher: Vec<String>,
 
     /// Order of the offsets
@@ -139,9 +114,7 @@ pub fn measure(args: &SweepArgs) -> Result<Report, Error> {
     report.rows = plan.rows(args.pattern);
     let gates = plan.volumes(args, &report.rows)?;
     let modes = plan.modes.len();
-    let group = |(point, rows): (usize, &[_])| {
-        Group::once(summary::name(&rows[0]), point * modes..(point + 1) * modes)
-    };
+    let group = |(point, rows): (usize, &[_])| Group::once(summary::name(&rows[0]), point * modes..(point + 1) * modes);
     let points = report.rows.chunks(modes).enumerate();
     let groups: Vec<Group> = points.map(group).collect();
     let ways = u64::try_from(gates.len()).unwrap_or(1);
@@ -151,14 +124,7 @@ pub fn measure(args: &SweepArgs) -> Result<Report, Error> {
         // by the golden ratio of the range spread evenly (Fibonacci hashing).
         let nth = u64::from(turn.nth) * ways + u64::try_from(turn.way).unwrap_or(0);
         let start = (nth + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
-        let job = Job {
-            shape: row.shape,
-            warm_up: WARM_UP,
-            time: plan.time,
-            start,
-            latency: true,
-            ..Job::default()
-        };
+        let job = Job { shape: row.shape, warm_up: WARM_UP, time: plan.time, start, latency: true, ..Job::default() };
         let measured = beside_hogs(row.hogs, || load::run(&gates[turn.way], &job));
         row.take(measured?);
         Ok(())

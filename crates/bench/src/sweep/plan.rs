@@ -44,9 +44,7 @@ impl Plan {
         let hogs = args.hog.unwrap_or(cores());
         let hogs_max = cores().saturating_mul(HOGS_MAX);
         if hogs > hogs_max {
-            return Err(Error::parameters(format!(
-                "--hog {hogs}: give at most {hogs_max}"
-            )));
+            return Err(Error::parameters(format!("--hog {hogs}: give at most {hogs_max}")));
         }
         let count = |most: u32| {
             move |&count: &u32| match count {
@@ -75,25 +73,14 @@ impl Plan {
 
     /// A row by each mode for every point, and then for small reads alone and beside hogs.
     pub fn rows(&self, pattern: Pattern) -> Vec<Row> {
-        let shape = |direction, streams, depth, block| Shape {
-            direction,
-            pattern,
-            block,
-            depth,
-            streams,
-        };
+        let shape = |direction, streams, depth, block| Shape { direction, pattern, block, depth, streams };
         let mut loads = Vec::new();
         for cipher in &self.ciphers {
             for &direction in &self.directions {
                 for &streams in &self.streams {
                     for &depth in &self.depths {
                         let shape = |&block| shape(direction, streams, depth, block);
-                        loads.extend(
-                            self.blocks
-                                .iter()
-                                .map(shape)
-                                .map(|shape| (cipher, shape, 0)),
-                        );
+                        loads.extend(self.blocks.iter().map(shape).map(|shape| (cipher, shape, 0)));
                     }
                 }
             }
@@ -172,9 +159,7 @@ fn list<G: Display, T: PartialEq>(
     parse: impl Fn(&G) -> Result<T, String>,
 ) -> Result<Vec<T>, Error> {
     let refused = |value, why| Error::parameters(format!("{option} {value}: {why}"));
-    let parsed = given
-        .iter()
-        .map(|value| parse(value).map_err(|why| refused(value, why)));
+    let parsed = given.iter().map(|value| parse(value).map_err(|why| refused(value, why)));
     Ok(unique(parsed.collect::<Result<Vec<_>, _>>()?))
 }
 
@@ -182,10 +167,7 @@ fn block(&bytes: &u64) -> Result<u32, String> {
     let fits = bytes > 0 && bytes <= BLOCK_MAX && bytes.is_multiple_of(u64::from(SECTOR_SIZE));
     let block = u32::try_from(bytes).ok().filter(|_| fits);
     block.ok_or_else(|| {
-        format!(
-            "give multiples of {SECTOR_SIZE} bytes, and not 0, up to {}, such as 4k,1M",
-            size::human(BLOCK_MAX)
-        )
+        format!("give multiples of {SECTOR_SIZE} bytes, and not 0, up to {}, such as 4k,1M", size::human(BLOCK_MAX))
     })
 }
 
@@ -237,10 +219,7 @@ mod tests {
         assert_eq!(rows.len(), 2);
         for row in rows {
             assert_eq!(row.name, "auto");
-            assert_eq!(
-                (row.shape.direction, row.shape.streams),
-                (Direction::Write, 2)
-            );
+            assert_eq!((row.shape.direction, row.shape.streams), (Direction::Write, 2));
         }
     }
 
@@ -269,12 +248,7 @@ mod tests {
             assert_eq!(error.kind(), cryptline::ErrorKind::Parameters, "{option}");
             assert!(error.to_string().contains(text), "{option}: {error}");
         }
-        let greedy = [
-            "--block-sizes=1G",
-            "--depths=1024",
-            "--streams=256",
-            "--size=1G",
-        ];
+        let greedy = ["--block-sizes=1G", "--depths=1024", "--streams=256", "--size=1G"];
         let error = plan(&greedy).map(drop).expect_err("too much memory");
         assert!(error.to_string().contains("memory are free"), "{error}");
     }

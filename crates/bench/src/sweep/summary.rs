@@ -40,21 +40,10 @@ pub fn fill(report: &mut Report, args: &SweepArgs, plan: &Plan) {
     let (chance, by_chance) = sweep.worst(best_over_itself, f64::lt);
     let (p99_chance, p99_by_chance) = sweep.worst(best_p99_over_itself, f64::gt);
     let figures = vec![
-        Figure::of("auto_over_best_min", over_best.as_ref())
-            .at_least(0.97)
-            .noted(worst)
-            .needs(ALL_MODES),
-        Figure::of("auto_p99_over_best_max", p99_over_best.as_ref())
-            .at_most(1.1)
-            .noted(worst_p99)
-            .needs(ALL_MODES),
-        Figure::of("best_over_itself_min", chance.as_ref())
-            .noted(by_chance)
-            .needs(ALL_MODES),
-        Figure::of("best_p99_over_itself_max", p99_chance.as_ref())
-            .lower()
-            .noted(p99_by_chance)
-            .needs(ALL_MODES),
+        Figure::of("auto_over_best_min", over_best.as_ref()).at_least(0.97).noted(worst).needs(ALL_MODES),
+        Figure::of("auto_p99_over_best_max", p99_over_best.as_ref()).at_most(1.1).noted(worst_p99).needs(ALL_MODES),
+        Figure::of("best_over_itself_min", chance.as_ref()).noted(by_chance).needs(ALL_MODES),
+        Figure::of("best_p99_over_itself_max", p99_chance.as_ref()).lower().noted(p99_by_chance).needs(ALL_MODES),
         sweep.large_alone(),
         sweep.under_load("inline_p99_loaded_over_idle", Mode::Inline),
         sweep.under_load("queue_p99_loaded_over_idle", Mode::Queue),
@@ -126,28 +115,16 @@ impl<'a> Sweep<'a> {
         let of_loaded_part = if plan.hogs > 0 { 2 * modes } else { 0 };
         let (points, last) = rows.split_at(rows.len() - of_loaded_part);
         let (alone, loaded) = last.split_at(last.len() / 2);
-        Self {
-            plan,
-            points: points.chunks(modes).collect(),
-            alone,
-            loaded,
-        }
+        Self { plan, points: points.chunks(modes).collect(), alone, loaded }
     }
 
     /// A point of the first cipher.
-    fn find(
-        &self,
-        direction: Direction,
-        streams: u32,
-        depth: u32,
-        block: u32,
-    ) -> Option<Point<'a>> {
+    fn find(&self, direction: Direction, streams: u32, depth: u32, block: u32) -> Option<Point<'a>> {
         // Those of the first cipher come first.
         let mut points = self.points.iter().copied();
         points.find(|point| {
             let shape = point[0].shape;
-            (shape.direction, shape.streams, shape.depth, shape.block)
-                == (direction, streams, depth, block)
+            (shape.direction, shape.streams, shape.depth, shape.block) == (direction, streams, depth, block)
         })
     }
 
@@ -169,13 +146,7 @@ impl<'a> Sweep<'a> {
         let values: Vec<Ratios> = values.collect::<Option<_>>().unwrap_or_default();
         let medians: Vec<f64> = values.iter().map(Ratios::median).collect();
         let places = 0..medians.len();
-        let worst = places.reduce(|a, b| {
-            if is_worse(&medians[b], &medians[a]) {
-                b
-            } else {
-                a
-            }
-        });
+        let worst = places.reduce(|a, b| if is_worse(&medians[b], &medians[a]) { b } else { a });
         let Some(worst) = worst else {
             return (None, String::new());
         };
@@ -192,22 +163,16 @@ impl<'a> Sweep<'a> {
     fn large_alone(&self) -> Figure {
         let alone = self.points.iter().filter(|point| {
             let shape = point[0].shape;
-            point[0].cipher == self.points[0][0].cipher
-                && (shape.block, shape.depth, shape.streams) == (LARGE, 1, 1)
+            point[0].cipher == self.points[0][0].cipher && (shape.block, shape.depth, shape.streams) == (LARGE, 1, 1)
         });
         let ratios = alone.filter_map(|&point| {
             let auto = by(point, Mode::Auto)?;
-            Some((
-                auto.beside(by(point, Mode::Inline)?, Quantity::Speed),
-                point,
-            ))
+            Some((auto.beside(by(point, Mode::Inline)?, Quantity::Speed), point))
         });
         let worst = ratios.min_by(|a, b| a.0.median().total_cmp(&b.0.median()));
         let (ratios, point) = worst.unzip();
         let spoiled = match ratios.as_ref().and_then(|ratios| ratios.others) {
-            _ if cores() < IDLE_CORES || self.plan.helpers == 0 => {
-                Some("needs 2 processors and a helper".into())
-            }
+            _ if cores() < IDLE_CORES || self.plan.helpers == 0 => Some("needs 2 processors and a helper".into()),
             Some(share) if share <= IDLE => None,
             Some(share) => Some(format!(
                 "no verdict: other programs had {:.0} % of the processors, and the goal is for idle ones",
@@ -243,10 +208,7 @@ impl<'a> Sweep<'a> {
             let of = |point: &Point<'_>| (point[0].shape.direction, point[0].shape.streams);
             a[0].cipher == b[0].cipher && of(a) == of(b)
         };
-        let of_points = self
-            .points
-            .chunk_by(together)
-            .map(|points| self.table(points));
+        let of_points = self.points.chunk_by(together).map(|points| self.table(points));
         let loaded = (self.plan.hogs > 0).then(|| self.loaded_table());
         of_points.chain(loaded).collect()
     }
@@ -259,28 +221,16 @@ impl<'a> Sweep<'a> {
         };
         let cipher = cipher.as_deref().unwrap_or_default();
         let title = format!("{direction}, {cipher}, {}", streams(shape.streams));
-        let by_mode = |unit| {
-            self.plan
-                .modes
-                .iter()
-                .map(move |mode| format!("{mode} {unit}"))
-        };
+        let by_mode = |unit| self.plan.modes.iter().map(move |mode| format!("{mode} {unit}"));
         let columns = ["block".to_owned(), "depth".to_owned()].into_iter();
-        let columns = columns
-            .chain(by_mode("MB/s"))
-            .chain(["auto / best".to_owned()]);
-        let columns = columns
-            .chain(by_mode("p99 µs"))
-            .chain(["spread".to_owned()]);
+        let columns = columns.chain(by_mode("MB/s")).chain(["auto / best".to_owned()]);
+        let columns = columns.chain(by_mode("p99 µs")).chain(["spread".to_owned()]);
         let mut table = Table::new(title, columns);
         for point in points {
             let Row { shape, .. } = point[0];
             let ratio = auto_over_best(point).map_or("-".into(), |it| table::ratio(it.median()));
             let spread = point.iter().map(|row| row.spread).fold(0.0, f64::max);
-            let line = [
-                Row::label(block(shape.block), *point),
-                shape.depth.to_string(),
-            ];
+            let line = [Row::label(block(shape.block), *point), shape.depth.to_string()];
             let line = line.into_iter();
             let line = line.chain(point.iter().map(|row| megabytes(row.bytes_per_second)));
             let line = line.chain([ratio]);
@@ -319,16 +269,10 @@ impl<'a> Sweep<'a> {
     fn plots(&self) -> Vec<Plot> {
         let plan = self.plan;
         let mut plots = Vec::new();
-        plots.extend(
-            plan.directions
-                .iter()
-                .map(|&direction| self.ratios(direction)),
-        );
+        plots.extend(plan.directions.iter().map(|&direction| self.ratios(direction)));
         if plan.hogs > 0 {
-            let title = format!(
-                "Latency of 4k reads, alone and beside {} threads that use up the processors",
-                plan.hogs
-            );
+            let title =
+                format!("Latency of 4k reads, alone and beside {} threads that use up the processors", plan.hogs);
             plots.push(Latency::plot(title, self.loaded_rows()));
         }
         for &direction in &plan.directions {
@@ -353,21 +297,14 @@ impl<'a> Sweep<'a> {
     fn first_cipher(&self, direction: Direction) -> impl Iterator<Item = Point<'a>> {
         let first = &self.points[0][0].cipher;
         let points = self.points.iter().copied();
-        points
-            .filter(move |point| point[0].cipher == *first && point[0].shape.direction == direction)
+        points.filter(move |point| point[0].cipher == *first && point[0].shape.direction == direction)
     }
 
     fn throughput(&self, direction: Direction, count: u32, depth: u32) -> Plot {
         let points = self.first_cipher(direction);
-        let of_line =
-            points.filter(|point| (point[0].shape.streams, point[0].shape.depth) == (count, depth));
-        let values = of_line.flatten().map(|row| {
-            (
-                block(row.shape.block),
-                row.name.clone(),
-                row.plotted(|rate| rate / 1e9),
-            )
-        });
+        let of_line = points.filter(|point| (point[0].shape.streams, point[0].shape.depth) == (count, depth));
+        let values =
+            of_line.flatten().map(|row| (block(row.shape.block), row.name.clone(), row.plotted(|rate| rate / 1e9)));
         let (word, streams) = (word(&direction), streams(count));
         let title = format!("Throughput: {word}, depth {depth}, {streams}");
         Plot::of(title, ["block size", "GB/s"], values)
@@ -381,16 +318,9 @@ impl<'a> Sweep<'a> {
             let line = format!("depth {}, {}", shape.depth, streams(shape.streams));
             Some((block(shape.block), line, auto_over_best(point)?.plotted()))
         });
-        let title = format!(
-            "Auto over the better of inline and queue: {}",
-            word(&direction)
-        );
+        let title = format!("Auto over the better of inline and queue: {}", word(&direction));
         let plot = Plot::of(title, ["block size", "ratio of throughputs"], values);
-        if plot.series.is_empty() {
-            plot
-        } else {
-            plot.guide(1.0)
-        }
+        if plot.series.is_empty() { plot } else { plot.guide(1.0) }
     }
 }
 
@@ -407,7 +337,9 @@ fn notes(args: &SweepArgs, plan: &Plan) -> Vec<String> {
         format!("{} helpers; offsets are {}.", plan.helpers, word(&args.pattern)),
     ];
     if plan.hogs > 0 {
-        notes.push("The threads beside which the loaded part runs belong to this program and have the same priority.".into());
+        notes.push(
+            "The threads beside which the loaded part runs belong to this program and have the same priority.".into(),
+        );
     }
     notes
 }

@@ -156,8 +156,8 @@ pub fn measure(args: &ZonedArgs) -> Result<Report, Error> {
     let time = runner::seconds(args.seconds)?;
     check_zone_size(args.zone_size)?;
     let cipher = Cipher::new(&args.cipher)?;
-    let slow = DelaySpec::from_str(&args.slow)
-        .map_err(|why| Error::parameters(format!("--slow {}: {why}", args.slow)))?;
+    let slow =
+        DelaySpec::from_str(&args.slow).map_err(|why| Error::parameters(format!("--slow {}: {why}", args.slow)))?;
     let threads = Threads::of(args)?;
     let helpers = Helpers::start(threads.helpers)?;
     let medium = |slow| Medium::new(slow, args.zone_size, &cipher, &helpers, threads.pool);
@@ -216,12 +216,7 @@ impl Subject {
             name: self.name(),
             cipher: (self.way != Way::Plain).then(|| args.cipher.clone()),
             dispatch: self.way.mode().map(|mode| mode.to_string()),
-            shape: Shape::new(
-                Direction::Write,
-                Pattern::Sequential,
-                self.load.block,
-                self.load.depth,
-            ),
+            shape: Shape::new(Direction::Write, Pattern::Sequential, self.load.block, self.load.depth),
             ..Row::default()
         }
     }
@@ -247,8 +242,8 @@ impl Medium {
             Some(slow) => Gate::new(DelayDevice::new(memory.clone(), slow)),
             None => memory.clone(),
         };
-        let layout = ZoneLayout::new(bytes, zone_size)
-            .map_err(|error| Error::parameters(format!("--zone-size: {error}")))?;
+        let layout =
+            ZoneLayout::new(bytes, zone_size).map_err(|error| Error::parameters(format!("--zone-size: {error}")))?;
         let zones = || Ok::<_, Error>(Gate::new(ZonedDevice::in_memory(below.clone(), layout)?));
         let sectors = || cipher.sectors();
         let plain = || Writer::new(&zoned::ordered(zones()?)?);
@@ -263,12 +258,7 @@ impl Medium {
         Ok(Self {
             is_slow,
             zone_size,
-            ways: [
-                plain()?,
-                by(Mode::Inline)?,
-                by(Mode::Auto)?,
-                plain()?.with_pool(sectors()?, pool)?,
-            ],
+            ways: [plain()?, by(Mode::Inline)?, by(Mode::Auto)?, plain()?.with_pool(sectors()?, pool)?],
             memory,
         })
     }
@@ -278,11 +268,7 @@ impl Medium {
         let sectors = cipher.sectors()?;
         let failed = |fault| Error::device(format!("cannot read the medium: {fault}"));
         let mut reader = Blocking::new(&self.memory, BackendChoice::Auto)?;
-        let load = Load {
-            block: 4096,
-            depth: 16,
-            zones: ZONES,
-        };
+        let load = Load { block: 4096, depth: 16, zones: ZONES };
         let (mut found, mut expected) = (vec![0; 4096], vec![0; 4096]);
         for (seed, way) in (1..).zip(WAYS) {
             let contents = Contents::new(seed);

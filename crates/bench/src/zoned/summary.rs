@@ -9,19 +9,12 @@ use crate::report::{Enough, Figure, Ratios, Report, Row, word};
 use crate::table::{self, Table, megabytes};
 
 /// What a goal is judged by.
-const ENOUGH: Enough = Enough {
-    rounds: 3,
-    seconds: 0.03,
-    size: 0,
-};
+const ENOUGH: Enough = Enough { rounds: 3, seconds: 0.03, size: 0 };
 
 /// Fills the report.
 pub fn fill(report: &mut Report, args: &ZonedArgs, threads: Threads) {
-    report.medium = format!(
-        "emulated zones of {} over RAM, and over RAM as slow as {}",
-        size::human(args.zone_size),
-        args.slow
-    );
+    report.medium =
+        format!("emulated zones of {} over RAM, and over RAM as slow as {}", size::human(args.zone_size), args.slow);
     report.notes = [
         "Writes from the start of each zone on, in the order of the zones; all are reset before each turn. All ways have write pointers of their own over the same memory.",
         "Encrypted: who submits a write encrypts it, so that the order is never lost. Auto: helpers take writes of it while cores are idle, and what they have encrypted waits for its turn. Pool: threads encrypt what comes first, and the results are put in order again; it exists in this bench only.",
@@ -73,12 +66,8 @@ fn table(report: &Report, is_slow: bool) -> Table {
             ("encrypted", &|load| speed(Way::Encrypted, load)),
             ("auto", &|load| speed(Way::Auto, load)),
             ("pool", &|load| speed(Way::Pool, load)),
-            ("encrypted / plain", &|load| {
-                ratio(Way::Encrypted, Way::Plain, load)
-            }),
-            ("encrypted / pool", &|load| {
-                ratio(Way::Encrypted, Way::Pool, load)
-            }),
+            ("encrypted / plain", &|load| ratio(Way::Encrypted, Way::Plain, load)),
+            ("encrypted / pool", &|load| ratio(Way::Encrypted, Way::Pool, load)),
             ("auto / pool", &|load| ratio(Way::Auto, Way::Pool, load)),
         ],
         Load::all(),
@@ -101,12 +90,9 @@ fn figures(report: &Report, weak: Option<&str>, threads: Threads) -> Vec<Figure>
     // The least of some loads, and all of them for people.
     let least = |ways: [Way; 2], is_slow: bool, chosen: &dyn Fn(&Load) -> bool| {
         let loads = Load::all().filter(chosen);
-        let values =
-            loads.filter_map(|load| Some((over(report, is_slow, ways, load)?, load.name())));
+        let values = loads.filter_map(|load| Some((over(report, is_slow, ways, load)?, load.name())));
         let values: Vec<_> = values.collect();
-        let listed = values
-            .iter()
-            .map(|(ratios, name)| format!("{name} {:.3}", ratios.median()));
+        let listed = values.iter().map(|(ratios, name)| format!("{name} {:.3}", ratios.median()));
         let listed: Vec<String> = listed.collect();
         let ratios = values.into_iter().map(|(ratios, _)| ratios);
         let least = ratios.min_by(|one, other| one.median().total_cmp(&other.median()));
@@ -118,9 +104,7 @@ fn figures(report: &Report, weak: Option<&str>, threads: Threads) -> Vec<Figure>
         let (_, of_ram) = least([Way::Encrypted, Way::Plain], false, &chosen);
         Figure::of(name, slow.as_ref())
             .at_least(0.9)
-            .noted(format!(
-                "the least on the slow medium: {of_slow}; on RAM, where a write is a copy: {of_ram}"
-            ))
+            .noted(format!("the least on the slow medium: {of_slow}; on RAM, where a write is a copy: {of_ram}"))
             .unless(weak)
     };
     let inline_over_pool = [Way::Encrypted, Way::Pool];
@@ -134,14 +118,11 @@ fn figures(report: &Report, weak: Option<&str>, threads: Threads) -> Vec<Figure>
     vec![
         over_plain("encrypted_over_plain_zoned_4k_qd1", 4096, 1),
         over_plain("encrypted_over_plain_zoned_128k_qd16", 128 << 10, 16),
-        Figure::of("inline_over_resequenced_pool", pool.as_ref()).noted(format!(
-            "the least of 4 KiB writes on RAM: {of_pool}; on the slow medium: {of_slow}"
-        )),
+        Figure::of("inline_over_resequenced_pool", pool.as_ref())
+            .noted(format!("the least of 4 KiB writes on RAM: {of_pool}; on the slow medium: {of_slow}")),
         Figure::of("auto_over_resequenced_pool", auto.as_ref())
             .at_least(1.0)
-            .noted(format!(
-                "the least of all writes, on RAM: {auto_of_ram}; on the slow medium: {auto_of_slow}"
-            ))
+            .noted(format!("the least of all writes, on RAM: {auto_of_ram}; on the slow medium: {auto_of_slow}"))
             .unless(weak.or((threads.helpers == 0).then_some("no goal: no helpers"))),
     ]
 }

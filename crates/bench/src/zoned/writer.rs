@@ -55,11 +55,7 @@ pub fn places(load: Load, zone_size: u64) -> impl Iterator<Item = Place> {
     let block = u64::from(load.block);
     (0..zone_size / block * load.zones).map(move |index| {
         let (zone, number) = (index % load.zones, index / load.zones);
-        Place {
-            offset: zone * zone_size + number * block,
-            zone: usize::try_from(zone).unwrap_or(0),
-            number,
-        }
+        Place { offset: zone * zone_size + number * block, zone: usize::try_from(zone).unwrap_or(0), number }
     })
 }
 
@@ -74,17 +70,8 @@ pub struct Writer {
 impl Writer {
     /// Into the zoned device behind `gate`.
     pub fn new(gate: &Gate) -> Result<Self, Error> {
-        let shape = Shape {
-            direction: Direction::Write,
-            block: BLOCK_MAX,
-            depth: DEPTH_MAX,
-            ..Shape::default()
-        };
-        Ok(Self {
-            calls: Calls::open(gate, shape)?,
-            blocking: Blocking::new(gate, BackendChoice::Auto)?,
-            pool: None,
-        })
+        let shape = Shape { direction: Direction::Write, block: BLOCK_MAX, depth: DEPTH_MAX, ..Shape::default() };
+        Ok(Self { calls: Calls::open(gate, shape)?, blocking: Blocking::new(gate, BackendChoice::Auto)?, pool: None })
     }
 
     /// The same, with threads that encrypt what is written.
@@ -151,11 +138,7 @@ impl Writer {
             return self.calls.submit(slot, place.offset);
         };
         if let Some(buffer) = self.calls.buffer(slot).take() {
-            pool.encrypt(Write {
-                place,
-                slot,
-                buffer,
-            });
+            pool.encrypt(Write { place, slot, buffer });
         }
         Ok(false)
     }
@@ -184,11 +167,7 @@ mod tests {
 
     #[test]
     fn zones_are_written_in_turn_from_their_start_to_their_end() {
-        let load = Load {
-            block: 4096,
-            depth: 1,
-            zones: 2,
-        };
+        let load = Load { block: 4096, depth: 1, zones: 2 };
         let offsets: Vec<u64> = places(load, 8192).map(|place| place.offset).collect();
         assert_eq!(offsets, [0, 8192, 4096, 12288]);
     }

@@ -107,11 +107,7 @@ impl Adiantum {
     }
 
     fn tweak(&self, iv: &Block) -> Tweak {
-        if self.iv_at_end {
-            [Block::default(), *iv]
-        } else {
-            [*iv, Block::default()]
-        }
+        if self.iv_at_end { [Block::default(), *iv] } else { [*iv, Block::default()] }
     }
 
     /// Sectors of equal length; `tweak` is told which.
@@ -125,13 +121,7 @@ impl Adiantum {
 
     /// At most [`SIDE_BY_SIDE`] sectors, one way or the other: the ways differ in what AES does,
     /// and on which side of it the stream's nonce is.
-    fn run_group(
-        &self,
-        sector_blocks: usize,
-        tweak: impl Fn(usize) -> Tweak,
-        text: &mut [Block],
-        way: Way,
-    ) {
+    fn run_group(&self, sector_blocks: usize, tweak: impl Fn(usize) -> Tweak, text: &mut [Block], way: Way) {
         let sectors = text.len() / sector_blocks;
         let mut headers = [0; SIDE_BY_SIDE];
         let mut middles = [Block::default(); SIDE_BY_SIDE];

@@ -11,19 +11,11 @@ fn both_streams_match_the_vectors_of_the_authors() {
     let words: Vec<(&str, &str)> = lines.filter_map(|line| line.split_once(' ')).collect();
     let mut seen = 0;
     for vector in words.chunks(5) {
-        let [
-            ("cipher", cipher),
-            ("key", key),
-            ("tweak", tweak),
-            ("plain", plain),
-            ("sealed", sealed),
-        ] = vector
-        else {
+        let [("cipher", cipher), ("key", key), ("tweak", tweak), ("plain", plain), ("sealed", sealed)] = vector else {
             panic!("not a vector: {vector:?}");
         };
         let spec = CipherSpec::parse(&format!("{cipher}-adiantum-plain64")).expect("a cipher");
-        let adiantum =
-            Adiantum::new(&spec, blocks(key).as_flattened(), Backend::Portable).expect("32 bytes");
+        let adiantum = Adiantum::new(&spec, blocks(key).as_flattened(), Backend::Portable).expect("32 bytes");
         let [start, end] = blocks(tweak)[..] else {
             panic!("a tweak of 32 bytes");
         };

@@ -155,11 +155,7 @@ impl Work<'_> {
 
 /// Each block by itself.
 #[inline(always)]
-fn crypt<V: Four, const FOURS: usize, const ENCRYPT: bool>(
-    cpu: V::Cpu,
-    keys: &Schedule,
-    blocks: &mut [[u8; 16]],
-) {
+fn crypt<V: Four, const FOURS: usize, const ENCRYPT: bool>(cpu: V::Cpu, keys: &Schedule, blocks: &mut [[u8; 16]]) {
     let (lines, rest) = blocks.as_chunks_mut::<LINE>();
     let (units, lines) = lines.as_chunks_mut::<FOURS>();
     for unit in units {
@@ -178,11 +174,7 @@ fn crypt<V: Four, const FOURS: usize, const ENCRYPT: bool>(
 }
 
 #[inline(always)]
-fn crypt_lines<V: Four, const N: usize, const ENCRYPT: bool>(
-    cpu: V::Cpu,
-    keys: &Schedule,
-    lines: &mut [Line; N],
-) {
+fn crypt_lines<V: Four, const N: usize, const ENCRYPT: bool>(cpu: V::Cpu, keys: &Schedule, lines: &mut [Line; N]) {
     let mut state = [V::load(cpu, &lines[0]); N];
     for (state, line) in state.iter_mut().zip(&*lines) {
         *state = V::load(cpu, line);
@@ -204,12 +196,7 @@ fn crypt_lines<V: Four, const N: usize, const ENCRYPT: bool>(
 
 /// CBC encryption of as many sectors of equal length as there are IVs.
 #[inline(always)]
-fn encrypt_cbc<V: Four, const FOURS: usize>(
-    cpu: V::Cpu,
-    keys: &Schedule,
-    ivs: &[[u8; 16]],
-    lines: &mut [Line],
-) {
+fn encrypt_cbc<V: Four, const FOURS: usize>(cpu: V::Cpu, keys: &Schedule, ivs: &[[u8; 16]], lines: &mut [Line]) {
     let sector_lines = lines.len() / ivs.len();
     let most = SECTORS_MAX.min(FOURS * LINE);
     for (ivs, lines) in ivs.chunks(most).zip(lines.chunks_mut(most * sector_lines)) {
@@ -224,21 +211,11 @@ fn encrypt_cbc<V: Four, const FOURS: usize>(
 /// At most `N` times four sectors. Where there are fewer, the last one takes the places that are left:
 /// its blocks are read before they are written, and written with the same bytes each time.
 #[inline(always)]
-fn encrypt_sectors<V: Four, const N: usize>(
-    cpu: V::Cpu,
-    keys: &Schedule,
-    ivs: &[[u8; 16]],
-    lines: &mut [Line],
-) {
+fn encrypt_sectors<V: Four, const N: usize>(cpu: V::Cpu, keys: &Schedule, ivs: &[[u8; 16]], lines: &mut [Line]) {
     let sector_lines = lines.len() / ivs.len();
     let mut first_ivs = [[[0; 16]; LINE]; N];
     let mut starts = [[0; LINE]; N];
-    for (at, (iv, start)) in first_ivs
-        .as_flattened_mut()
-        .iter_mut()
-        .zip(starts.as_flattened_mut())
-        .enumerate()
-    {
+    for (at, (iv, start)) in first_ivs.as_flattened_mut().iter_mut().zip(starts.as_flattened_mut()).enumerate() {
         let sector = at.min(ivs.len() - 1);
         *iv = ivs[sector];
         *start = sector * sector_lines;
@@ -275,12 +252,7 @@ fn encrypt_sectors<V: Four, const N: usize>(
 
 /// CBC decryption of as many sectors of equal length as there are IVs: whole units of `FOURS` lines.
 #[inline(always)]
-fn decrypt_cbc<V: Four, const FOURS: usize>(
-    cpu: V::Cpu,
-    keys: &Schedule,
-    ivs: &[[u8; 16]],
-    blocks: &mut [[u8; 16]],
-) {
+fn decrypt_cbc<V: Four, const FOURS: usize>(cpu: V::Cpu, keys: &Schedule, ivs: &[[u8; 16]], blocks: &mut [[u8; 16]]) {
     let sector_blocks = blocks.len() / ivs.len();
     for (iv, sector) in ivs.iter().zip(blocks.chunks_mut(sector_blocks)) {
         let units = (0..sector_blocks).step_by(FOURS * LINE);

@@ -27,13 +27,11 @@ fn theirs(key: &[u8]) -> Box<dyn BlockCipher> {
 
 fn widths(key: &[u8]) -> Vec<(Backend, Box<dyn BlockCipher>)> {
     let all = Backend::available().into_iter();
-    all.filter_map(|backend| Some((backend, new(key, backend)?)))
-        .collect()
+    all.filter_map(|backend| Some((backend, new(key, backend)?))).collect()
 }
 
 fn keys() -> impl Strategy<Value = Vec<u8>> {
-    prop::sample::select(vec![16_usize, 24, 32])
-        .prop_flat_map(|size| prop::collection::vec(any::<u8>(), size))
+    prop::sample::select(vec![16_usize, 24, 32]).prop_flat_map(|size| prop::collection::vec(any::<u8>(), size))
 }
 
 /// So many blocks, no two alike.

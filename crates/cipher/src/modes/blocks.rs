@@ -58,9 +58,7 @@ impl Algorithm {
     pub(super) fn key_sizes(self) -> &'static [usize] {
         match self {
             Algorithm::Aes | Algorithm::Twofish | Algorithm::Camellia => &[16, 24, 32],
-            Algorithm::Serpent => &[
-                16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
-            ],
+            Algorithm::Serpent => &[16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32],
             Algorithm::Cast6 => &[16, 20, 24, 28, 32],
             Algorithm::Sm4 => &[16],
         }
@@ -115,10 +113,7 @@ impl Algorithm {
     fn native_name(self, backend: Backend) -> Option<&'static str> {
         match self {
             Algorithm::Aes => super::aes::name(backend),
-            Algorithm::Camellia => sliced_name(
-                backend,
-                ["camellia (gfni, avx512)", "camellia (gfni, avx2)"],
-            ),
+            Algorithm::Camellia => sliced_name(backend, ["camellia (gfni, avx512)", "camellia (gfni, avx2)"]),
             Algorithm::Sm4 => sliced_name(backend, ["sm4 (gfni, avx512)", "sm4 (gfni, avx2)"]),
             Algorithm::Serpent | Algorithm::Twofish | Algorithm::Cast6 => None,
         }
@@ -139,9 +134,7 @@ fn boxed<C: KeyInit + 'static>(key: &[u8]) -> Option<Box<dyn BlockCipher>>
 where
     Keyed<C>: BlockCipher,
 {
-    Some(Box::new(Keyed(SecretBox::new(
-        C::new_from_slice(key).ok()?,
-    ))))
+    Some(Box::new(Keyed(SecretBox::new(C::new_from_slice(key).ok()?))))
 }
 
 /// A cipher whose schedule is in key memory.
@@ -150,12 +143,7 @@ struct Keyed<C>(SecretBox<C>);
 // The bound on `ZeroizeOnDrop` is the proof that every schedule is wiped.
 impl<C> BlockCipher for Keyed<C>
 where
-    C: BlockCipherEncrypt
-        + BlockCipherDecrypt
-        + BlockSizeUser<BlockSize = U16>
-        + ZeroizeOnDrop
-        + Send
-        + Sync,
+    C: BlockCipherEncrypt + BlockCipherDecrypt + BlockSizeUser<BlockSize = U16> + ZeroizeOnDrop + Send + Sync,
 {
     // Never a part of `encrypt_chained`: with two places to go, the compiler would not vectorize
     // the loop over blocks of a cipher without parallel calls, which makes serpent three times as fast.

@@ -58,9 +58,7 @@ impl Bytes for u32 {
 
 fn affine(byte: u8, matrix: u64, plus: i32) -> u8 {
     let rows = matrix.to_be_bytes().into_iter().enumerate();
-    let product = rows.fold(0, |product, (bit, row)| {
-        product | u8::from((row & byte).count_ones() & 1 == 1) << bit
-    });
+    let product = rows.fold(0, |product, (bit, row)| product | u8::from((row & byte).count_ones() & 1 == 1) << bit);
     product ^ plus.to_le_bytes()[0]
 }
 
@@ -93,19 +91,13 @@ impl<W: Bytes> Bytes for [W; 2] {
     #[inline(always)]
     fn affine<const PLUS: i32>(self, gfni: W::Gfni, matrix: u64) -> Self {
         let [a, b] = self;
-        [
-            a.affine::<PLUS>(gfni, matrix),
-            b.affine::<PLUS>(gfni, matrix),
-        ]
+        [a.affine::<PLUS>(gfni, matrix), b.affine::<PLUS>(gfni, matrix)]
     }
 
     #[inline(always)]
     fn affine_inverse<const PLUS: i32>(self, gfni: W::Gfni, matrix: u64) -> Self {
         let [a, b] = self;
-        [
-            a.affine_inverse::<PLUS>(gfni, matrix),
-            b.affine_inverse::<PLUS>(gfni, matrix),
-        ]
+        [a.affine_inverse::<PLUS>(gfni, matrix), b.affine_inverse::<PLUS>(gfni, matrix)]
     }
 
     #[inline(always)]
@@ -130,12 +122,8 @@ pub(super) struct Sliced<W: Compiled, K> {
 
 /// [`Bytes`] with code that is compiled for them.
 pub(super) trait Compiled: Bytes<Cpu: Send + Sync, Gfni: Send + Sync> {
-    fn crypt<C, const ENCRYPT: bool>(
-        cpu: Self::Cpu,
-        gfni: Self::Gfni,
-        cipher: &C,
-        blocks: &mut [[u8; 16]],
-    ) where
+    fn crypt<C, const ENCRYPT: bool>(cpu: Self::Cpu, gfni: Self::Gfni, cipher: &C, blocks: &mut [[u8; 16]])
+    where
         C: Rounds<Self, More = Self::Gfni> + Rounds<[Self; 2], More = Self::Gfni>;
 }
 

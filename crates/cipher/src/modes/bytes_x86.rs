@@ -3,10 +3,10 @@
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{
-    _mm256_blendv_epi8, _mm256_gf2p8affine_epi64_epi8, _mm256_gf2p8affineinv_epi64_epi8,
-    _mm256_set_epi32, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_shuffle_epi8,
-    _mm512_gf2p8affine_epi64_epi8, _mm512_gf2p8affineinv_epi64_epi8, _mm512_mask_blend_epi8,
-    _mm512_set1_epi64, _mm512_set4_epi32, _mm512_shuffle_epi8,
+    _mm256_blendv_epi8, _mm256_gf2p8affine_epi64_epi8, _mm256_gf2p8affineinv_epi64_epi8, _mm256_set_epi32,
+    _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_shuffle_epi8, _mm512_gf2p8affine_epi64_epi8,
+    _mm512_gf2p8affineinv_epi64_epi8, _mm512_mask_blend_epi8, _mm512_set1_epi64, _mm512_set4_epi32,
+    _mm512_shuffle_epi8,
 };
 
 use cryptline_sys::SecretBox;
@@ -54,14 +54,9 @@ macro_rules! bytes {
         }
 
         impl Compiled for $words {
-            fn crypt<C, const ENCRYPT: bool>(
-                cpu: $cpu,
-                gfni: detection::Gfni,
-                cipher: &C,
-                blocks: &mut [[u8; 16]],
-            ) where
-                C: Rounds<$words, More = detection::Gfni>
-                    + Rounds<[$words; 2], More = detection::Gfni>,
+            fn crypt<C, const ENCRYPT: bool>(cpu: $cpu, gfni: detection::Gfni, cipher: &C, blocks: &mut [[u8; 16]])
+            where
+                C: Rounds<$words, More = detection::Gfni> + Rounds<[$words; 2], More = detection::Gfni>,
             {
                 #[target_feature(enable = $features)]
                 fn compiled<C, const ENCRYPT: bool>(
@@ -70,8 +65,7 @@ macro_rules! bytes {
                     cipher: &C,
                     blocks: &mut [[u8; 16]],
                 ) where
-                    C: Rounds<$words, More = detection::Gfni>
-                        + Rounds<[$words; 2], More = detection::Gfni>,
+                    C: Rounds<$words, More = detection::Gfni> + Rounds<[$words; 2], More = detection::Gfni>,
                 {
                     let rest = groups::<[$words; 2], C, ENCRYPT>(cpu, gfni, cipher, blocks);
                     let rest = groups::<$words, C, ENCRYPT>(cpu, gfni, cipher, rest);
@@ -108,10 +102,7 @@ bytes! {
 }
 
 /// The cipher of these keys at the width of `backend`, if the CPU has GFNI.
-pub(in crate::modes) fn sliced<K>(
-    keys: SecretBox<K>,
-    backend: Backend,
-) -> Option<Box<dyn BlockCipher>>
+pub(in crate::modes) fn sliced<K>(keys: SecretBox<K>, backend: Backend) -> Option<Box<dyn BlockCipher>>
 where
     K: Rounds<Words256, More = detection::Gfni>
         + Rounds<[Words256; 2], More = detection::Gfni>
@@ -130,10 +121,7 @@ where
 }
 
 /// Which of `names`, of the wide one and the narrow one, [`sliced`] makes.
-pub(in crate::modes) fn sliced_name(
-    backend: Backend,
-    names: [&'static str; 2],
-) -> Option<&'static str> {
+pub(in crate::modes) fn sliced_name(backend: Backend, names: [&'static str; 2]) -> Option<&'static str> {
     detection::Gfni::detect()?;
     match Width::of(backend) {
         Width::Words512(_) => Some(names[0]),

@@ -59,11 +59,7 @@ impl Keys {
         }
         let mut keys = SecretBox::new(Keys {
             subkeys: [[0; 2]; SUBKEYS_MAX],
-            count: if key.len() == 16 {
-                SUBKEYS
-            } else {
-                SUBKEYS_MAX
-            },
+            count: if key.len() == 16 { SUBKEYS } else { SUBKEYS_MAX },
         });
         keys.expand(key);
         Some(keys)
@@ -210,13 +206,8 @@ fn f<W: Bytes>([left, right]: Half<W>, gfni: W::Gfni) -> Half<W> {
 
 /// The second, third and fourth S-box on the bytes of these places, and the first on the fourth byte.
 #[inline(always)]
-fn sboxes<W: Bytes, const SECOND: i32, const THIRD: i32, const FOURTH: i32>(
-    word: W,
-    gfni: W::Gfni,
-) -> W {
-    let into = word
-        .affine::<INTO_PLUS>(gfni, INTO)
-        .with_byte::<FOURTH>(word.affine::<INTO_PLUS>(gfni, INTO_LEFT));
+fn sboxes<W: Bytes, const SECOND: i32, const THIRD: i32, const FOURTH: i32>(word: W, gfni: W::Gfni) -> W {
+    let into = word.affine::<INTO_PLUS>(gfni, INTO).with_byte::<FOURTH>(word.affine::<INTO_PLUS>(gfni, INTO_LEFT));
     into.affine_inverse::<BACK_PLUS>(gfni, BACK)
         .with_byte::<SECOND>(into.affine_inverse::<BACK_LEFT_PLUS>(gfni, BACK_LEFT))
         .with_byte::<THIRD>(into.affine_inverse::<BACK_RIGHT_PLUS>(gfni, BACK_RIGHT))

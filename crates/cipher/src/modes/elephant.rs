@@ -24,10 +24,7 @@ pub(super) struct Elephant {
 impl Elephant {
     /// `extra` is a key of AES.
     pub(super) fn new(extra: &[u8], sector_size: u32, backend: Backend) -> Option<Elephant> {
-        Some(Elephant {
-            cipher: Algorithm::Aes.cipher(extra, backend)?,
-            sector_size: sector_size.into(),
-        })
+        Some(Elephant { cipher: Algorithm::Aes.cipher(extra, backend)?, sector_size: sector_size.into() })
     }
 
     /// What comes before encryption.

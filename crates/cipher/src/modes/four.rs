@@ -12,12 +12,11 @@
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{
-    __m128i, __m256i, __m512i, _mm_aesdec_si128, _mm_aesdeclast_si128, _mm_aesenc_si128,
-    _mm_aesenclast_si128, _mm_loadu_si128, _mm_storeu_si128, _mm_xor_si128, _mm256_aesdec_epi128,
-    _mm256_aesdeclast_epi128, _mm256_aesenc_epi128, _mm256_aesenclast_epi128, _mm256_loadu_si256,
-    _mm256_permute2x128_si256, _mm256_storeu_si256, _mm256_xor_si256, _mm512_aesdec_epi128,
-    _mm512_aesdeclast_epi128, _mm512_aesenc_epi128, _mm512_aesenclast_epi128, _mm512_alignr_epi64,
-    _mm512_loadu_si512, _mm512_shuffle_i32x4, _mm512_storeu_si512, _mm512_xor_si512,
+    __m128i, __m256i, __m512i, _mm_aesdec_si128, _mm_aesdeclast_si128, _mm_aesenc_si128, _mm_aesenclast_si128,
+    _mm_loadu_si128, _mm_storeu_si128, _mm_xor_si128, _mm256_aesdec_epi128, _mm256_aesdeclast_epi128,
+    _mm256_aesenc_epi128, _mm256_aesenclast_epi128, _mm256_loadu_si256, _mm256_permute2x128_si256, _mm256_storeu_si256,
+    _mm256_xor_si256, _mm512_aesdec_epi128, _mm512_aesdeclast_epi128, _mm512_aesenc_epi128, _mm512_aesenclast_epi128,
+    _mm512_alignr_epi64, _mm512_loadu_si512, _mm512_shuffle_i32x4, _mm512_storeu_si512, _mm512_xor_si512,
 };
 
 use crate::cpu::detection;
@@ -199,10 +198,7 @@ fn behind_512([now]: [__m512i; 1], [before]: [__m512i; 1]) -> [__m512i; 1] {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn behind_256([low, high]: [__m256i; 2], [_, before]: [__m256i; 2]) -> [__m256i; 2] {
-    [
-        _mm256_permute2x128_si256::<0x21>(before, low),
-        _mm256_permute2x128_si256::<0x21>(low, high),
-    ]
+    [_mm256_permute2x128_si256::<0x21>(before, low), _mm256_permute2x128_si256::<0x21>(low, high)]
 }
 
 #[inline]
@@ -214,14 +210,8 @@ fn behind_128([a, b, c, _]: [__m128i; 4], [.., before]: [__m128i; 4]) -> [__m128
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn transposed_512([[a], [b], [c], [d]]: [[__m512i; 1]; 4]) -> [[__m512i; 1]; 4] {
-    let (even_ab, odd_ab) = (
-        _mm512_shuffle_i32x4::<0b10_00_10_00>(a, b),
-        _mm512_shuffle_i32x4::<0b11_01_11_01>(a, b),
-    );
-    let (even_cd, odd_cd) = (
-        _mm512_shuffle_i32x4::<0b10_00_10_00>(c, d),
-        _mm512_shuffle_i32x4::<0b11_01_11_01>(c, d),
-    );
+    let (even_ab, odd_ab) = (_mm512_shuffle_i32x4::<0b10_00_10_00>(a, b), _mm512_shuffle_i32x4::<0b11_01_11_01>(a, b));
+    let (even_cd, odd_cd) = (_mm512_shuffle_i32x4::<0b10_00_10_00>(c, d), _mm512_shuffle_i32x4::<0b11_01_11_01>(c, d));
     [
         [_mm512_shuffle_i32x4::<0b10_00_10_00>(even_ab, even_cd)],
         [_mm512_shuffle_i32x4::<0b10_00_10_00>(odd_ab, odd_cd)],
@@ -256,10 +246,5 @@ fn high_halves(a: __m256i, b: __m256i) -> __m256i {
 #[inline]
 #[target_feature(enable = "aes")]
 fn transposed_128([a, b, c, d]: [[__m128i; 4]; 4]) -> [[__m128i; 4]; 4] {
-    [
-        [a[0], b[0], c[0], d[0]],
-        [a[1], b[1], c[1], d[1]],
-        [a[2], b[2], c[2], d[2]],
-        [a[3], b[3], c[3], d[3]],
-    ]
+    [[a[0], b[0], c[0], d[0]], [a[1], b[1], c[1], d[1]], [a[2], b[2], c[2], d[2]], [a[3], b[3], c[3], d[3]]]
 }

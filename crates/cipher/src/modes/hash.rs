@@ -39,13 +39,7 @@ const NAMES: [(&str, EssivHash); 12] = [
 ];
 
 /// Hashes of the kernel that are not served, though their digests may be keys.
-const NOT_SERVED: &[&str] = &[
-    "blake2s-128",
-    "blake2s-160",
-    "blake2s-224",
-    "blake2s-256",
-    "md4",
-];
+const NOT_SERVED: &[&str] = &["blake2s-128", "blake2s-160", "blake2s-224", "blake2s-256", "md4"];
 
 /// A digest, at most 32 bytes.
 pub(super) type Digest = Vec<u8>;

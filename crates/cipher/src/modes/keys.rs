@@ -80,11 +80,7 @@ impl KeySizes {
             _ => 0,
         };
         let (cipher_keys, extra) = key.split_at(key.len() - extra);
-        Some(Layout {
-            cipher_keys,
-            subkey: cipher_keys.len() / count,
-            extra,
-        })
+        Some(Layout { cipher_keys, subkey: cipher_keys.len() / count, extra })
     }
 }
 

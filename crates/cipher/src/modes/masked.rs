@@ -26,18 +26,10 @@ impl Xts {
     /// `key` is the data key followed by the tweak key.
     pub(super) fn new(algorithm: Algorithm, key: &[u8], backend: Backend) -> Option<Xts> {
         let (data, tweak) = key.split_at(key.len() / 2);
-        Some(Xts {
-            data: algorithm.cipher(data, backend)?,
-            tweak: algorithm.cipher(tweak, backend)?,
-        })
+        Some(Xts { data: algorithm.cipher(data, backend)?, tweak: algorithm.cipher(tweak, backend)? })
     }
 
-    fn run(
-        &self,
-        ivs: &[Block],
-        data: &mut [Block],
-        cipher: impl Fn(&dyn BlockCipher, &mut [Block]),
-    ) {
+    fn run(&self, ivs: &[Block], data: &mut [Block], cipher: impl Fn(&dyn BlockCipher, &mut [Block])) {
         let mut tweaks = [Block::default(); BATCH];
         let tweaks = &mut tweaks[..ivs.len()];
         tweaks.copy_from_slice(ivs);
@@ -80,10 +72,7 @@ impl Lrw {
             *step = *sum;
             *power = times_x(*power);
         }
-        Some(Lrw {
-            data: algorithm.cipher(data, backend)?,
-            steps,
-        })
+        Some(Lrw { data: algorithm.cipher(data, backend)?, steps })
     }
 
     fn run(&self, ivs: &[Block], data: &mut [Block], cipher: impl Fn(&mut [Block])) {

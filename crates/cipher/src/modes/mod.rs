@@ -95,12 +95,7 @@ enum Extra {
 
 impl Modes {
     /// `None` if the key does not fit (see [`KeySizes`]) or the combination is none.
-    pub(crate) fn new(
-        spec: &CipherSpec,
-        key: &[u8],
-        sector_size: u32,
-        backend: Backend,
-    ) -> Option<Modes> {
+    pub(crate) fn new(spec: &CipherSpec, key: &[u8], sector_size: u32, backend: Backend) -> Option<Modes> {
         let layout = KeySizes::of(spec)?.split(spec, key)?;
         let keyed = |key| Keyed::new(spec, key, backend);
         let keys: Box<[Keyed]> = layout.cipher_keys().map(keyed).collect::<Option<_>>()?;
@@ -119,13 +114,7 @@ impl Modes {
             IvMode::Eboiv | IvMode::Elephant => (sector_size.into(), 0),
             _ => (1, 0),
         };
-        Some(Modes {
-            name: name(spec, backend)?,
-            keys,
-            factor,
-            plus,
-            extra,
-        })
+        Some(Modes { name: name(spec, backend)?, keys, factor, plus, extra })
     }
 
     /// What does the work, for people.
@@ -137,26 +126,16 @@ impl Modes {
     // Its batch lies on the stack, which the XTS kernels beside it must not pay for.
     #[inline(never)]
     pub(crate) fn encrypt(&self, sectors: IvSequence, sector_bytes: usize, data: &mut [u8]) {
-        self.for_each_batch(sectors, sector_bytes, data, |batch| {
-            self.encrypt_batch(batch)
-        });
+        self.for_each_batch(sectors, sector_bytes, data, |batch| self.encrypt_batch(batch));
     }
 
     /// Decrypts whole cipher sectors of `sector_bytes`, the first of which is the next of `sectors`.
     #[inline(never)]
     pub(crate) fn decrypt(&self, sectors: IvSequence, sector_bytes: usize, data: &mut [u8]) {
-        self.for_each_batch(sectors, sector_bytes, data, |batch| {
-            self.decrypt_batch(batch)
-        });
+        self.for_each_batch(sectors, sector_bytes, data, |batch| self.decrypt_batch(batch));
     }
 
-    fn for_each_batch(
-        &self,
-        mut numbers: IvSequence,
-        sector_bytes: usize,
-        data: &mut [u8],
-        work: impl Fn(Batch<'_>),
-    ) {
+    fn for_each_batch(&self, mut numbers: IvSequence, sector_bytes: usize, data: &mut [u8], work: impl Fn(Batch<'_>)) {
         let (blocks, odd) = Block::slice_as_chunks_mut(data);
         assert!(odd.is_empty(), "whole blocks");
         let sector_blocks = sector_bytes / BLOCK_BYTES;
@@ -168,13 +147,7 @@ impl Modes {
             let key = self.key(numbers.next);
             let ivs = &mut ivs[..sectors];
             self.fill_ivs(key, numbers.clone(), ivs);
-            work(Batch {
-                key,
-                numbers: numbers.clone(),
-                ivs,
-                sector_blocks,
-                data,
-            });
+            work(Batch { key, numbers: numbers.clone(), ivs, sector_blocks, data });
             numbers.next = numbers.after(u64::try_from(sectors).unwrap_or(0));
         }
     }
@@ -193,9 +166,7 @@ impl Modes {
             *iv = layout.iv(number.wrapping_mul(self.factor).wrapping_add(self.plus));
         }
         match (&self.extra, &key.salted) {
-            (Extra::EncryptedOffset | Extra::Elephant(_), _) => {
-                encrypt_zeros(&*self.keys[0].chain, ivs)
-            }
+            (Extra::EncryptedOffset | Extra::Elephant(_), _) => encrypt_zeros(&*self.keys[0].chain, ivs),
             (Extra::TrueCrypt(truecrypt), _) => truecrypt.fill_ivs(numbers, ivs),
             (_, Some(salted)) => salted.encrypt(ivs),
             _ => {}
@@ -258,10 +229,7 @@ impl Modes {
 impl Keyed {
     fn new(spec: &CipherSpec, key: &[u8], backend: Backend) -> Option<Keyed> {
         if spec.chain_mode() == "adiantum" {
-            return Some(Keyed {
-                chain: Box::new(Adiantum::new(spec, key, backend)?),
-                salted: None,
-            });
+            return Some(Keyed { chain: Box::new(Adiantum::new(spec, key, backend)?), salted: None });
         }
         let algorithm = Algorithm::by_name(spec.cipher_name())?;
         let salted = match spec.iv_mode() {
@@ -271,10 +239,7 @@ impl Keyed {
             }
             _ => None,
         };
-        Some(Keyed {
-            chain: chain(spec.chain_mode(), algorithm, key, backend)?,
-            salted,
-        })
+        Some(Keyed { chain: chain(spec.chain_mode(), algorithm, key, backend)?, salted })
     }
 }
 

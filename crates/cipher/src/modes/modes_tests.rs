@@ -49,9 +49,7 @@ const OF_FEW: &[&str] = &[
 fn combinations() -> Vec<String> {
     let of_all = CIPHERS.iter();
     let of_all = of_all.flat_map(|cipher| MODES.iter().map(move |mode| format!("{cipher}-{mode}")));
-    of_all
-        .chain(OF_FEW.iter().map(|word| (*word).to_owned()))
-        .collect()
+    of_all.chain(OF_FEW.iter().map(|word| (*word).to_owned())).collect()
 }
 
 fn sizes(spec: &CipherSpec) -> Vec<usize> {
@@ -62,10 +60,7 @@ fn sizes(spec: &CipherSpec) -> Vec<usize> {
 fn cipher(word: &str, sector_size: u32, key_at: usize) -> SectorCipher {
     let spec = CipherSpec::parse(word).expect(word);
     let sizes = sizes(&spec);
-    let key: Vec<u8> = (0..=255)
-        .cycle()
-        .take(sizes[key_at % sizes.len()])
-        .collect();
+    let key: Vec<u8> = (0..=255).cycle().take(sizes[key_at % sizes.len()]).collect();
     let small = matches!(spec.iv_mode(), IvMode::Lmk | IvMode::Tcw);
     let options = SectorOptions {
         sector_size: if small { 512 } else { sector_size },
@@ -134,12 +129,7 @@ fn masks_of_a_library_cipher_are_those_of_aes_xts() {
     let modes = Modes::new(&spec, &key, 512, Backend::Portable).expect("modes");
     let xts = cipher("aes-xts-plain64", 512, 2);
     let (mut ours, mut theirs) = (text(8192), text(8192));
-    let sectors = IvSequence {
-        layout: IvLayout::Plain64,
-        next: 1 << 20,
-        step: 1,
-        shift: 0,
-    };
+    let sectors = IvSequence { layout: IvLayout::Plain64, next: 1 << 20, step: 1, shift: 0 };
     modes.encrypt(sectors, 512, &mut ours);
     xts.encrypt_in_place(0, &mut theirs);
     assert!(ours == theirs);
@@ -151,29 +141,16 @@ fn cbc_and_ctr_match_nist_sp_800_38a() {
     let key = unhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4");
     let clear = unhex("6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51");
     for (mode, iv, answer) in [
-        (
-            "cbc",
-            "000102030405060708090a0b0c0d0e0f",
-            "f58c4c04d6e5f1ba779eabfb5f7bfbd69cfc4e967edb808d679f777bc6702c7d",
-        ),
-        (
-            "ctr",
-            "f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff",
-            "601ec313775789a5b7a7f504bbf3d228f443e3ca4d62b59aca84e990cacaf5c5",
-        ),
+        ("cbc", "000102030405060708090a0b0c0d0e0f", "f58c4c04d6e5f1ba779eabfb5f7bfbd69cfc4e967edb808d679f777bc6702c7d"),
+        ("ctr", "f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff", "601ec313775789a5b7a7f504bbf3d228f443e3ca4d62b59aca84e990cacaf5c5"),
     ] {
         for backend in Backend::available() {
             let chain = chain(mode, Algorithm::Aes, &key, backend).expect("a mode");
             let iv: [u8; 16] = unhex(iv).try_into().expect("a block");
-            let mut blocks: Vec<Block> = clear
-                .chunks(16)
-                .map(|block| Block::try_from(block).expect("a block"))
-                .collect();
+            let mut blocks: Vec<Block> =
+                clear.chunks(16).map(|block| Block::try_from(block).expect("a block")).collect();
             chain.encrypt(&[iv.into()], &mut blocks);
-            assert_eq!(
-                Block::cast_slice_to_core(&blocks).as_flattened(),
-                unhex(answer)
-            );
+            assert_eq!(Block::cast_slice_to_core(&blocks).as_flattened(), unhex(answer));
         }
     }
 }
@@ -184,11 +161,7 @@ fn cbc_and_ctr_match_nist_sp_800_38a() {
 fn sm4_matches_gb_t_32907() {
     let key = unhex("0123456789abcdeffedcba9876543210");
     let spec = CipherSpec::parse("sm4-ecb").expect("a cipher");
-    let options = SectorOptions {
-        sector_size: 512,
-        iv_offset: 0,
-        iv_large_sectors: false,
-    };
+    let options = SectorOptions { sector_size: 512, iv_offset: 0, iv_large_sectors: false };
     let cipher = SectorCipher::new(&spec, &key, options).expect("a cipher");
     let mut data = key.repeat(32);
     cipher.encrypt_in_place(0, &mut data);
@@ -201,11 +174,7 @@ fn spdk_has_the_address_little_endian_in_the_last_eight_bytes() {
     let key: Vec<u8> = (0..64).collect();
     let encrypted = |word: &str, sector: u64| {
         let spec = CipherSpec::parse(word).expect(word);
-        let options = SectorOptions {
-            sector_size: 512,
-            iv_offset: 0,
-            iv_large_sectors: false,
-        };
+        let options = SectorOptions { sector_size: 512, iv_offset: 0, iv_large_sectors: false };
         let mut data = text(512);
         let cipher = SectorCipher::new(&spec, &key, options).expect(word);
         cipher.encrypt_in_place(sector, &mut data);
@@ -227,28 +196,15 @@ fn a_key_of_another_size_is_told_what_is_needed() {
         ("aes-xts-benbi", 16, "32, 48 or 64 bytes"),
         ("sm4-xts-plain64", 64, "32 bytes"),
         ("aes-lrw-benbi", 64, "32, 40 or 48 bytes"),
-        (
-            "aes:64-cbc-lmk",
-            64,
-            "1024, 1040, 1536, 1560, 2048 or 2080 bytes",
-        ),
+        ("aes:64-cbc-lmk", 64, "1024, 1040, 1536, 1560, 2048 or 2080 bytes"),
         ("aes-cbc-tcw", 32, "48, 56 or 64 bytes"),
         ("aes-cbc-elephant", 16, "32, 48 or 64 bytes"),
         ("serpent-cbc-plain64", 33, "16 to 32 bytes"),
-        (
-            "xchacha12,aes-adiantum-plain64",
-            64,
-            "(xchacha12,aes-adiantum-plain64 takes 32 bytes",
-        ),
+        ("xchacha12,aes-adiantum-plain64", 64, "(xchacha12,aes-adiantum-plain64 takes 32 bytes"),
     ] {
         let spec = CipherSpec::parse(word).expect(word);
-        let message = SectorCipher::check_key_size(&spec, size)
-            .expect_err(word)
-            .to_string();
-        assert!(
-            message.starts_with("Error decoding and setting key ("),
-            "{message}"
-        );
+        let message = SectorCipher::check_key_size(&spec, size).expect_err(word).to_string();
+        assert!(message.starts_with("Error decoding and setting key ("), "{message}");
         assert!(message.contains(expected), "{message}");
     }
 }
@@ -258,11 +214,7 @@ fn a_key_of_another_size_is_told_what_is_needed() {
 fn essiv_with_half_of_whirlpool_matches_openssl() {
     let key: Vec<u8> = (0..32).collect();
     let spec = CipherSpec::parse("aes-cbc-essiv:wp256").expect("a cipher of ours");
-    let options = SectorOptions {
-        sector_size: 512,
-        iv_offset: 0,
-        iv_large_sectors: false,
-    };
+    let options = SectorOptions { sector_size: 512, iv_offset: 0, iv_large_sectors: false };
     let cipher = SectorCipher::new(&spec, &key, options).expect("a key that fits");
     let mut data = vec![0; 512];
     cipher.encrypt_in_place(5, &mut data);
@@ -290,16 +242,9 @@ fn loop_aes_and_truecrypt_know_small_sectors_only() {
     for word in ["aes:64-cbc-lmk", "aes-cbc-tcw"] {
         let spec = CipherSpec::parse(word).expect(word);
         let key = vec![1; sizes(&spec)[0]];
-        let options = SectorOptions {
-            sector_size: 4096,
-            iv_offset: 0,
-            iv_large_sectors: false,
-        };
+        let options = SectorOptions { sector_size: 4096, iv_offset: 0, iv_large_sectors: false };
         let error = SectorCipher::new(&spec, &key, options).err().expect(word);
-        assert!(
-            error.to_string().starts_with("Error creating IV"),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("Error creating IV"), "{error}");
     }
 }
 

@@ -28,11 +28,7 @@ type Factors = [u32; 2 * UNITS];
 
 /// What hashes here and what goes with it, for people.
 pub(super) fn backend_name() -> &'static str {
-    if wide_registers() {
-        "RustCrypto chacha20 + NH (avx2)"
-    } else {
-        "RustCrypto chacha20 + NH"
-    }
+    if wide_registers() { "RustCrypto chacha20 + NH (avx2)" } else { "RustCrypto chacha20 + NH" }
 }
 
 /// A key in the order of the loop.
@@ -53,21 +49,14 @@ impl Nh {
             left.copy_from_slice(&words[..2]);
             right.copy_from_slice(&words[2..]);
         }
-        Nh {
-            left,
-            right,
-            wide: wide_registers(),
-        }
+        Nh { left, right, wide: wide_registers() }
     }
 
     /// The hash of up to [`UNITS`] units: the sums of the four passes, little-endian.
     pub(super) fn hash(&self, units: &[Block]) -> [Block; 2] {
         let sums = self.sums(units);
         let block = |low: u64, high: u64| (u128::from(low) | u128::from(high) << 64).to_le_bytes();
-        [
-            block(sums[0], sums[1]).into(),
-            block(sums[2], sums[3]).into(),
-        ]
+        [block(sums[0], sums[1]).into(), block(sums[2], sums[3]).into()]
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -99,11 +88,7 @@ fn wide_registers() -> bool {
 /// [`sums`] in 256-bit registers.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn sums_avx2(
-    left: &[u32; KEY_FACTORS],
-    right: &[u32; KEY_FACTORS],
-    units: &[Block],
-) -> [u64; PASSES] {
+fn sums_avx2(left: &[u32; KEY_FACTORS], right: &[u32; KEY_FACTORS], units: &[Block]) -> [u64; PASSES] {
     sums(left, right, units)
 }
 
@@ -121,9 +106,8 @@ fn sums(left: &[u32; KEY_FACTORS], right: &[u32; KEY_FACTORS], units: &[Block]) 
     std::array::from_fn(|pass| {
         let left = left[2 * pass..].iter().zip(message_left);
         let right = right[2 * pass..].iter().zip(message_right);
-        let products = left
-            .zip(right)
-            .map(|((k, m), (l, n))| u64::from(m.wrapping_add(*k)) * u64::from(n.wrapping_add(*l)));
+        let products =
+            left.zip(right).map(|((k, m), (l, n))| u64::from(m.wrapping_add(*k)) * u64::from(n.wrapping_add(*l)));
         products.fold(0, u64::wrapping_add)
     })
 }
@@ -141,37 +125,22 @@ mod tests {
     /// The definition, word by word, in every number of units.
     #[test]
     fn sums_are_those_of_the_definition() {
-        let key: [u8; KEY_BYTES] =
-            std::array::from_fn(|place| (place * 151 % 253).to_le_bytes()[0]);
-        let key_words: Vec<u32> = key
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .map(|word| u32::from_le_bytes(*word))
-            .collect();
+        let key: [u8; KEY_BYTES] = std::array::from_fn(|place| (place * 151 % 253).to_le_bytes()[0]);
+        let key_words: Vec<u32> = key.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
         let text: Vec<Block> = (0..UNITS)
-            .map(|unit| {
-                std::array::from_fn::<u8, 16, _>(|place| (unit * 37 + place * 201).to_le_bytes()[0])
-                    .into()
-            })
+            .map(|unit| std::array::from_fn::<u8, 16, _>(|place| (unit * 37 + place * 201).to_le_bytes()[0]).into())
             .collect();
         let mut nh = Nh::new(&key);
         for len in 0..=UNITS {
             let sum = |pass: usize| {
-                text[..len]
-                    .iter()
-                    .enumerate()
-                    .fold(0_u64, |sum, (unit, text)| {
-                        let m = words(text.as_ref());
-                        let k = &key_words[4 * (unit + pass)..];
-                        let factor = |place: usize| u64::from(m[place].wrapping_add(k[place]));
-                        sum.wrapping_add(factor(0) * factor(2))
-                            .wrapping_add(factor(1) * factor(3))
-                    })
+                text[..len].iter().enumerate().fold(0_u64, |sum, (unit, text)| {
+                    let m = words(text.as_ref());
+                    let k = &key_words[4 * (unit + pass)..];
+                    let factor = |place: usize| u64::from(m[place].wrapping_add(k[place]));
+                    sum.wrapping_add(factor(0) * factor(2)).wrapping_add(factor(1) * factor(3))
+                })
             };
-            let expected: Vec<u8> = (0..PASSES)
-                .flat_map(|pass| sum(pass).to_le_bytes())
-                .collect();
+            let expected: Vec<u8> = (0..PASSES).flat_map(|pass| sum(pass).to_le_bytes()).collect();
             for wide in [false, wide_registers()] {
                 nh.wide = wide;
                 assert_eq!(nh.hash(&text[..len]).concat(), expected, "{len}");

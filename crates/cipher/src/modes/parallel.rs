@@ -9,8 +9,8 @@ use aes::Block;
 use cipher::consts::U16;
 use cipher::typenum::Unsigned;
 use cipher::{
-    BlockCipherDecBackend, BlockCipherDecClosure, BlockCipherEncBackend, BlockCipherEncClosure,
-    BlockSizeUser, ParBlocks, ParBlocksSizeUser,
+    BlockCipherDecBackend, BlockCipherDecClosure, BlockCipherEncBackend, BlockCipherEncClosure, BlockSizeUser,
+    ParBlocks, ParBlocksSizeUser,
 };
 
 use super::{BATCH, GROUP, xor, xor_all};
@@ -30,20 +30,14 @@ impl BlockSizeUser for Blocks<'_> {
 impl BlockCipherEncClosure for Blocks<'_> {
     #[inline(always)]
     fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, backend: &B) {
-        self.run::<B>(
-            |blocks| backend.encrypt_par_blocks(blocks.into()),
-            |block| backend.encrypt_block(block.into()),
-        );
+        self.run::<B>(|blocks| backend.encrypt_par_blocks(blocks.into()), |block| backend.encrypt_block(block.into()));
     }
 }
 
 impl BlockCipherDecClosure for Blocks<'_> {
     #[inline(always)]
     fn call<B: BlockCipherDecBackend<BlockSize = U16>>(self, backend: &B) {
-        self.run::<B>(
-            |blocks| backend.decrypt_par_blocks(blocks.into()),
-            |block| backend.decrypt_block(block.into()),
-        );
+        self.run::<B>(|blocks| backend.decrypt_par_blocks(blocks.into()), |block| backend.decrypt_block(block.into()));
     }
 }
 

@@ -31,22 +31,15 @@ struct Number {
 impl Polynomial {
     pub(super) fn at(key: &[u8; 16]) -> Polynomial {
         let point = Zeroizing::new(u128::from_le_bytes(*key) & CLAMP);
-        Polynomial {
-            point: Zeroizing::new(halves(*point)),
-        }
+        Polynomial { point: Zeroizing::new(halves(*point)) }
     }
 
     /// The value of the polynomial whose coefficients are `blocks`.
     pub(super) fn value(&self, blocks: &[Block]) -> u128 {
         let zero = Number { low: 0, top: 0 };
         let sum = blocks.iter().fold(zero, |sum, block| {
-            let (low, carry) = sum
-                .low
-                .overflowing_add(u128::from_le_bytes((*block).into()));
-            self.times_point(Number {
-                low,
-                top: sum.top + u64::from(carry) + 1,
-            })
+            let (low, carry) = sum.low.overflowing_add(u128::from_le_bytes((*block).into()));
+            self.times_point(Number { low, top: sum.top + u64::from(carry) + 1 })
         });
         sum.reduced()
     }
@@ -65,10 +58,7 @@ impl Polynomial {
         let above = (top >> 2) + (top & !3);
         let low = u128::from(low) | u128::from(middle) << 64;
         let (low, carry) = low.overflowing_add(above.into());
-        Number {
-            low,
-            top: (top & 3) + u64::from(carry),
-        }
+        Number { low, top: (top & 3) + u64::from(carry) }
     }
 }
 
@@ -105,10 +95,7 @@ mod tests {
 
     /// Bytes with many carries among them.
     fn bytes() -> impl Strategy<Value = [u8; 16]> {
-        prop_oneof![
-            any::<[u8; 16]>(),
-            prop::array::uniform16(prop::sample::select(vec![0, 1, 0xfb, 0xfc, 0xff])),
-        ]
+        prop_oneof![any::<[u8; 16]>(), prop::array::uniform16(prop::sample::select(vec![0, 1, 0xfb, 0xfc, 0xff])),]
     }
 
     proptest! {

@@ -94,11 +94,7 @@ pub(super) fn name(width: Width) -> &'static str {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx2")]
-fn crypt_512<const ENCRYPT: bool>(
-    cpu: crate::cpu::detection::Avx512,
-    keys: &Keys,
-    blocks: &mut [[u8; 16]],
-) {
+fn crypt_512<const ENCRYPT: bool>(cpu: crate::cpu::detection::Avx512, keys: &Keys, blocks: &mut [[u8; 16]]) {
     let rest = groups::<[Words512; 2], Keys, ENCRYPT>(cpu, (), keys, blocks);
     let rest = groups::<Words512, Keys, ENCRYPT>(cpu, (), keys, rest);
     filled_up::<Words512, Keys, ENCRYPT>(cpu, (), keys, rest);
@@ -106,11 +102,7 @@ fn crypt_512<const ENCRYPT: bool>(
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn crypt_256<const ENCRYPT: bool>(
-    cpu: crate::cpu::detection::Words256,
-    keys: &Keys,
-    blocks: &mut [[u8; 16]],
-) {
+fn crypt_256<const ENCRYPT: bool>(cpu: crate::cpu::detection::Words256, keys: &Keys, blocks: &mut [[u8; 16]]) {
     let rest = groups::<[Words256; 2], Keys, ENCRYPT>(cpu, (), keys, blocks);
     let rest = groups::<Words256, Keys, ENCRYPT>(cpu, (), keys, rest);
     filled_up::<Words256, Keys, ENCRYPT>(cpu, (), keys, rest);
@@ -121,11 +113,7 @@ impl<W: Words> Rounds<W> for Keys {
 
     #[inline(always)]
     fn crypt<const ENCRYPT: bool>(&self, cpu: W::Cpu, (): (), text: [W; 4]) -> [W; 4] {
-        if ENCRYPT {
-            encrypted(cpu, &self.0, text)
-        } else {
-            decrypted(cpu, &self.0, text)
-        }
+        if ENCRYPT { encrypted(cpu, &self.0, text) } else { decrypted(cpu, &self.0, text) }
     }
 }
 
@@ -214,16 +202,7 @@ fn expand(key: &[u8], keys: &mut RoundKeys) {
         before.rotate_left(1);
         before[7] = *word;
     }
-    let boxes = [
-        boxes::s3,
-        boxes::s2,
-        boxes::s1,
-        boxes::s0,
-        boxes::s7,
-        boxes::s6,
-        boxes::s5,
-        boxes::s4,
-    ];
+    let boxes = [boxes::s3, boxes::s2, boxes::s1, boxes::s0, boxes::s7, boxes::s6, boxes::s5, boxes::s4];
     for (key, sbox) in keys.iter_mut().zip(boxes.iter().cycle()) {
         *key = sbox(*key);
     }

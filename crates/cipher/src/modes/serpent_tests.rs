@@ -23,23 +23,12 @@ fn values(sbox: fn([u32; 4]) -> [u32; 4]) -> Vec<u32> {
     let inputs = [0, 1, 2, 3].map(|bit| (0..16).fold(0, |word, at| word | (at >> bit & 1) << at));
     let outputs = sbox(inputs);
     let bit = |at: u32, bit: usize| (outputs[bit] >> at & 1) << bit;
-    (0..16)
-        .map(|at| (0..4).map(|of| bit(at, of)).sum())
-        .collect()
+    (0..16).map(|at| (0..4).map(|of| bit(at, of)).sum()).collect()
 }
 
 #[test]
 fn circuits_are_the_tables_and_their_inverses() {
-    let boxes = [
-        boxes::s0,
-        boxes::s1,
-        boxes::s2,
-        boxes::s3,
-        boxes::s4,
-        boxes::s5,
-        boxes::s6,
-        boxes::s7,
-    ];
+    let boxes = [boxes::s0, boxes::s1, boxes::s2, boxes::s3, boxes::s4, boxes::s5, boxes::s6, boxes::s7];
     let inverses = [
         super::boxes::i0,
         super::boxes::i1,
@@ -54,21 +43,14 @@ fn circuits_are_the_tables_and_their_inverses() {
         assert_eq!(values(boxes[number]), table, "S{number}");
         let back = values(inverses[number]);
         let there_and_back: Vec<_> = table.iter().map(|&value| back[value as usize]).collect();
-        assert_eq!(
-            there_and_back,
-            (0..16).collect::<Vec<_>>(),
-            "inverse of S{number}"
-        );
+        assert_eq!(there_and_back, (0..16).collect::<Vec<_>>(), "inverse of S{number}");
     }
 }
 
 #[test]
 fn a_key_of_another_size_is_refused() {
     for size in [0, 15, 33] {
-        assert!(
-            Serpent::new(&vec![1; size], Width::Portable).is_none(),
-            "{size}"
-        );
+        assert!(Serpent::new(&vec![1; size], Width::Portable).is_none(), "{size}");
     }
 }
 

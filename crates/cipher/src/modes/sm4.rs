@@ -59,13 +59,7 @@ impl<W: Bytes> Rounds<W> for Keys {
     fn crypt<const ENCRYPT: bool>(&self, cpu: W::Cpu, gfni: W::Gfni, text: [W; 4]) -> [W; 4] {
         let [mut a, mut b, mut c, mut d] = swapped(text);
         for at in (0..ROUNDS).step_by(4) {
-            let key = |more| {
-                self.0[if ENCRYPT {
-                    at + more
-                } else {
-                    ROUNDS - 1 - at - more
-                }]
-            };
+            let key = |more| self.0[if ENCRYPT { at + more } else { ROUNDS - 1 - at - more }];
             a = round(cpu, gfni, key(0), [a, b, c, d]);
             b = round(cpu, gfni, key(1), [b, c, d, a]);
             c = round(cpu, gfni, key(2), [c, d, a, b]);
@@ -79,15 +73,11 @@ impl<W: Bytes> Rounds<W> for Keys {
 fn round<W: Bytes>(cpu: W::Cpu, gfni: W::Gfni, key: u32, [a, b, c, d]: [W; 4]) -> W {
     let mixed = sbox(b.xor(c).xor(d).xor(W::splat(cpu, key)), gfni);
     // Rotated by 0, 2, 10, 18 and 24: by whole bytes first, which are moves.
-    let by_two = mixed
-        .xor(mixed.rotate::<8, 24>())
-        .xor(mixed.rotate::<16, 16>())
-        .rotate::<2, 30>();
+    let by_two = mixed.xor(mixed.rotate::<8, 24>()).xor(mixed.rotate::<16, 16>()).rotate::<2, 30>();
     a.xor(mixed).xor(by_two).xor(mixed.rotate::<24, 8>())
 }
 
 #[inline(always)]
 fn sbox<W: Bytes>(word: W, gfni: W::Gfni) -> W {
-    word.affine::<INTO_PLUS>(gfni, INTO)
-        .affine_inverse::<BACK_PLUS>(gfni, BACK)
+    word.affine::<INTO_PLUS>(gfni, INTO).affine_inverse::<BACK_PLUS>(gfni, BACK)
 }

@@ -21,9 +21,7 @@ impl CipherSpec {
         match self.iv_mode() {
             IvMode::Random => Err(SpecError::RandomNeedsIntegrity),
             // The kernel asks for a mode that works in whole blocks and whose IV is one.
-            IvMode::Eboiv | IvMode::Elephant
-                if ["ctr", "adiantum"].contains(&self.chain_mode()) =>
-            {
+            IvMode::Eboiv | IvMode::Elephant if ["ctr", "adiantum"].contains(&self.chain_mode()) => {
                 Err(SpecError::IvNeedsBlocks)
             }
             IvMode::Essiv(name) => check_essiv_hash(self, name),

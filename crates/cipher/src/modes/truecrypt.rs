@@ -17,10 +17,7 @@ impl TrueCrypt {
     /// `extra` is the start of the IV and the whitening, 16 bytes each.
     pub(super) fn new(extra: &[u8]) -> Option<TrueCrypt> {
         let (iv_start, whitening) = extra.split_first_chunk()?;
-        Some(TrueCrypt(SecretBox::new(Secrets {
-            iv_start: *iv_start,
-            whitening: *whitening.first_chunk()?,
-        })))
+        Some(TrueCrypt(SecretBox::new(Secrets { iv_start: *iv_start, whitening: *whitening.first_chunk()? })))
     }
 
     pub(super) fn fill_ivs(&self, numbers: IvSequence, ivs: &mut [Block]) {
@@ -33,10 +30,7 @@ impl TrueCrypt {
     pub(super) fn whiten(&self, numbers: IvSequence, sector_blocks: usize, text: &mut [Block]) {
         for (number, sector) in numbers.zip(text.chunks_mut(sector_blocks)) {
             let mask = self.mask(number);
-            for half in sector
-                .iter_mut()
-                .flat_map(|block| block.chunks_exact_mut(8))
-            {
+            for half in sector.iter_mut().flat_map(|block| block.chunks_exact_mut(8)) {
                 for (byte, mask) in half.iter_mut().zip(mask) {
                     *byte ^= mask;
                 }
@@ -66,7 +60,5 @@ fn with_number(secret: &[u8; 16], number: u64) -> [u8; 16] {
 /// CRC-32 of four bytes from 0 and without the last inversion; bit by bit, since a table would
 /// tell of the secret.
 fn crc32(word: u32) -> u32 {
-    (0..32).fold(word, |crc, _| {
-        crc >> 1 ^ (crc & 1).wrapping_neg() & 0xedb8_8320
-    })
+    (0..32).fold(word, |crc, _| crc >> 1 ^ (crc & 1).wrapping_neg() & 0xedb8_8320)
 }

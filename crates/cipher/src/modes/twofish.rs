@@ -30,12 +30,7 @@ const CODE: [[u8; 8]; 4] = [
 ];
 
 /// Which of the permutations q0 and q1 each byte goes through, the first for 256-bit keys first.
-const ORDER: [[usize; 5]; 4] = [
-    [1, 1, 0, 0, 1],
-    [0, 1, 1, 0, 0],
-    [0, 0, 0, 1, 1],
-    [1, 0, 1, 1, 0],
-];
+const ORDER: [[usize; 5]; 4] = [[1, 1, 0, 0, 1], [0, 1, 1, 0, 0], [0, 0, 0, 1, 1], [1, 0, 1, 1, 0]];
 
 /// Section 4.3.5: what makes q0 and q1.
 const NIBBLES: [[[u8; 16]; 4]; 2] = [
@@ -124,10 +119,7 @@ impl Schedule {
         let mut code = Zeroizing::new([[0; 4]; 4]);
         for (word, part) in code.iter_mut().zip(parts) {
             for (byte, row) in word.iter_mut().zip(CODE) {
-                *byte = row
-                    .iter()
-                    .zip(part)
-                    .fold(0, |sum, (&factor, &of)| sum ^ product(factor, of, RS));
+                *byte = row.iter().zip(part).fold(0, |sum, (&factor, &of)| sum ^ product(factor, of, RS));
             }
         }
         let code = &code[..parts.len()];
@@ -141,13 +133,9 @@ impl Schedule {
             let words = parts.iter().rev();
             words.map(move |part| part[4 * odd..].first_chunk().copied().unwrap_or_default())
         };
-        let word =
-            |number: u8, odd| (0..4).fold(0, |sum, column| sum ^ h(column, number, halves(odd)));
+        let word = |number: u8, odd| (0..4).fold(0, |sum, column| sum ^ h(column, number, halves(odd)));
         let (before, after, rounds) = (&mut self.before, &mut self.after, &mut self.rounds);
-        let keys = before
-            .iter_mut()
-            .chain(after)
-            .chain(rounds.as_flattened_mut());
+        let keys = before.iter_mut().chain(after).chain(rounds.as_flattened_mut());
         let mut last = 0_u32;
         for (key, number) in keys.zip(0..) {
             *key = if number % 2 == 0 {
@@ -166,10 +154,7 @@ impl Schedule {
     fn g(&self, word: u32) -> u32 {
         let [a, b, c, d] = word.to_le_bytes();
         let [first, second, third, fourth] = &self.tables;
-        first[usize::from(a)]
-            ^ second[usize::from(b)]
-            ^ third[usize::from(c)]
-            ^ fourth[usize::from(d)]
+        first[usize::from(a)] ^ second[usize::from(b)] ^ third[usize::from(c)] ^ fourth[usize::from(d)]
     }
 
     /// The function F.
@@ -177,10 +162,7 @@ impl Schedule {
     fn f(&self, a: u32, b: u32, keys: [u32; 2]) -> [u32; 2] {
         let (a, b) = (self.g(a), self.g(b.rotate_left(8)));
         let sum = a.wrapping_add(b);
-        [
-            sum.wrapping_add(keys[0]),
-            sum.wrapping_add(b).wrapping_add(keys[1]),
-        ]
+        [sum.wrapping_add(keys[0]), sum.wrapping_add(b).wrapping_add(keys[1])]
     }
 
     fn encrypt<const N: usize>(&self, state: &mut State<N>) {

@@ -7,12 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn blocks(bytes: &[u8]) -> Vec<Block> {
-    bytes
-        .as_chunks()
-        .0
-        .iter()
-        .map(|&block| block.into())
-        .collect()
+    bytes.as_chunks().0.iter().map(|&block| block.into()).collect()
 }
 
 #[test]
@@ -28,22 +23,10 @@ fn the_designers_vectors_hold_for_each_key_size() {
     let key = crate::unhex("0123456789abcdeffedcba987654321000112233445566778899aabbccddeeff");
     for (len, text, expected) in [
         (16, "00000000000000000000000000000000", None),
-        (
-            24,
-            "00000000000000000000000000000000",
-            Some("cfd1d2e5a9be9cdf501f13b892bd2248"),
-        ),
-        (
-            32,
-            "00000000000000000000000000000000",
-            Some("37527be0052334b89f0cfccae87cfa20"),
-        ),
+        (24, "00000000000000000000000000000000", Some("cfd1d2e5a9be9cdf501f13b892bd2248")),
+        (32, "00000000000000000000000000000000", Some("37527be0052334b89f0cfccae87cfa20")),
     ] {
-        let key = if expected.is_none() {
-            vec![0; len]
-        } else {
-            key[..len].to_vec()
-        };
+        let key = if expected.is_none() { vec![0; len] } else { key[..len].to_vec() };
         let expected = crate::unhex(expected.unwrap_or("9f589f5cf6122c32b6bfec2f2ae8c35a"));
         let twofish = Twofish::new(&key).expect("a key of this size");
         let clear = blocks(&crate::unhex(text));

@@ -32,9 +32,7 @@ pub(super) enum Tweaked<'a> {
 /// the cache, which is after all that the CPU still has to do of an earlier request.
 #[inline(always)]
 pub(super) fn field_by_field(ivs: &IvSequence) -> IvSequence {
-    let IvSequence {
-        mut next, mut step, ..
-    } = *ivs;
+    let IvSequence { mut next, mut step, .. } = *ivs;
     if !cfg!(miri) {
         // SAFETY: no instruction at all.
         unsafe {
@@ -146,9 +144,7 @@ macro_rules! xts_ivs {
                     self.ready = if few { FIRST_SECTORS } else { SECTORS };
                     self.next = 0;
                     refill::<MIDDLE>(keys, self.group, &mut self.ivs, few);
-                    self.units_after = self
-                        .units_after
-                        .saturating_sub(self.ready * self.sector_units);
+                    self.units_after = self.units_after.saturating_sub(self.ready * self.sector_units);
                 }
                 let tweak = self.group.get(self.next);
                 self.next += 1;
@@ -158,12 +154,7 @@ macro_rules! xts_ivs {
 
         #[inline(never)]
         #[target_feature(enable = $features)]
-        fn refill<const MIDDLE: usize>(
-            keys: &Schedule,
-            group: &mut [[u8; 16]],
-            ivs: &mut IvSequence,
-            few: bool,
-        ) {
+        fn refill<const MIDDLE: usize>(keys: &Schedule, group: &mut [[u8; 16]], ivs: &mut IvSequence, few: bool) {
             if few {
                 store_ivs(encrypt_ivs::<MIDDLE, FIRST>(keys, ivs), group);
             } else {
@@ -174,10 +165,7 @@ macro_rules! xts_ivs {
         /// The next sectors' tweaks, in `N` registers.
         #[inline]
         #[target_feature(enable = $features)]
-        fn encrypt_ivs<const MIDDLE: usize, const N: usize>(
-            keys: &Schedule,
-            ivs: &mut IvSequence,
-        ) -> [Vector; N] {
+        fn encrypt_ivs<const MIDDLE: usize, const N: usize>(keys: &Schedule, ivs: &mut IvSequence) -> [Vector; N] {
             let mut state = whitened_ivs::<N>(keys, ivs);
             for key in keys.middle_keys::<MIDDLE>() {
                 state = iv_round(state, key);

@@ -57,11 +57,8 @@ impl Keys {
     /// Expands `key`: the data key, then the tweak key, of 16, 24 or 32 bytes each. In its
     /// place before anything secret is in it, so that no copy stays behind where it was made.
     pub(super) fn new(cpu: AesCpu, key: &[u8]) -> SecretBox<Keys> {
-        let mut boxed = SecretBox::new(Keys {
-            encrypt: Schedule::EMPTY,
-            decrypt: Schedule::EMPTY,
-            tweak: Schedule::EMPTY,
-        });
+        let mut boxed =
+            SecretBox::new(Keys { encrypt: Schedule::EMPTY, decrypt: Schedule::EMPTY, tweak: Schedule::EMPTY });
         let keys = &mut *boxed;
         let (data_key, tweak_key) = key.split_at(key.len() / 2);
         keys.encrypt.expand(cpu, data_key);
@@ -77,10 +74,7 @@ impl Keys {
 impl BlockKeys {
     /// Expands `key`, of 16, 24 or 32 bytes, in its place, as [`Keys::new`] does.
     pub(crate) fn new(cpu: AesCpu, key: &[u8]) -> SecretBox<BlockKeys> {
-        let mut boxed = SecretBox::new(BlockKeys {
-            encrypt: Schedule::EMPTY,
-            decrypt: Schedule::EMPTY,
-        });
+        let mut boxed = SecretBox::new(BlockKeys { encrypt: Schedule::EMPTY, decrypt: Schedule::EMPTY });
         let keys = &mut *boxed;
         keys.encrypt.expand(cpu, key);
         keys.decrypt.invert(cpu, &keys.encrypt);

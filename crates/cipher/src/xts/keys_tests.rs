@@ -54,9 +54,8 @@ fn the_last_key_is_in_the_first_one_for_data_but_not_for_ivs() {
     };
     let half = unhex(EXAMPLES[0][0]);
     let keys = Keys::new(cpu, &[&half[..], &half].concat());
-    let folded: Vec<u8> = std::iter::zip(half.repeat(COPIES), keys.tweak.last)
-        .map(|(first, last)| first ^ last)
-        .collect();
+    let folded: Vec<u8> =
+        std::iter::zip(half.repeat(COPIES), keys.tweak.last).map(|(first, last)| first ^ last).collect();
     let half = half.repeat(COPIES);
     assert_eq!(keys.tweak.first[..], half);
     assert_eq!(keys.encrypt.first[..], folded);

@@ -9,9 +9,8 @@
 use aes::Block;
 use cipher::typenum::Unsigned;
 use cipher::{
-    BlockCipherDecBackend, BlockCipherDecClosure, BlockCipherDecrypt, BlockCipherEncBackend,
-    BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, KeyInit, ParBlocks,
-    ParBlocksSizeUser, consts::U16,
+    BlockCipherDecBackend, BlockCipherDecClosure, BlockCipherDecrypt, BlockCipherEncBackend, BlockCipherEncClosure,
+    BlockCipherEncrypt, BlockSizeUser, KeyInit, ParBlocks, ParBlocksSizeUser, consts::U16,
 };
 use cryptline_sys::SecretBox;
 use zeroize::ZeroizeOnDrop;
@@ -46,22 +45,14 @@ impl<C: KeyInit> BatchedXts<C> {
     pub(crate) fn new(key: &[u8]) -> BatchedXts<C> {
         let (data_key, tweak_key) = key.split_at(key.len() / 2);
         let expand = |half| C::new_from_slice(half).expect("the caller chose C by the key size");
-        BatchedXts(SecretBox::new(Pair {
-            data: expand(data_key),
-            tweak: expand(tweak_key),
-        }))
+        BatchedXts(SecretBox::new(Pair { data: expand(data_key), tweak: expand(tweak_key) }))
     }
 }
 
 // The bound on `ZeroizeOnDrop` is the proof that both schedules are wiped.
 impl<C> XtsKernel for BatchedXts<C>
 where
-    C: BlockCipherEncrypt
-        + BlockCipherDecrypt
-        + BlockSizeUser<BlockSize = U16>
-        + ZeroizeOnDrop
-        + Send
-        + Sync,
+    C: BlockCipherEncrypt + BlockCipherDecrypt + BlockSizeUser<BlockSize = U16> + ZeroizeOnDrop + Send + Sync,
 {
     fn encrypt(&self, ivs: IvSequence, sector_bytes: usize, data: &mut [u8]) {
         self.for_each_batch(ivs, sector_bytes, data, |batch| {
@@ -98,13 +89,7 @@ where
 {
     /// Encrypts the IVs of up to [`IV_BATCH`] sectors at once, then does `work` on those sectors.
     #[inline(always)]
-    fn for_each_batch(
-        &self,
-        mut ivs: IvSequence,
-        sector_bytes: usize,
-        data: &mut [u8],
-        work: impl Fn(Batch<'_>),
-    ) {
+    fn for_each_batch(&self, mut ivs: IvSequence, sector_bytes: usize, data: &mut [u8], work: impl Fn(Batch<'_>)) {
         let (blocks, odd) = Block::slice_as_chunks_mut(data);
         assert!(odd.is_empty(), "whole blocks");
         let sector_blocks = sector_bytes / BLOCK_BYTES;
@@ -116,10 +101,7 @@ where
             let sector_tweaks = &mut sector_tweaks[..data.len() / sector_blocks];
             ivs.fill(sector_tweaks);
             self.0.tweak.encrypt_blocks(sector_tweaks);
-            work(Batch {
-                tweaks: Tweaks::new(sector_tweaks, sector_blocks),
-                data,
-            });
+            work(Batch { tweaks: Tweaks::new(sector_tweaks, sector_blocks), data });
         }
     }
 }
@@ -129,13 +111,7 @@ where
     C: BlockCipherEncrypt + BlockSizeUser<BlockSize = U16>,
 {
     /// Does `work` on a part of one sector, as if it were a sector that begins there.
-    fn for_slice(
-        &self,
-        mut ivs: IvSequence,
-        blocks_before: usize,
-        data: &mut [u8],
-        work: impl Fn(Batch<'_>),
-    ) {
+    fn for_slice(&self, mut ivs: IvSequence, blocks_before: usize, data: &mut [u8], work: impl Fn(Batch<'_>)) {
         let (data, odd) = Block::slice_as_chunks_mut(data);
         assert!(odd.is_empty(), "whole blocks");
         let mut tweak = [Block::default()];
@@ -143,10 +119,7 @@ where
         self.0.tweak.encrypt_blocks(&mut tweak);
         let first = advance(from_bytes(tweak[0].into()), blocks_before);
         tweak[0] = to_bytes(first).into();
-        work(Batch {
-            tweaks: Tweaks::new(&tweak, data.len()),
-            data,
-        });
+        work(Batch { tweaks: Tweaks::new(&tweak, data.len()), data });
     }
 }
 
@@ -221,13 +194,10 @@ fn padded<B: ParBlocksSizeUser>(len: usize) -> usize {
 /// `destination = source ^ tweaks`, in the shape that compilers turn into their widest vectors.
 #[inline(always)]
 fn mask(source: &[Block], tweaks: &[Tweak], destination: &mut [Block]) {
-    let (source, _) = Block::cast_slice_to_core(source)
-        .as_flattened()
-        .as_chunks::<8>();
+    let (source, _) = Block::cast_slice_to_core(source).as_flattened().as_chunks::<8>();
     let destination = Block::cast_slice_to_core_mut(destination).as_flattened_mut();
     let (destination, _) = destination.as_chunks_mut::<8>();
-    for ((source, tweak), destination) in source.iter().zip(tweaks.as_flattened()).zip(destination)
-    {
+    for ((source, tweak), destination) in source.iter().zip(tweaks.as_flattened()).zip(destination) {
         *destination = (u64::from_le_bytes(*source) ^ tweak).to_le_bytes();
     }
 }
@@ -246,12 +216,7 @@ struct Tweaks<'a> {
 impl<'a> Tweaks<'a> {
     fn new(sectors: &'a [Block], sector_blocks: usize) -> Self {
         let sector_units = sector_blocks.div_ceil(UNIT);
-        Tweaks {
-            sectors: sectors.iter(),
-            sector_units,
-            next: [0; 2],
-            units_left: 0,
-        }
+        Tweaks { sectors: sectors.iter(), sector_units, next: [0; 2], units_left: 0 }
     }
 
     /// Writes the tweaks of the next units, which `tweaks` is as long as. Only a slice may end

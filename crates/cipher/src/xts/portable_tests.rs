@@ -73,12 +73,7 @@ where
     C: KeyInit,
 {
     let kernel = BatchedXts::<C>::new(key);
-    let ivs = IvSequence {
-        layout: IvLayout::Plain64,
-        next: 3,
-        step: 1,
-        shift: 0,
-    };
+    let ivs = IvSequence { layout: IvLayout::Plain64, next: 3, step: 1, shift: 0 };
     let (mut encrypted, mut decrypted) = (data.to_vec(), data.to_vec());
     kernel.encrypt(ivs.clone(), sector_bytes, &mut encrypted);
     kernel.decrypt(ivs, sector_bytes, &mut decrypted);
@@ -115,11 +110,7 @@ fn the_last_tweaks_of_a_4096_byte_sector_are_x_to_their_number() {
     Tweaks::new(&sector, 256).fill(&mut tweaks);
     let mut expected = first;
     for (number, tweak) in tweaks.iter().enumerate() {
-        assert_eq!(
-            u128::from(tweak[0]) | u128::from(tweak[1]) << 64,
-            expected,
-            "block {number}"
-        );
+        assert_eq!(u128::from(tweak[0]) | u128::from(tweak[1]) << 64, expected, "block {number}");
         expected = double(expected);
     }
 }

@@ -12,23 +12,11 @@ const SUBBLOCK: &Words<Exclusion> = &[
         "Only what touches the same cipher sector, and only where the mode has to rewrite it",
         Exclusion::Shared,
     ),
-    (
-        "exclusive",
-        "Everything, as ext4 did before Linux 6.5; to measure against",
-        Exclusion::Exclusive,
-    ),
+    ("exclusive", "Everything, as ext4 did before Linux 6.5; to measure against", Exclusion::Exclusive),
 ];
 const ZEROES: &Words<Zeroes> = &[
-    (
-        "decrypt",
-        "Their decryption, which is noise, as dm-crypt does",
-        Zeroes::Decrypt,
-    ),
-    (
-        "detect",
-        "Zeros: nothing was ever written there, or it was discarded",
-        Zeroes::Detect,
-    ),
+    ("decrypt", "Their decryption, which is noise, as dm-crypt does", Zeroes::Decrypt),
+    ("detect", "Zeros: nothing was ever written there, or it was discarded", Zeroes::Detect),
 ];
 
 /// Blocks and holes.
@@ -61,10 +49,7 @@ pub struct BlockOptions {
 impl BlockOptions {
     /// Says so to the library.
     pub fn apply(&self, open: Open) -> Open {
-        let open = open
-            .exclusion(self.subblock.unwrap_or_default())
-            .zeroes(self.zeroes)
-            .shared(self.shared);
+        let open = open.exclusion(self.subblock.unwrap_or_default()).zeroes(self.zeroes).shared(self.shared);
         match self.logical_block {
             Some(bytes) => open.logical_block(bytes),
             None => open,

@@ -6,16 +6,10 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 pub type Words<T> = [(&'static str, &'static str, T)];
 
 /// A parser of `words`.
-pub fn of<T: Copy + Send + Sync + 'static>(
-    words: &'static Words<T>,
-) -> impl TypedValueParser<Value = T> {
+pub fn of<T: Copy + Send + Sync + 'static>(words: &'static Words<T>) -> impl TypedValueParser<Value = T> {
     let values = words.iter().map(|(word, help, _)| {
         let value = PossibleValue::new(*word).hide(help.is_empty());
-        if help.is_empty() {
-            value
-        } else {
-            value.help(*help)
-        }
+        if help.is_empty() { value } else { value.help(*help) }
     });
     PossibleValuesParser::new(values).try_map(|given| {
         let mut known = words.iter();

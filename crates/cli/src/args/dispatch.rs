@@ -8,21 +8,9 @@ use cryptline::{HelperPool, Mode, Open, PerfFlags};
 use super::choice::{self, Words};
 
 const MODES: &Words<Mode> = &[
-    (
-        "inline",
-        "The thread that has the request, alone",
-        Mode::Inline,
-    ),
-    (
-        "queue",
-        "Worker threads, and a writer that sorts, as dm-crypt does",
-        Mode::Queue,
-    ),
-    (
-        "auto",
-        "The thread that has the request; idle cores help with large ones",
-        Mode::Auto,
-    ),
+    ("inline", "The thread that has the request, alone", Mode::Inline),
+    ("queue", "Worker threads, and a writer that sorts, as dm-crypt does", Mode::Queue),
+    ("auto", "The thread that has the request; idle cores help with large ones", Mode::Auto),
 ];
 
 /// Who runs the cipher.
@@ -74,22 +62,18 @@ pub struct DispatchOptions {
 impl DispatchOptions {
     /// Says so to the library.
     pub fn apply(&self, open: Open) -> Open {
-        let new_pool = || {
-            self.helpers
-                .map_or_else(HelperPool::default, HelperPool::new)
-        };
-        open.helpers(self.pool.get_or_init(new_pool).clone())
-            .dispatch(cryptline::DispatchOptions {
-                both: self.dispatch,
-                read: self.read_dispatch,
-                write: self.write_dispatch,
-                perf: PerfFlags {
-                    same_cpu_crypt: self.same_cpu_crypt,
-                    high_priority: self.high_priority,
-                    submit_from_crypt_cpus: self.submit_from_crypt_cpus,
-                    no_read_workqueue: self.no_read_workqueue,
-                    no_write_workqueue: self.no_write_workqueue,
-                },
-            })
+        let new_pool = || self.helpers.map_or_else(HelperPool::default, HelperPool::new);
+        open.helpers(self.pool.get_or_init(new_pool).clone()).dispatch(cryptline::DispatchOptions {
+            both: self.dispatch,
+            read: self.read_dispatch,
+            write: self.write_dispatch,
+            perf: PerfFlags {
+                same_cpu_crypt: self.same_cpu_crypt,
+                high_priority: self.high_priority,
+                submit_from_crypt_cpus: self.submit_from_crypt_cpus,
+                no_read_workqueue: self.no_read_workqueue,
+                no_write_workqueue: self.no_write_workqueue,
+            },
+        })
     }
 }

@@ -49,13 +49,8 @@ pub fn refuse_shared_input(takers: &[Taker]) -> Result<(), CliError> {
 ///
 /// # Errors
 /// What it is.
-pub fn refuse_needed(
-    destination: &Target,
-    needed: &[(&str, Option<&Path>)],
-) -> Result<(), CliError> {
-    let files = needed
-        .iter()
-        .filter_map(|(what, path)| Some((what, (*path)?)));
+pub fn refuse_needed(destination: &Target, needed: &[(&str, Option<&Path>)]) -> Result<(), CliError> {
+    let files = needed.iter().filter_map(|(what, path)| Some((what, (*path)?)));
     for (what, path) in files.filter(|(_, path)| *path != Path::new("-")) {
         if Target::Path(path.to_owned()).is_same_place(destination) {
             return Err(CliError::parameters(format!(
@@ -93,9 +88,7 @@ impl PassphraseSource {
         let takes_all = match (&self.key_file, self.passphrase_fd) {
             (Some(path), _) => path == Path::new("-") || is_open_as_input(path),
             (None, Some(0)) => true,
-            (None, Some(number)) => {
-                is_open_as_input(&PathBuf::from(format!("/proc/self/fd/{number}")))
-            }
+            (None, Some(number)) => is_open_as_input(&PathBuf::from(format!("/proc/self/fd/{number}"))),
             (None, None) => return (!io::stdin().is_terminal()).then_some(FromInput::Line),
         };
         takes_all.then_some(FromInput::All)
@@ -115,9 +108,6 @@ impl KeyArgs {
     /// The files that they are read from.
     #[must_use]
     pub fn files(&self) -> [(&'static str, Option<&Path>); 2] {
-        [
-            ("a key file", self.passphrase.key_file.as_deref()),
-            ("a key file", self.volume_key_file.as_deref()),
-        ]
+        [("a key file", self.passphrase.key_file.as_deref()), ("a key file", self.volume_key_file.as_deref())]
     }
 }

@@ -35,11 +35,7 @@ static FROM_INPUT: AtomicBool = AtomicBool::new(false);
 const TIME_WORTH_A_WORD: Duration = Duration::from_secs(5);
 
 const NEWLINE: &Words<FinalNewline> = &[
-    (
-        "keep",
-        "Part of the passphrase, as with cryptsetup",
-        FinalNewline::Keep,
-    ),
+    ("keep", "Part of the passphrase, as with cryptsetup", FinalNewline::Keep),
     ("strip", "The end of a line of text", FinalNewline::Strip),
 ];
 
@@ -163,11 +159,7 @@ impl KeyArgs {
     pub fn of_target(&self, target: impl AsRef<OsStr>) -> Self {
         let passphrase = self.passphrase.of_target(target);
         let named = passphrase.key_file != self.passphrase.key_file;
-        Self {
-            volume_key_file: self.volume_key_file.clone().filter(|_| !named),
-            passphrase,
-            ..self.clone()
-        }
+        Self { volume_key_file: self.volume_key_file.clone().filter(|_| !named), passphrase, ..self.clone() }
     }
 
     /// How long key slots may take.
@@ -181,11 +173,8 @@ impl KeyArgs {
 /// For a new volume.
 impl Keys for PassphraseSource {
     fn key(&self, request: &KeyRequest<'_>) -> Result<Option<Key>, cryptline::Error> {
-        let read = if request.is_new {
-            self.read_new(request.name).map(Key::Passphrase)
-        } else {
-            self.read_key(request)
-        };
+        let read =
+            if request.is_new { self.read_new(request.name).map(Key::Passphrase) } else { self.read_key(request) };
         read.map(Some).map_err(CliError::into_keys_error)
     }
 }
@@ -205,9 +194,7 @@ impl Keys for KeyArgs {
         }
         if request.takes > TIME_WORTH_A_WORD && request.failed == 0 {
             let (name, time) = (request.name, time_text(&request.takes));
-            complain(&format!(
-                "trying the key slots of {name} takes up to {time}"
-            ));
+            complain(&format!("trying the key slots of {name} takes up to {time}"));
         }
         let asks = self.passphrase.is_prompt() && io::stdin().is_terminal();
         if request.failed >= if asks { PROMPTS_MAX } else { 1 } {
@@ -227,22 +214,14 @@ impl PassphraseSource {
     /// A whole file, a descriptor, or the terminal.
     #[must_use]
     pub fn of(key_file: Option<PathBuf>, passphrase_fd: Option<u32>) -> Self {
-        Self {
-            key_file,
-            passphrase_fd,
-            ..Self::default()
-        }
+        Self { key_file, passphrase_fd, ..Self::default() }
     }
 
     /// The same; where `target` names its key file, that one.
     #[must_use]
     pub fn of_target(&self, target: impl AsRef<OsStr>) -> Self {
         match Target::parse(target) {
-            Ok(Target::Keyed(keyed)) => Self {
-                key_file: Some(keyed.key_file),
-                passphrase_fd: None,
-                ..self.clone()
-            },
+            Ok(Target::Keyed(keyed)) => Self { key_file: Some(keyed.key_file), passphrase_fd: None, ..self.clone() },
             _ => self.clone(),
         }
     }
@@ -264,11 +243,7 @@ impl PassphraseSource {
 
     /// Everything in this file but a newline at its end.
     pub(super) fn line_in(path: &Path) -> Result<SecretBuf, CliError> {
-        let source = Self {
-            key_file: Some(path.to_owned()),
-            key_file_newline: FinalNewline::Strip,
-            ..Self::default()
-        };
+        let source = Self { key_file: Some(path.to_owned()), key_file_newline: FinalNewline::Strip, ..Self::default() };
         source.read(false)
     }
 
@@ -301,9 +276,7 @@ impl PassphraseSource {
                 let secret = self.final_newline(secret)?;
                 if secret.is_empty() && !may_be_empty {
                     let name = shown(path);
-                    return Err(CliError::parameters(format!(
-                        "{name} is empty; put the passphrase in it"
-                    )));
+                    return Err(CliError::parameters(format!("{name} is empty; put the passphrase in it")));
                 }
                 Ok(secret)
             }
@@ -313,9 +286,7 @@ impl PassphraseSource {
 
     fn final_newline(&self, secret: SecretBuf) -> Result<SecretBuf, CliError> {
         match (secret.split_last(), self.key_file_newline) {
-            (Some((b'\n', rest)), FinalNewline::Strip) => {
-                SecretBuf::copy_of(rest).map_err(|error| no_memory(&error))
-            }
+            (Some((b'\n', rest)), FinalNewline::Strip) => SecretBuf::copy_of(rest).map_err(|error| no_memory(&error)),
             (last, _) => {
                 let has_one = matches!(last, Some((b'\n', _)));
                 self.kept_newline.store(has_one, Ordering::Relaxed);
@@ -337,9 +308,7 @@ impl PassphraseSource {
     }
 
     fn checked_size(&self) -> Result<Option<usize>, CliError> {
-        let size = self
-            .keyfile_size
-            .map(|size| usize::try_from(size).unwrap_or(usize::MAX));
+        let size = self.keyfile_size.map(|size| usize::try_from(size).unwrap_or(usize::MAX));
         if size.is_some_and(|size| size == 0 || size > PASSPHRASE_LEN_MAX) {
             return Err(CliError::parameters(
                 "--keyfile-size must be 1 byte to 8M; leave it out to take the whole file",
@@ -349,17 +318,10 @@ impl PassphraseSource {
     }
 
     fn read_key_file(&self, path: &Path, size: Option<usize>) -> Result<SecretBuf, CliError> {
-        let file = KeyFile {
-            path: path.to_owned(),
-            offset: self.keyfile_offset.unwrap_or(0),
-            size,
-        };
+        let file = KeyFile { path: path.to_owned(), offset: self.keyfile_offset.unwrap_or(0), size };
         if path == Path::new("-") {
-            let input = stdin().map_err(|error| {
-                CliError::parameters(format!(
-                    "cannot read standard input: {error}; is it closed?"
-                ))
-            })?;
+            let input = stdin()
+                .map_err(|error| CliError::parameters(format!("cannot read standard input: {error}; is it closed?")))?;
             return Ok(file.read_from(input, &shown(path), size)?);
         }
         warn_if_exposed(path);
@@ -415,13 +377,11 @@ pub(super) fn prompt(question: &str, instead: Options) -> Result<SecretBuf, CliE
     };
     asked.map_err(|error| match error.kind() {
         io::ErrorKind::Interrupted => CliError::parameters("no passphrase: interrupted"),
-        io::ErrorKind::UnexpectedEof => CliError::parameters(format!(
-            "no passphrase was typed; try again, or give {file} FILE"
-        )),
+        io::ErrorKind::UnexpectedEof => {
+            CliError::parameters(format!("no passphrase was typed; try again, or give {file} FILE"))
+        }
         io::ErrorKind::OutOfMemory => no_memory(&error),
-        _ => CliError::parameters(format!(
-            "cannot ask for the passphrase: {error}; give {file} FILE instead"
-        )),
+        _ => CliError::parameters(format!("cannot ask for the passphrase: {error}; give {file} FILE instead")),
     })
 }
 
@@ -435,9 +395,7 @@ pub(super) fn prompt_twice(question: &str, instead: Options) -> Result<SecretBuf
     if *first == *second {
         Ok(first)
     } else {
-        Err(CliError::no_key(
-            "what was typed differs, nothing was done; try again",
-        ))
+        Err(CliError::no_key("what was typed differs, nothing was done; try again"))
     }
 }
 
@@ -458,9 +416,5 @@ pub(super) fn no_memory(error: &io::Error) -> CliError {
 }
 
 fn shown(path: &Path) -> String {
-    if path == Path::new("-") {
-        "standard input".to_owned()
-    } else {
-        path.display().to_string()
-    }
+    if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
 }

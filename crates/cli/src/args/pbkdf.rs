@@ -10,11 +10,7 @@ use super::choice::{self, Words};
 use crate::CliError;
 
 const KDFS: &Words<KdfKind> = &[
-    (
-        "pbkdf2",
-        "PBKDF2, which GPUs attack cheaply",
-        KdfKind::Pbkdf2,
-    ),
+    ("pbkdf2", "PBKDF2, which GPUs attack cheaply", KdfKind::Pbkdf2),
     ("argon2i", "Argon2i", KdfKind::Argon2i),
     ("argon2id", "Argon2id", KdfKind::Argon2id),
 ];
@@ -74,9 +70,7 @@ impl SlotCipherArgs {
 /// Exit code 1 where they are no bytes.
 pub fn bytes_of_key(option: &str, bits: u32) -> Result<u32, CliError> {
     if bits == 0 || !bits.is_multiple_of(8) {
-        return Err(CliError::parameters(format!(
-            "{option} {bits}: give a multiple of 8 bits, such as 512"
-        )));
+        return Err(CliError::parameters(format!("{option} {bits}: give a multiple of 8 bits, such as 512")));
     }
     if bits / 8 > KEY_LEN_MAX {
         return Err(CliError::parameters(format!(

@@ -59,10 +59,7 @@ mod tests {
             let path = folder.path().join(name);
             let format = FormatOptions {
                 kdf: Some(KdfKind::Pbkdf2),
-                cost: KdfCost {
-                    iterations: Some(1000),
-                    ..KdfCost::default()
-                },
+                cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
                 ..FormatOptions::default()
             };
             let create = Create::new(&path).size(20 << 20).format(format);

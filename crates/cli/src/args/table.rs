@@ -24,8 +24,7 @@ pub fn target(argument: &TableArgument) -> Result<Target, CliError> {
         TableArgument::Input => ("standard input".to_owned(), super::keys::stdin()),
         TableArgument::File(path) => (path.display().to_string(), File::open(path)),
     };
-    let failed =
-        |error: io::Error| CliError::device(format!("cannot read the table from {name}: {error}"));
+    let failed = |error: io::Error| CliError::device(format!("cannot read the table from {name}: {error}"));
     let text = cryptline::keys::read_up_to(file.map_err(failed)?, 0, TEXT_MAX + 1)
         .map_err(|error| CliError::from(error).of(&name))?;
     if text.len() > TEXT_MAX {
@@ -34,9 +33,7 @@ pub fn target(argument: &TableArgument) -> Result<Target, CliError> {
         )));
     }
     if std::str::from_utf8(&text).is_err() {
-        return Err(CliError::parameters(format!(
-            "{name} is not text; give `START LEN crypt ...` lines"
-        )));
+        return Err(CliError::parameters(format!("{name} is not text; give `START LEN crypt ...` lines")));
     }
     Ok(Target::Table(TableLine::from(Arc::new(text))))
 }

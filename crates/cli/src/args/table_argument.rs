@@ -116,11 +116,7 @@ pub fn arguments() -> Vec<OsString> {
 /// A copy of the line, which is then gone from where the process was given it. Nothing where this is no
 /// line, no text, or there is no memory: what is left in place is judged as it is.
 fn take(line: &[u8]) -> Option<SecretBuf> {
-    if line.is_empty()
-        || line == b"-"
-        || line.starts_with(b"@")
-        || std::str::from_utf8(line).is_err()
-    {
+    if line.is_empty() || line == b"-" || line.starts_with(b"@") || std::str::from_utf8(line).is_err() {
         return None;
     }
     let taken = SecretBuf::copy_of(line).ok()?;
@@ -136,11 +132,7 @@ fn overwrite(line: &[u8]) -> Option<()> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let start: u64 = fields.nth(45)?.parse().ok()?;
     let end: u64 = fields.next()?.parse().ok()?;
-    let memory = File::options()
-        .read(true)
-        .write(true)
-        .open("/proc/self/mem")
-        .ok()?;
+    let memory = File::options().read(true).write(true).open("/proc/self/mem").ok()?;
     let len = usize::try_from(end.checked_sub(start)?).ok()?;
     let mut all = SecretBuf::zeroed(len).ok()?;
     memory.read_exact_at(&mut all, start).ok()?;

@@ -55,8 +55,7 @@ impl TokenArgs {
             kind: self.token_type.clone(),
             only: self.token_only,
             tpm: self.tpm()?,
-            pin: (self.are_named() || self.pin_file.is_some())
-                .then(|| ask_pin(self.pin_file.clone())),
+            pin: (self.are_named() || self.pin_file.is_some()).then(|| ask_pin(self.pin_file.clone())),
             authenticator: None,
         }))
     }
@@ -74,9 +73,7 @@ impl TokenArgs {
             return Ok(TpmDevice::default());
         }
         TpmDevice::parse(&named).map_err(|why| {
-            CliError::parameters(format!(
-                "{TPM_VARIABLE}={named}: {why}; unset it, or give --tpm-device"
-            ))
+            CliError::parameters(format!("{TPM_VARIABLE}={named}: {why}; unset it, or give --tpm-device"))
         })
     }
 
@@ -94,9 +91,7 @@ impl TokenArgs {
         if !self.are_named() {
             return Ok(());
         }
-        Err(CliError::parameters(format!(
-            "{why}; leave out --token-id, --token-type and --token-only"
-        )))
+        Err(CliError::parameters(format!("{why}; leave out --token-id, --token-type and --token-only")))
     }
 }
 
@@ -126,10 +121,7 @@ fn pin_in(file: &Path, read: &OnceLock<SecretBuf>) -> Result<SecretBuf, CliError
 fn typed(request: &PinRequest<'_>) -> Result<SecretBuf, CliError> {
     let name = request.name;
     match request.token {
-        Some(token) => prompt(
-            &format!("Enter the PIN of token {token} of {name}: "),
-            USUAL,
-        ),
+        Some(token) => prompt(&format!("Enter the PIN of token {token} of {name}: "), USUAL),
         None => prompt_twice(&format!("Enter a new PIN for {name}: "), USUAL),
     }
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use cryptline::luks::KEY_LEN_MAX;
 use cryptline::{
-    DelaySpec, DirectMode, FaultRule, Format, LuksVersion, Open, PartitionName, Plain, RandomKey,
-    Target, Volume,
+    DelaySpec, DirectMode, FaultRule, Format, LuksVersion, Open, PartitionName, Plain, RandomKey, Target, Volume,
 };
 
 use super::blocks::BlockOptions;
@@ -19,22 +18,14 @@ use super::tokens::TokenArgs;
 use crate::{CliError, size};
 
 const DIRECT: &Words<DirectMode> = &[
-    (
-        "auto",
-        "Where the file system supports it",
-        DirectMode::Auto,
-    ),
+    ("auto", "Where the file system supports it", DirectMode::Auto),
     ("on", "Always, or fail", DirectMode::On),
     ("off", "Never: use the page cache", DirectMode::Off),
 ];
 
 /// What `--type` says where only a header can be meant.
 pub const LUKS_TYPES: &Words<VolumeType> = &[
-    (
-        "luks",
-        "LUKS1 or LUKS2, as the header says",
-        VolumeType::Luks,
-    ),
+    ("luks", "LUKS1 or LUKS2, as the header says", VolumeType::Luks),
     ("luks1", "LUKS1 only", VolumeType::Luks1),
     ("luks2", "LUKS2 only", VolumeType::Luks2),
 ];
@@ -103,12 +94,7 @@ pub struct TargetArgs {
     pub allow_null_cipher: bool,
 
     /// What the target is [default: luks]
-    #[arg(
-        long = "type",
-        value_enum,
-        value_name = "TYPE",
-        conflicts_with = "table"
-    )]
+    #[arg(long = "type", value_enum, value_name = "TYPE", conflicts_with = "table")]
     pub kind: Option<VolumeType>,
 
     /// Only this partition of the decrypted disk: a number, label or UUID of the partition table in it. A partition of
@@ -143,9 +129,7 @@ pub struct TargetArgs {
 
 /// What a header would say, for volumes without one.
 #[derive(Args, Clone, Debug, Default)]
-#[command(
-    next_help_heading = "Options for --type plain (as `cryptsetup open --type plain`) and ram:SIZE"
-)]
+#[command(next_help_heading = "Options for --type plain (as `cryptsetup open --type plain`) and ram:SIZE")]
 pub struct PlainOptions {
     /// Cipher word, such as aes-xts-plain64
     #[arg(long, value_name = "SPEC", conflicts_with = "table")]
@@ -200,9 +184,7 @@ impl TargetArgs {
     /// Exit code 1 for options that contradict each other or the target.
     pub fn to_open(&self, target: &str, keys: &KeyArgs) -> Result<Open, CliError> {
         if self.header.is_some() && self.kind == Some(VolumeType::Plain) {
-            return Err(CliError::parameters(
-                "a plain volume has no header; leave out --header, or --type plain",
-            ));
+            return Err(CliError::parameters("a plain volume has no header; leave out --header, or --type plain"));
         }
         let keys = &keys.of_target(target);
         let target = self.target(target)?;
@@ -249,9 +231,9 @@ impl TargetArgs {
 
     fn target(&self, target: &str) -> Result<Target, CliError> {
         match (&self.table, target) {
-            (Some(_), target) if !target.is_empty() => Err(CliError::parameters(
-                "give either a TARGET or --table, which names its device itself",
-            )),
+            (Some(_), target) if !target.is_empty() => {
+                Err(CliError::parameters("give either a TARGET or --table, which names its device itself"))
+            }
             (Some(line), _) => super::table::target(line),
             (None, "") => Err(CliError::parameters(
                 "no target; give a LUKS file or device, an NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH, zoned:PATH, ram:SIZE, or --table",
@@ -266,15 +248,11 @@ impl TargetArgs {
             return if keys.is_empty() {
                 Ok(None)
             } else {
-                Err(CliError::parameters(
-                    "the key is in the table; leave out --key-file and the other key options",
-                ))
+                Err(CliError::parameters("the key is in the table; leave out --key-file and the other key options"))
             };
         }
         if target.is_memory() {
-            return self
-                .random_key(target, keys)
-                .map(|it| Some(Format::RandomKey(it)));
+            return self.random_key(target, keys).map(|it| Some(Format::RandomKey(it)));
         }
         let kind = self.kind.unwrap_or(VolumeType::Luks);
         if kind == VolumeType::Plain {
@@ -377,11 +355,9 @@ fn bytes(option: &str, sectors: Option<u64>) -> Result<Option<u64>, CliError> {
     };
     let bytes = sectors.checked_mul(512);
     let bytes = bytes.filter(|&bytes| i64::try_from(bytes).is_ok());
-    bytes.map(Some).ok_or_else(|| {
-        CliError::parameters(format!(
-            "{option} {sectors}: more sectors than a disk can have"
-        ))
-    })
+    bytes
+        .map(Some)
+        .ok_or_else(|| CliError::parameters(format!("{option} {sectors}: more sectors than a disk can have")))
 }
 
 /// Checks a rule and keeps its text: a rule counts, so each open makes its own.

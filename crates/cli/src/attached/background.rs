@@ -28,11 +28,7 @@ pub fn start(mut arguments: Vec<OsString>) -> Result<ExitCode, CliError> {
     let failed = |error| CliError::device(format!("cannot start a server: {error}"));
     // Behind the verb: what follows a `--` would be no option.
     arguments.insert(1.min(arguments.len()), OPTION.into());
-    let mut server = Command::new("/proc/self/exe")
-        .args(arguments)
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
+    let mut server = Command::new("/proc/self/exe").args(arguments).stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut path = String::new();
     if let Some(said) = server.stdout.take() {
         BufReader::new(said).read_line(&mut path).map_err(failed)?;
@@ -72,8 +68,7 @@ fn failure_in(line: &str) -> Option<u8> {
 /// # Errors
 /// Where `/dev/null` cannot be had.
 pub fn leave(path: &str) -> Result<(), CliError> {
-    let failed =
-        |error: io::Error| CliError::device(format!("cannot go to the background: {error}"));
+    let failed = |error: io::Error| CliError::device(format!("cannot go to the background: {error}"));
     // The leader of a process group has no terminal to lose.
     let _ = rustix::process::setsid();
     std::env::set_current_dir("/").map_err(failed)?;

@@ -25,9 +25,7 @@ pub fn all(known: impl FnOnce() -> Vec<State>) -> (Vec<State>, Vec<Orphan>) {
     let numbers = ublk::all();
     let known = known();
     let paths: HashSet<_> = known.iter().map(|state| state.device.clone()).collect();
-    let unknown = numbers
-        .into_iter()
-        .filter(|&id| !paths.contains(&ublk::path(id)));
+    let unknown = numbers.into_iter().filter(|&id| !paths.contains(&ublk::path(id)));
     let orphans = unknown.filter_map(of_number).collect();
     (known, orphans)
 }

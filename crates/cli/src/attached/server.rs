@@ -88,11 +88,7 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<ExitCode, CliError> {
     let _watch = device.watch();
     forget_mounts(wanted);
     let successor: Arc<AtomicBool> = Arc::default();
-    let watched = if device.can_be_handed_over() {
-        asked.watch(stopper, Arc::clone(&successor))
-    } else {
-        Ok(())
-    };
+    let watched = if device.can_be_handed_over() { asked.watch(stopper, Arc::clone(&successor)) } else { Ok(()) };
     let path = device.path();
     let queues = device.queues().unwrap_or(wanted.queues);
     let mut state = state_of(volume, wanted, path.clone().into(), queues);
@@ -134,11 +130,7 @@ fn go_on(volume: &Volume, left: &State) -> Result<(), CliError> {
 }
 
 /// Counts what is done, for whoever may ask for it.
-fn start_statistics(
-    volume: &Volume,
-    wanted: &Wanted<'_>,
-    cleanup: &Cleanup,
-) -> Result<Arc<ExportStats>, CliError> {
+fn start_statistics(volume: &Volume, wanted: &Wanted<'_>, cleanup: &Cleanup) -> Result<Arc<ExportStats>, CliError> {
     let served = Served {
         name: wanted.target.clone(),
         gate: volume.gate().clone(),
@@ -154,19 +146,10 @@ fn start_statistics(
 }
 
 /// Serves until the end, of which the state is to tell where it was not a good one.
-fn serve(
-    mut device: Device,
-    gate: &Gate,
-    state: &State,
-    successor: &AtomicBool,
-) -> Result<ExitCode, CliError> {
+fn serve(mut device: Device, gate: &Gate, state: &State, successor: &AtomicBool) -> Result<ExitCode, CliError> {
     let log = Log::new();
     let size = Cell::new(state.size);
-    let now = || State {
-        size: size.get(),
-        lost: gate.is_latched(),
-        ..state.clone()
-    };
+    let now = || State { size: size.get(), lost: gate.is_latched(), ..state.clone() };
     // What is not kept is what people are told.
     let keep = || drop(now().rewrite());
     let grown = |bytes| {
@@ -180,11 +163,7 @@ fn serve(
         let _ = trouble.set(line.to_owned());
     };
     let is_left = successor.load(Ordering::SeqCst);
-    let ended = if is_left {
-        device.hand_over(failed)
-    } else {
-        device.end(failed)
-    };
+    let ended = if is_left { device.hand_over(failed) } else { device.end(failed) };
     match ended {
         // The successor finds what is known of the device.
         Ok(()) if is_left => Ok(ExitCode::SUCCESS),
@@ -198,9 +177,7 @@ fn serve(
                 None => error.to_string(),
             };
             keep_failure(&now(), &why);
-            Err(CliError::device(format!(
-                "{why}; what was written lately may be lost"
-            )))
+            Err(CliError::device(format!("{why}; what was written lately may be lost")))
         }
     }
 }
@@ -208,10 +185,7 @@ fn serve(
 /// For whoever detaches or lists.
 fn keep_failure(state: &State, why: &str) {
     let failure = Some(crate::error::on_one_line(why));
-    let state = State {
-        failure,
-        ..state.clone()
-    };
+    let state = State { failure, ..state.clone() };
     // A state that cannot be kept says nothing of the data.
     let _ = state.rewrite();
 }
@@ -225,18 +199,10 @@ struct Failures {
 
 impl Failures {
     fn take(&self, why: &str) -> ! {
-        complain(&format!(
-            "{why}; the server ends, and `cryptline recover` starts another"
-        ));
+        complain(&format!("{why}; the server ends, and `cryptline recover` starts another"));
         if let Some((state, gate)) = self.known.get() {
             let lost = gate.is_latched();
-            keep_failure(
-                &State {
-                    lost,
-                    ..state.clone()
-                },
-                why,
-            );
+            keep_failure(&State { lost, ..state.clone() }, why);
         }
         std::process::exit(i32::from(CliError::device(why).exit_code()));
     }
@@ -274,20 +240,14 @@ fn stay_in_memory() {
     use rustix::mm::{MlockAllFlags, mlockall};
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     if mlockall(flags).is_err() {
-        warn(&[
-            "the server's memory could not be locked (ulimit -l): under memory pressure, the \
+        warn(&["the server's memory could not be locked (ulimit -l): under memory pressure, the \
                 device can stall"
-                .to_owned(),
-        ]);
+            .to_owned()]);
     }
 }
 
 fn announce(path: &str, wanted: &Wanted<'_>) -> Result<(), CliError> {
-    if wanted.in_background {
-        background::leave(path)
-    } else {
-        print(&format!("{path}\n"))
-    }
+    if wanted.in_background { background::leave(path) } else { print(&format!("{path}\n")) }
 }
 
 fn state_of(volume: &Volume, wanted: &Wanted<'_>, device: PathBuf, queues: u16) -> State {
@@ -407,9 +367,7 @@ impl Device {
         };
         let watch = Watch::start(&device.path(), device.owner()?);
         if let Err(error) = &watch {
-            warn(&[format!(
-                "nobody takes the device away if its server is killed: {error}"
-            )]);
+            warn(&[format!("nobody takes the device away if its server is killed: {error}")]);
         }
         watch.ok()
     }

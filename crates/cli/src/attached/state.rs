@@ -237,11 +237,7 @@ pub fn folder() -> PathBuf {
 
 /// Makes the folder, for as many as may look into it, whatever the umask is.
 fn make(folder: &Path) -> io::Result<()> {
-    let mode = if folder == Path::new(FOLDER) {
-        FOLDER_MODE
-    } else {
-        OWN_FOLDER_MODE
-    };
+    let mode = if folder == Path::new(FOLDER) { FOLDER_MODE } else { OWN_FOLDER_MODE };
     make_with(folder, mode)
 }
 
@@ -313,9 +309,7 @@ fn path_of(folder: &Path, device: &Path) -> PathBuf {
 #[must_use]
 pub fn number_of(device: &Path) -> Option<u32> {
     let name = device.file_name()?.to_str()?;
-    name.trim_start_matches(|c: char| !c.is_ascii_digit())
-        .parse()
-        .ok()
+    name.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().ok()
 }
 
 /// When a process was started (proc_pid_stat(5), field 22).
@@ -386,9 +380,7 @@ mod tests {
         let kept = || read(&path_of(folder, &later.device));
         later.write_in(folder, |_| true).unwrap();
         ended.remove_from(folder);
-        ended
-            .write_in(folder, |known| ended.is_of_same_server(known))
-            .unwrap();
+        ended.write_in(folder, |known| ended.is_of_same_server(known)).unwrap();
         assert_eq!(kept().as_ref(), Some(&later));
         later.remove_from(folder);
         assert_eq!(kept(), None);
@@ -408,11 +400,7 @@ mod tests {
         for entry in fs::read_dir(&folder).unwrap() {
             assert_eq!(mode(&entry.unwrap().path()), 0o600);
         }
-        assert_eq!(
-            fs::read_dir(&folder).unwrap().count(),
-            2,
-            "a state and the lock"
-        );
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "a state and the lock");
     }
 
     #[test]

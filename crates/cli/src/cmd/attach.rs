@@ -116,9 +116,7 @@ impl DriverChoice {
     /// The driver, if it is there.
     fn driver(self, io: BackendChoice) -> Result<Driver, CliError> {
         if self == Self::Ublk && io == BackendChoice::Syscalls {
-            return Err(CliError::parameters(
-                "--driver ublk takes io_uring; leave out --io, or use --driver nbd",
-            ));
+            return Err(CliError::parameters("--driver ublk takes io_uring; leave out --io, or use --driver nbd"));
         }
         let ublk = match self {
             Self::Nbd => Err(AttachError::NoDriver("ublk")),
@@ -133,9 +131,7 @@ impl DriverChoice {
                 Ok(Driver::Nbd)
             }
             // Nor is there one for nbd.
-            (Self::Auto, Err(error @ AttachError::NoPermission)) if !may_administer() => {
-                Err(error.into())
-            }
+            (Self::Auto, Err(error @ AttachError::NoPermission)) if !may_administer() => Err(error.into()),
             (Self::Auto, Err(error)) => match (kernel_nbd::check(), error) {
                 (Ok(()), _) => Ok(Driver::Nbd),
                 (Err(AttachError::NoDriver(_)), AttachError::NoDriver(_)) => {
@@ -213,9 +209,7 @@ impl AttachArgs {
     /// What can be told before a passphrase is asked for.
     fn check(&self) -> Result<Driver, CliError> {
         if self.target.is_some() && self.volume.table.is_some() {
-            return Err(CliError::parameters(
-                "give either a TARGET or --table, which names its device itself",
-            ));
+            return Err(CliError::parameters("give either a TARGET or --table, which names its device itself"));
         }
         if let (Some(table), false) = (&self.volume.table, self.foreground || self.detached_child) {
             table.check_for_background()?;

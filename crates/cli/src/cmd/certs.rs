@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
 };
 
 use crate::CliError;
@@ -81,9 +81,7 @@ pub fn run(args: &CertsArgs) -> Result<ExitCode, CliError> {
     };
     let name = |host: &String| host.parse::<IpAddr>().is_ok() || is_host_name(host);
     if let Some(wrong) = hosts.iter().find(|host| !name(host)) {
-        return Err(CliError::parameters(format!(
-            "--host {wrong:?} is neither a host name nor an address"
-        )));
+        return Err(CliError::parameters(format!("--host {wrong:?} is neither a host name nor an address")));
     }
     let days = DAY.saturating_mul(u32::try_from(args.days).unwrap_or(u32::MAX));
     let files = make(&hosts, &args.client, days)
@@ -92,11 +90,7 @@ pub fn run(args: &CertsArgs) -> Result<ExitCode, CliError> {
     let folder = for_shell(&args.folder.display().to_string());
     print(&format!(
         "wrote {} to {folder}; they expire in {} days\nmove ca-key.pem to a safe place: the server and its clients do not need it\n\nTry:\n  cryptline serve --tls=require --tls-certificates {folder}\n",
-        files
-            .iter()
-            .map(|file| file.name)
-            .collect::<Vec<_>>()
-            .join(", "),
+        files.iter().map(|file| file.name).collect::<Vec<_>>().join(", "),
         args.days,
     ))?;
     Ok(ExitCode::SUCCESS)
@@ -106,9 +100,7 @@ pub fn run(args: &CertsArgs) -> Result<ExitCode, CliError> {
 fn is_host_name(text: &str) -> bool {
     let label = |(index, label): (usize, &str)| {
         let fits = (1..=63).contains(&label.len());
-        let is_word = label
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        let is_word = label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
             && !label.starts_with('-')
             && !label.ends_with('-');
         fits && (is_word || index == 0 && label == "*")
@@ -134,29 +126,15 @@ fn make(hosts: &[String], client: &str, lifetime: Duration) -> Result<Vec<Pem>, 
     server.subject_alt_names = CertificateParams::new(hosts)?.subject_alt_names;
     let client = leaf(client, lifetime, ExtendedKeyUsagePurpose::ClientAuth);
     let (server_key, client_key) = (KeyPair::generate()?, KeyPair::generate()?);
-    let public = |name, text| Pem {
-        name,
-        text,
-        is_secret: false,
-    };
-    let secret = |name, key: &KeyPair| Pem {
-        name,
-        text: key.serialize_pem(),
-        is_secret: true,
-    };
+    let public = |name, text| Pem { name, text, is_secret: false };
+    let secret = |name, key: &KeyPair| Pem { name, text: key.serialize_pem(), is_secret: true };
     Ok(vec![
         secret("ca-key.pem", &authority_key),
         public("ca-cert.pem", authority_text),
         secret("server-key.pem", &server_key),
-        public(
-            "server-cert.pem",
-            server.signed_by(&server_key, &issuer)?.pem(),
-        ),
+        public("server-cert.pem", server.signed_by(&server_key, &issuer)?.pem()),
         secret("client-key.pem", &client_key),
-        public(
-            "client-cert.pem",
-            client.signed_by(&client_key, &issuer)?.pem(),
-        ),
+        public("client-cert.pem", client.signed_by(&client_key, &issuer)?.pem()),
     ])
 }
 
@@ -182,10 +160,9 @@ fn leaf(name: &str, lifetime: Duration, purpose: ExtendedKeyUsagePurpose) -> Cer
 /// All or none, and nothing that exists is touched.
 fn write(folder: &Path, files: &[Pem]) -> Result<(), CliError> {
     let failed = |path: &Path, error: io::Error| match error.kind() {
-        ErrorKind::AlreadyExists => CliError::busy(format!(
-            "{} exists and is kept; choose another folder, or remove it",
-            path.display()
-        )),
+        ErrorKind::AlreadyExists => {
+            CliError::busy(format!("{} exists and is kept; choose another folder, or remove it", path.display()))
+        }
         _ => CliError::device(format!("cannot write {}: {error}", path.display())),
     };
     fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
@@ -193,11 +170,7 @@ fn write(folder: &Path, files: &[Pem]) -> Result<(), CliError> {
     for file in files {
         let path = folder.join(file.name);
         let mode = if file.is_secret { 0o600 } else { 0o644 };
-        let opened = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&path);
+        let opened = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&path);
         let done = opened.and_then(|mut opened| {
             written.push(path.clone());
             opened.write_all(file.text.as_bytes())?;

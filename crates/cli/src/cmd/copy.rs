@@ -12,16 +12,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use cryptline::{
-    Copied, Copy, Create, DispatchOptions, Holes, Mode, Open, Problem, Target, Tokens, Zeroes,
-};
+use cryptline::{Copied, Copy, Create, DispatchOptions, Holes, Mode, Open, Problem, Target, Tokens, Zeroes};
 use serde::Serialize;
 
 use crate::CliError;
 use crate::args::choice::{self, Words};
-use crate::args::{
-    KeyArgs, Remembered, Taker, ToArgs, TokenArgs, refuse_needed, refuse_shared_input,
-};
+use crate::args::{KeyArgs, Remembered, Taker, ToArgs, TokenArgs, refuse_needed, refuse_shared_input};
 use crate::cmd::create::HOLES;
 use crate::output::{print_report, warn_of};
 use crate::size;
@@ -30,16 +26,8 @@ pub(super) use show::Show;
 pub(super) use source::From;
 
 const ZEROES: &Words<Zeroes> = &[
-    (
-        "detect",
-        "Zeros, which stay holes: nothing was ever written there, or it was discarded",
-        Zeroes::Detect,
-    ),
-    (
-        "decrypt",
-        "Their decryption, which is noise, as dm-crypt does",
-        Zeroes::Decrypt,
-    ),
+    ("detect", "Zeros, which stay holes: nothing was ever written there, or it was discarded", Zeroes::Detect),
+    ("decrypt", "Their decryption, which is noise, as dm-crypt does", Zeroes::Decrypt),
 ];
 
 /// What encrypted volumes are called.
@@ -186,27 +174,18 @@ pub fn run(args: &CopyArgs) -> Result<ExitCode, CliError> {
     let to_key = Taker {
         what: "the key of the destination",
         instead: "--to-key-file",
-        takes: (keys.from_input())
-            .filter(|_| args.encrypt || is_volume && !args.to.tokens().token_only),
+        takes: (keys.from_input()).filter(|_| args.encrypt || is_volume && !args.to.tokens().token_only),
     };
     refuse_shared_input(&[disk, key, to_key])?;
     let source = from.open(is_luks)?;
-    let show = if args.encrypt {
-        Show::of_create()
-    } else {
-        Show::of_copy()
-    };
+    let show = if args.encrypt { Show::of_create() } else { Show::of_copy() };
     let copy = Copy::new(source)
         .replace(args.force)
         .holes(args.holes)
         .verify(args.how.verify)
         .stop(show.stop())
         .on_progress(show.observer());
-    let copy = if args.resume {
-        copy.resume(from.choices())
-    } else {
-        copy
-    };
+    let copy = if args.resume { copy.resume(from.choices()) } else { copy };
     let copied = if args.encrypt {
         args.create(copy, &show)
     } else if is_volume {
@@ -243,12 +222,7 @@ impl CopyArgs {
     }
 
     /// Nothing is to be in clear that somebody takes for encrypted, nor a key or header lost.
-    fn check_destination(
-        &self,
-        destination: &Target,
-        is_volume: bool,
-        keys: &KeyArgs,
-    ) -> Result<(), CliError> {
+    fn check_destination(&self, destination: &Target, is_volume: bool, keys: &KeyArgs) -> Result<(), CliError> {
         if !is_volume && !self.encrypt {
             self.check_clear(destination, keys)?;
         }
@@ -259,9 +233,7 @@ impl CopyArgs {
 
     /// As above, where the copy will be in clear.
     fn check_clear(&self, destination: &Target, keys: &KeyArgs) -> Result<(), CliError> {
-        self.to
-            .tokens()
-            .refuse("the destination has no LUKS header")?;
+        self.to.tokens().refuse("the destination has no LUKS header")?;
         if !keys.is_empty() {
             return Err(CliError::parameters(format!(
                 "{destination}: it has no LUKS header, so the copy would not be encrypted; make it a volume with --encrypt, or leave the key of the destination out"
@@ -281,22 +253,14 @@ impl CopyArgs {
     /// Makes the volume that is copied into, as `create` has it if nothing else is said.
     fn create(&self, copy: Copy, show: &Show) -> Result<Copied, cryptline::Error> {
         let passphrase = self.to.keys().of_target(&self.destination).passphrase;
-        let create = Create::new(&self.destination)
-            .replace(self.force)
-            .keys(passphrase)
-            .fill(copy)
-            .on_progress(show.observer());
+        let create =
+            Create::new(&self.destination).replace(self.force).keys(passphrase).fill(copy).on_progress(show.observer());
         let created = create.create()?;
         warn_of(&created.warnings);
         Ok(created.copied.expect("it was filled"))
     }
 
-    fn open_destination(
-        &self,
-        destination: &Target,
-        keys: &Arc<Remembered>,
-        tokens: Option<&Tokens>,
-    ) -> Open {
+    fn open_destination(&self, destination: &Target, keys: &Arc<Remembered>, tokens: Option<&Tokens>) -> Open {
         let mut open = inline(Open::target(destination.clone())).keys(keys.keys());
         if let Some(path) = &self.to.header {
             open = open.header(path);
@@ -313,10 +277,7 @@ impl CopyArgs {
 
 /// The threads of a copy are as many as there are cores: none is idle that could help.
 fn inline(open: Open) -> Open {
-    open.dispatch(DispatchOptions {
-        both: Some(Mode::Inline),
-        ..DispatchOptions::default()
-    })
+    open.dispatch(DispatchOptions { both: Some(Mode::Inline), ..DispatchOptions::default() })
 }
 
 impl Report {
@@ -333,16 +294,9 @@ impl Report {
 
     /// For people.
     pub fn text(&self) -> String {
-        let skipped = if self.skipped > 0 {
-            format!(", {} of them holes", size::human(self.skipped))
-        } else {
-            String::new()
-        };
-        let verified = if self.verified {
-            "; read again, it is the same"
-        } else {
-            ""
-        };
+        let skipped =
+            if self.skipped > 0 { format!(", {} of them holes", size::human(self.skipped)) } else { String::new() };
+        let verified = if self.verified { "; read again, it is the same" } else { "" };
         let line = format!(
             "{}: {} copied from {} in {:.1} s{skipped}{verified}",
             self.destination,

@@ -136,10 +136,7 @@ pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
         )));
     }
     let options = args.volume.options()?;
-    let created = args
-        .create(options.clone())
-        .on_progress(show(args.volume.format.measures()))
-        .create();
+    let created = args.create(options.clone()).on_progress(show(args.volume.format.measures())).create();
     let created = created.map_err(|error| CliError::of_create(&error))?;
     crate::output::warn_of(&created.warnings);
     crate::output::print(&args.told(&options, created.data_size))?;
@@ -151,8 +148,7 @@ impl CreateArgs {
     fn refuse_needed(&self) -> Result<(), CliError> {
         let key = self.volume.passphrase.of_target(&self.file).key_file;
         for place in self.places() {
-            self.volume
-                .refuse_needed(&self.file, place, key.as_deref())?;
+            self.volume.refuse_needed(&self.file, place, key.as_deref())?;
         }
         Ok(())
     }
@@ -170,10 +166,8 @@ impl CreateArgs {
             (Some(header), None) => Create::new(header),
             (Some(header), Some(_)) => Create::new(&self.file).header(header),
         };
-        let create = create
-            .replace(self.force)
-            .preallocate(self.preallocate)
-            .keys(self.volume.passphrase.of_target(&self.file));
+        let create =
+            create.replace(self.force).preallocate(self.preallocate).keys(self.volume.passphrase.of_target(&self.file));
         let create = self.volume.added_to(create, options);
         match self.size {
             Some(size) => create.size(size),
@@ -192,10 +186,7 @@ impl CreateArgs {
             keys: self.from_keys.keys().of_target(source),
             tokens: self.from_keys.tokens(),
             key_option: "--from-key-file",
-            file_system: FileSystem {
-                room: self.room(&options)?,
-                uuid: options.seeded_uuid("file system"),
-            },
+            file_system: FileSystem { room: self.room(&options)?, uuid: options.seeded_uuid("file system") },
         };
         for place in self.places() {
             from.refuse_needed(&Target::parse(place)?)?;
@@ -210,20 +201,9 @@ impl CreateArgs {
         refuse_shared_input(&[disk, key, new_key])?;
         let source_disk = from.open(is_luks)?;
         let show = Show::of_create();
-        let copy = Copy::new(source_disk)
-            .holes(self.holes)
-            .verify(self.how.verify)
-            .stop(show.stop());
-        let copy = if self.resume {
-            copy.resume(from.choices())
-        } else {
-            copy
-        };
-        let created = self
-            .create(options.clone())
-            .fill(copy)
-            .on_progress(show.observer())
-            .create();
+        let copy = Copy::new(source_disk).holes(self.holes).verify(self.how.verify).stop(show.stop());
+        let copy = if self.resume { copy.resume(from.choices()) } else { copy };
+        let created = self.create(options.clone()).fill(copy).on_progress(show.observer()).create();
         show.clear();
         let created = created.map_err(|error| match error.problem() {
             Problem::Luks(_) => CliError::of_create(&error),
@@ -234,9 +214,7 @@ impl CreateArgs {
         if let Some(copied) = &created.copied {
             crate::output::warn_of(&copied.warnings);
             let report = Report::new(source, &self.file, copied, began.elapsed());
-            print_report(&report, self.how.json, |report| {
-                report.text() + &self.told(&options, created.data_size)
-            })?;
+            print_report(&report, self.how.json, |report| report.text() + &self.told(&options, created.data_size))?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -295,9 +273,7 @@ impl CreateArgs {
 }
 
 /// Turns on a terminal while something takes long, and removes the unfinished file when stopped by a signal.
-pub(super) fn show(
-    measures: bool,
-) -> impl Fn(Progress<'_>) -> Result<(), cryptline::Error> + Send + Sync {
+pub(super) fn show(measures: bool) -> impl Fn(Progress<'_>) -> Result<(), cryptline::Error> + Send + Sync {
     let shown = Mutex::new(None);
     let guard = Mutex::new(None);
     let say = move |message: Option<&'static str>| {

@@ -116,17 +116,12 @@ pub fn run(args: &CtlArgs) -> Result<ExitCode, CliError> {
 
 impl ExportArgs {
     fn whose(&self) -> Whose {
-        Whose {
-            name: self.name.clone(),
-        }
+        Whose { name: self.name.clone() }
     }
 }
 
 impl RemoveArgs {
     fn request(&self) -> Remove {
-        Remove {
-            name: self.name.clone(),
-            now: self.force,
-        }
+        Remove { name: self.name.clone(), now: self.force }
     }
 }

@@ -81,10 +81,7 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode, CliError> {
 
 fn check_unused(device: &Path, force: bool) -> Result<(), CliError> {
     if !force && is_claimed(device) {
-        return Err(CliError::busy(format!(
-            "{} is in use; unmount it first, or give --force",
-            device.display()
-        )));
+        return Err(CliError::busy(format!("{} is in use; unmount it first, or give --force", device.display())));
     }
     Ok(())
 }
@@ -106,10 +103,7 @@ fn stop(known: &State, server: &OwnedFd) -> Result<(), CliError> {
         // It has just ended by itself.
         Ok(()) | Err(rustix::io::Errno::SRCH) => {}
         Err(error) => {
-            return Err(CliError::device(format!(
-                "cannot stop process {}: {error}",
-                known.pid
-            )));
+            return Err(CliError::device(format!("cannot stop process {}: {error}", known.pid)));
         }
     }
     let mut polled = [PollFd::new(server, PollFlags::IN)];
@@ -138,9 +132,8 @@ fn remove_orphan(known: &State) -> Result<(), CliError> {
 /// The same, where nothing else is known of it.
 fn remove_unknown(orphan: &orphans::Orphan) -> Result<(), CliError> {
     let device = &orphan.device;
-    ublk::detach(orphan.id).map_err(|error| {
-        CliError::device(format!("cannot remove {}: {error}", device.display()))
-    })?;
+    ublk::detach(orphan.id)
+        .map_err(|error| CliError::device(format!("cannot remove {}: {error}", device.display())))?;
     warn_of_loss(device);
     Ok(())
 }
@@ -154,8 +147,7 @@ fn warn_of_loss(device: &Path) {
 
 /// Removes it, where it is still there, and what is known of it.
 fn remove_device(known: &State) -> Result<(), CliError> {
-    let failed =
-        |error| CliError::device(format!("cannot remove {}: {error}", known.device.display()));
+    let failed = |error| CliError::device(format!("cannot remove {}: {error}", known.device.display()));
     let driver: Calls = match known.driver {
         Driver::Nbd => (kernel_nbd::owner, kernel_nbd::detach),
         Driver::Ublk => (ublk::owner, ublk::detach),
@@ -181,14 +173,8 @@ fn remove_device(known: &State) -> Result<(), CliError> {
 }
 
 /// What a driver tells and does of the device with a number.
-type Calls = (
-    fn(u32) -> io::Result<Option<u32>>,
-    fn(u32) -> io::Result<()>,
-);
+type Calls = (fn(u32) -> io::Result<Option<u32>>, fn(u32) -> io::Result<()>);
 
 fn lost(known: &State, why: &str) -> CliError {
-    CliError::device(format!(
-        "{}: {why}; what was written lately may be lost",
-        known.device.display()
-    ))
+    CliError::device(format!("{}: {why}; what was written lately may be lost", known.device.display()))
 }

@@ -43,11 +43,7 @@ pub fn run(args: &DevicesArgs) -> Result<ExitCode, CliError> {
         return Ok(ExitCode::SUCCESS);
     }
     let (devices, orphans) = orphans::all(state::all);
-    let text = if args.json {
-        json(&devices, &orphans)
-    } else {
-        table(&devices, &orphans)
-    };
+    let text = if args.json { json(&devices, &orphans) } else { table(&devices, &orphans) };
     print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -116,11 +112,7 @@ mod tests {
 
     #[test]
     fn device_of_which_nothing_is_known_is_listed_with_what_there_is() {
-        let orphan = |id, size| Orphan {
-            device: ublk::path(id),
-            id,
-            size,
-        };
+        let orphan = |id, size| Orphan { device: ublk::path(id), id, size };
         let orphans = [orphan(0, Some(4096)), orphan(1, None)];
         let lines = table(&[], &orphans);
         assert_eq!(

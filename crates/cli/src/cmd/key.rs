@@ -174,10 +174,7 @@ pub(super) fn refuse_two_keys(place: &Place, keys: &KeyArgs) -> Result<(), CliEr
 
 /// With what unlocks it.
 pub(super) fn unlocking(place: &Place, keys: &KeyArgs) -> Header {
-    let header = place
-        .open()
-        .keys(keys.of_target(&place.target))
-        .kdf_limits(keys.kdf_limits());
+    let header = place.open().keys(keys.of_target(&place.target)).kdf_limits(keys.kdf_limits());
     match keys.key_slot {
         Some(slot) => header.key_slot(slot),
         None => header,
@@ -187,17 +184,13 @@ pub(super) fn unlocking(place: &Place, keys: &KeyArgs) -> Header {
 /// What was done, in a line.
 fn done(edited: &Edited, what: &str) -> Result<ExitCode, CliError> {
     warn_of(&edited.warnings);
-    let slot = edited
-        .slot
-        .map_or_else(String::new, |slot| format!("Key slot {slot} "));
+    let slot = edited.slot.map_or_else(String::new, |slot| format!("Key slot {slot} "));
     print(&format!("{slot}{what}.\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Asks before a key slot is overwritten in place.
-fn may_overwrite(
-    confirm: Confirm,
-) -> impl Fn(&Overwrite<'_>) -> cryptline::Result<()> + Send + Sync + 'static {
+fn may_overwrite(confirm: Confirm) -> impl Fn(&Overwrite<'_>) -> cryptline::Result<()> + Send + Sync + 'static {
     move |overwrite| {
         let Overwrite { name, slot, .. } = overwrite;
         let what = if overwrite.is_last {

@@ -24,12 +24,7 @@ pub struct ManArgs {
 /// # Errors
 /// Exit code 4 when the folder takes no files.
 pub fn run(args: &ManArgs, program: Command) -> Result<ExitCode, CliError> {
-    let failed = |error: io::Error| {
-        CliError::device(format!(
-            "cannot write to {}: {error}",
-            args.folder.display()
-        ))
-    };
+    let failed = |error: io::Error| CliError::device(format!("cannot write to {}: {error}", args.folder.display()));
     fs::create_dir_all(&args.folder).map_err(failed)?;
     for (name, text) in pages(program).map_err(failed)? {
         fs::write(args.folder.join(name), text).map_err(failed)?;

@@ -17,9 +17,7 @@ use std::time::Duration;
 
 use clap::Args;
 use cryptline_engine::BackendChoice;
-use cryptline_serve::fuse::{
-    LastWord, Mount, Nodes, Options, Over, Session, StartError, Wanted, processors,
-};
+use cryptline_serve::fuse::{LastWord, Mount, Nodes, Options, Over, Session, StartError, Wanted, processors};
 use cryptline_serve::lane::Poll;
 use cryptline_serve::{Flushed, StopHandle};
 
@@ -153,9 +151,7 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
     let front = Front::begin(&args.front, targets)?;
     let names = Names::new(&args.mount.name, targets, place.over)?;
     place.check_targets(targets, args.front.volume.header.as_deref())?;
-    let front = front
-        .in_bytes()
-        .open(|index, file| names.choose(index, file))?;
+    let front = front.in_bytes().open(|index, file| names.choose(index, file))?;
     let volumes = Arc::clone(&front.volumes);
     if (volumes.iter()).any(|it| it.gate.geometry().zones.is_some()) {
         let error = StartError::Zoned;
@@ -167,17 +163,13 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
     let lanes = args.lanes(&volumes)?;
     let mut janitor = Janitor::start(&place.point)?;
     let failed = |error| of_mount(&place.point, &error);
-    let (mut mount, descriptors) =
-        Mount::new(&args.wanted(&place, &found, &volumes), lanes).map_err(failed)?;
+    let (mut mount, descriptors) = Mount::new(&args.wanted(&place, &found, &volumes), lanes).map_err(failed)?;
     drop(found);
     janitor.name(mount.identity());
     // All that asks who we are, before nothing can be asked any more.
     let banner = args.banner(&place, &volumes);
     let queues = args.queues()?;
-    let nodes = Arc::new(
-        args.nodes(&place, &volumes)
-            .with_last_word(last_word.name()),
-    );
+    let nodes = Arc::new(args.nodes(&place, &volumes).with_last_word(last_word.name()));
     let front = front.enter(&needs(lanes), None)?;
     let mut options = args.options((front.backend(), front.poll()), &volumes, &mount);
     options.queues = queues;
@@ -194,12 +186,7 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
     })
 }
 
-fn serve(
-    session: Session,
-    stop: &StopHandle,
-    janitor: Janitor,
-    mount: &mut Mount,
-) -> Result<Flushed, CliError> {
+fn serve(session: Session, stop: &StopHandle, janitor: Janitor, mount: &mut Mount) -> Result<Flushed, CliError> {
     let waited = session.wait(stop);
     // While it is served: whoever uses it is served until then.
     if janitor.finish() {
@@ -209,20 +196,14 @@ fn serve(
     // Where the janitor was killed.
     let _ = mount.end();
     match (flushed, waited) {
-        (Ok(()), Err(error)) => Err(CliError::device(format!(
-            "the mount could not be served on: {error}"
-        ))),
+        (Ok(()), Err(error)) => Err(CliError::device(format!("the mount could not be served on: {error}"))),
         // That something may be lost is the worse news.
         (flushed, _) => Ok(flushed),
     }
 }
 
 fn needs(lanes: usize) -> Needs<'static> {
-    Needs {
-        clients: lanes as u64,
-        clients_option: "--lanes",
-        ..Needs::default()
-    }
+    Needs { clients: lanes as u64, clients_option: "--lanes", ..Needs::default() }
 }
 
 impl MountArgs {
@@ -308,12 +289,7 @@ impl MountArgs {
         nodes
     }
 
-    fn options(
-        &self,
-        (backend, poll): (BackendChoice, Poll),
-        volumes: &[Served],
-        mount: &Mount,
-    ) -> Options {
+    fn options(&self, (backend, poll): (BackendChoice, Poll), volumes: &[Served], mount: &Mount) -> Options {
         let log = Log::new();
         Options {
             backend,
@@ -346,10 +322,7 @@ impl MountArgs {
         Banner {
             noun: "disk",
             places: volumes.iter().map(|it| ("file", file(it))).collect(),
-            terms: vec![(
-                "cache",
-                if self.mount.cache { "on" } else { "off" }.to_owned(),
-            )],
+            terms: vec![("cache", if self.mount.cache { "on" } else { "off" }.to_owned())],
             hints,
             quiet: false,
         }

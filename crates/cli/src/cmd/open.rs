@@ -105,9 +105,7 @@ pub fn run(args: &OpenArgs) -> Result<ExitCode, CliError> {
     })?;
     if let Err(why) = unlocked.usable {
         let advice = luks_advice(&why);
-        crate::output::warn(&[format!(
-            "the key is right, but the volume can not be served: {why}{advice}"
-        )]);
+        crate::output::warn(&[format!("the key is right, but the volume can not be served: {why}{advice}")]);
     }
     Ok(ExitCode::SUCCESS)
 }

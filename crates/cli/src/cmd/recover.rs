@@ -17,10 +17,7 @@ use crate::attached::state::{self, Driver, State, number_of};
 use crate::output::complain;
 
 /// How long a server may take to end before it is said what it does.
-const PATIENCE: Timespec = Timespec {
-    tv_sec: 5,
-    tv_nsec: 0,
-};
+const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// Which device.
 #[derive(Args, Debug)]
@@ -125,11 +122,7 @@ pub fn run(args: &RecoverArgs) -> Result<ExitCode, CliError> {
 }
 
 fn served(by: &State) -> CliError {
-    CliError::busy(format!(
-        "{} is served, by process {}",
-        by.device.display(),
-        by.pid
-    ))
+    CliError::busy(format!("{} is served, by process {}", by.device.display(), by.pid))
 }
 
 /// What is known of a device.
@@ -189,18 +182,13 @@ fn replace(known: &State, server: &OwnedFd) -> Result<(), CliError> {
         // Another `recover` has asked it before.
         Ok(()) | Err(rustix::io::Errno::SRCH) => {}
         Err(error) => {
-            return Err(CliError::device(format!(
-                "cannot ask process {} to end: {error}",
-                known.pid
-            )));
+            return Err(CliError::device(format!("cannot ask process {} to end: {error}", known.pid)));
         }
     }
     wait_for_end(known, server);
     match state::of(&known.device)? {
         left if !left.is_of_same_server(known) => Err(served(&left)),
-        State {
-            failure: Some(why), ..
-        } => Err(CliError::device(format!(
+        State { failure: Some(why), .. } => Err(CliError::device(format!(
             "{device}: {why}; what was written lately may be lost, and what is asked of it waits for \
              `cryptline recover {device}`"
         ))),

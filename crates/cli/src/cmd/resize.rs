@@ -56,11 +56,7 @@ pub struct ResizeArgs {
 /// # Errors
 /// As the help says.
 pub fn run(args: &ResizeArgs) -> Result<ExitCode, CliError> {
-    let options = ResizeOptions {
-        size: args.size,
-        shrink: args.shrink,
-        force: args.force,
-    };
+    let options = ResizeOptions { size: args.size, shrink: args.shrink, force: args.force };
     let header = args.place.open().on_progress(show(false));
     let resized = header.resize(&options);
     let resized = resized.map_err(|error| CliError::of_header(&error))?;
@@ -70,9 +66,7 @@ pub fn run(args: &ResizeArgs) -> Result<ExitCode, CliError> {
     let what = if resized.data_size == resized.before {
         format!("{name}: {now} of clear disk, as before")
     } else if resized.is_fixed {
-        format!(
-            "{name}: {now} of clear disk, {before} before; programs that have it open keep the old size"
-        )
+        format!("{name}: {now} of clear disk, {before} before; programs that have it open keep the old size")
     } else {
         format!("{name}: {now} of clear disk, {before} before")
     };

@@ -44,8 +44,7 @@ const HANDSHAKES_MAX: usize = 64;
 /// How long a client may take for its handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Said of sparse images.
-const HOLES: &str =
-    "read as noise, and copied; --zeroes detect shows them as zeros, which copies can leave out";
+const HOLES: &str = "read as noise, and copied; --zeroes detect shows them as zeros, which copies can leave out";
 /// How long clients may take to read their last replies when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -126,13 +125,7 @@ pub struct ServerArgs {
     pub port: Option<u16>,
 
     /// Address or host name for TCP [default: 127.0.0.1]
-    #[arg(
-        short,
-        long,
-        visible_short_alias = 'b',
-        visible_alias = "bind",
-        value_name = "ADDRESS"
-    )]
+    #[arg(short, long, visible_short_alias = 'b', visible_alias = "bind", value_name = "ADDRESS")]
     pub ip_addr: Option<String>,
 
     /// Name of the export; repeat it for each TARGET [default: "" for the first, then the file name]
@@ -198,11 +191,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     let control = control.map(|path| ControlSocket::bind(path, &front.cleanup));
     let control = control.transpose()?;
     let uris = args.uris(&sockets, &front.volumes);
-    let needs = Needs {
-        clients: args.server.max_connections,
-        clients_option: "--max-connections",
-        ..Needs::default()
-    };
+    let needs = Needs { clients: args.server.max_connections, clients_option: "--max-connections", ..Needs::default() };
     let (tls, host) = match tls {
         Some(tls) => (Some(tls.tls), tls.host),
         None => (None, None),
@@ -246,10 +235,9 @@ impl ServeArgs {
             ));
         }
         let count = self.targets.len().max(1);
-        for (given, option) in [
-            (server.export_name.len(), "--export-name"),
-            (server.description.len(), "--description"),
-        ] {
+        for (given, option) in
+            [(server.export_name.len(), "--export-name"), (server.description.len(), "--description")]
+        {
             if given > count {
                 return Err(CliError::parameters(format!(
                     "{option} is given {given} times for {count} exports; give it once for each TARGET"
@@ -280,12 +268,7 @@ impl ServeArgs {
     fn exports(&self, volumes: &[Served]) -> Result<Arc<Exports>, CliError> {
         let export = |(index, volume): (usize, &Served)| Export {
             name: volume.name.clone(),
-            description: self
-                .server
-                .description
-                .get(index)
-                .cloned()
-                .unwrap_or_default(),
+            description: self.server.description.get(index).cloned().unwrap_or_default(),
             gate: volume.gate.clone(),
             minimum_block: volume.info.logical_block,
             stats: Arc::clone(&volume.stats),
@@ -320,11 +303,9 @@ impl ServeArgs {
 
     fn warn_of_open_network(&self, sockets: &Sockets) {
         if sockets.beyond_loopback && self.tls.tls != TlsMode::Require {
-            warn(&[
-                "other machines can connect, and the clear disk crosses the network unencrypted; \
+            warn(&["other machines can connect, and the clear disk crosses the network unencrypted; \
                  consider --tls=require"
-                    .to_owned(),
-            ]);
+                .to_owned()]);
         }
     }
 
@@ -332,10 +313,7 @@ impl ServeArgs {
     fn command(&self, export: &Reachable<'_>) -> Option<Command> {
         let mut variables = variables(export.uri, self.tls.word());
         variables.extend(export.variables());
-        Some(Command {
-            line: self.server.run.clone()?,
-            variables,
-        })
+        Some(Command { line: self.server.run.clone()?, variables })
     }
 
     /// Whether clients read noise where the image has holes, which are a part of the decrypted disk, too.
@@ -389,11 +367,7 @@ fn variables(uri: &NbdUri, tls: &str) -> Vec<(&'static str, String)> {
             let path = path.display().to_string();
             (format!("nbd:unix:{path}"), path, String::new())
         }
-        Address::Tcp { host, port } => (
-            format!("nbd:{host}:{port}"),
-            String::new(),
-            port.to_string(),
-        ),
+        Address::Tcp { host, port } => (format!("nbd:{host}:{port}"), String::new(), port.to_string()),
     };
     vec![
         ("uri", uri.to_string()),

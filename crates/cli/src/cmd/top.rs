@@ -48,9 +48,7 @@ pub struct TopArgs {
 /// Exit code 4 when a server does not answer or makes no sense.
 pub fn run(args: &TopArgs) -> Result<ExitCode, CliError> {
     if args.json && args.sockets.len() > 1 {
-        return Err(CliError::parameters(
-            "JSON lines do not say which server they are of; give --json one SOCKET",
-        ));
+        return Err(CliError::parameters("JSON lines do not say which server they are of; give --json one SOCKET"));
     }
     let sockets = args.sockets.iter();
     let streams = sockets.map(|socket| Ok((connect(socket)?, socket.display().to_string())));
@@ -103,9 +101,7 @@ fn follow(args: &TopArgs, stream: UnixStream, name: String) -> Result<(), CliErr
     if any {
         Ok(())
     } else {
-        Err(CliError::device(format!(
-            "the server at {name} has too many readers already, or has just ended"
-        )))
+        Err(CliError::device(format!("the server at {name} has too many readers already, or has just ended")))
     }
 }
 
@@ -130,9 +126,6 @@ fn stdout_is_closed() -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let stdout = rustix::stdio::stdout();
     let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().intersects(PollFlags::ERR)
 }

@@ -92,10 +92,7 @@ struct Server {
 impl Server {
     /// Has it flush what is mounted over `point`.
     fn ask(point: &Path) -> Self {
-        let mut server = Self {
-            waiter: None,
-            flushed: Ok(()),
-        };
+        let mut server = Self { waiter: None, flushed: Ok(()) };
         match files_of(point) {
             Ok(files) => files.iter().for_each(|file| server.flush(file)),
             Err(error) => server.flushed = Err(error),
@@ -122,15 +119,13 @@ impl Server {
         let last = self.waiter.map(|waiter| waiter.wait(END_MAX));
         match (self.flushed, last) {
             // Its flushes were true, but nobody knows how the last one went.
-            (Err(error), None) if is_without_server(&error) => {
-                Err("its server had died".to_owned())
-            }
+            (Err(error), None) if is_without_server(&error) => Err("its server had died".to_owned()),
             (Err(error), _) => Err(format!("the flush before failed ({error})")),
             (Ok(()), Some(LastFlush::Worked)) => Ok(()),
             (Ok(()), Some(LastFlush::Failed)) => Err("the last flush failed".to_owned()),
-            (Ok(()), Some(LastFlush::Unknown(error))) => Err(format!(
-                "whether the last flush worked is not known ({error})"
-            )),
+            (Ok(()), Some(LastFlush::Unknown(error))) => {
+                Err(format!("whether the last flush worked is not known ({error})"))
+            }
             (Ok(()), None) => Err("whether the last flush worked is not known".to_owned()),
         }
     }
@@ -156,9 +151,7 @@ pub(super) fn of_mount(point: &Path, error: &MountError) -> CliError {
         MountError::NoDevice(_) => CliError::parameters(format!(
             "{text}; load the kernel's fuse module, or give the container /dev/fuse; `cryptline serve` needs neither"
         )),
-        MountError::NoHelper => CliError::parameters(format!(
-            "{text}; install the package fuse3, or run it as root"
-        )),
+        MountError::NoHelper => CliError::parameters(format!("{text}; install the package fuse3, or run it as root")),
         MountError::Helper(_) => CliError::parameters(text),
         MountError::System(_) | MountError::NotMounted => CliError::device(text),
         MountError::Moved => CliError::busy(format!("{text}; try again")),

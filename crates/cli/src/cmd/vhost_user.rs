@@ -10,9 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use cryptline_engine::BackendChoice;
 use cryptline_serve::lane::Poll;
-use cryptline_serve::vhost_user::{
-    Disk, Front as From, QUEUE_SIZE_MAX, QUEUE_SIZE_MIN, Server, ServerOptions,
-};
+use cryptline_serve::vhost_user::{Disk, Front as From, QUEUE_SIZE_MAX, QUEUE_SIZE_MIN, Server, ServerOptions};
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
 
@@ -144,11 +142,7 @@ pub fn run(args: &VhostUserArgs) -> Result<ExitCode, CliError> {
         let queues = args.device.num_queues.into();
         check_queues(&volume.name, &volume.gate, queues, "--num-queues")?;
     }
-    let (places, fronts) = if inherited.is_empty() {
-        args.bind(&front)?
-    } else {
-        (Vec::new(), inherited)
-    };
+    let (places, fronts) = if inherited.is_empty() { args.bind(&front)? } else { (Vec::new(), inherited) };
     let banner = args.banner(&places);
     let disks = args.device.disks(&front.volumes, fronts);
     let needs = Needs {
@@ -170,12 +164,7 @@ pub fn run(args: &VhostUserArgs) -> Result<ExitCode, CliError> {
 
 fn options(backend: BackendChoice, poll: Poll) -> ServerOptions {
     let log = Log::new();
-    ServerOptions {
-        backend,
-        poll,
-        grace: GRACE,
-        log: Arc::new(move |event| events::of_front_end(&log, event)),
-    }
+    ServerOptions { backend, poll, grace: GRACE, log: Arc::new(move |event| events::of_front_end(&log, event)) }
 }
 
 /// What no guest could use.
@@ -213,8 +202,7 @@ impl VhostUserArgs {
 
     fn banner(&self, places: &[PathBuf]) -> Banner {
         let queues = self.device.num_queues;
-        let size =
-            |text: &dyn Fn(u16) -> String| self.device.queue_size.map_or_else(String::new, text);
+        let size = |text: &dyn Fn(u16) -> String| self.device.queue_size.map_or_else(String::new, text);
         let qemu = size(&|size| format!(",queue-size={size}"));
         let libvirt = size(&|size| format!(" queue_size='{size}'"));
         let hypervisor = size(&|size| format!(",queue_size={size}"));
@@ -252,10 +240,7 @@ impl VhostUserArgs {
 impl DeviceArgs {
     /// What contradicts itself.
     fn check(&self, count: usize) -> Result<(), CliError> {
-        for (given, option) in [
-            (self.socket_path.len(), "--socket-path"),
-            (self.serial.len(), "--serial"),
-        ] {
+        for (given, option) in [(self.socket_path.len(), "--socket-path"), (self.serial.len(), "--serial")] {
             if given > count {
                 return Err(CliError::parameters(format!(
                     "{option} is given {given} times for {count} disks; give it once for each TARGET"
@@ -280,8 +265,8 @@ impl DeviceArgs {
             let wrong = |why: String| CliError::parameters(format!("--fd {number}: {why}"));
             let socket = cryptline_sys::take_passed_fd(number);
             let socket = socket.map_err(|error| wrong(error.to_string()))?;
-            let is_stream = socket_domain(&socket) == Ok(AddressFamily::UNIX)
-                && socket_type(&socket) == Ok(SocketType::STREAM);
+            let is_stream =
+                socket_domain(&socket) == Ok(AddressFamily::UNIX) && socket_type(&socket) == Ok(SocketType::STREAM);
             match socket_acceptconn(&socket) {
                 Ok(_) if !is_stream => Err(wrong("not a Unix stream socket".to_owned())),
                 Ok(true) => Ok(From::Listener(UnixListener::from(socket))),
@@ -326,12 +311,8 @@ fn is_among(names: &[String], name: &str) -> bool {
 
 fn queue_size(text: &str) -> Result<u16, String> {
     match text.parse::<u16>() {
-        Ok(size) if size.is_power_of_two() && (QUEUE_SIZE_MIN..=QUEUE_SIZE_MAX).contains(&size) => {
-            Ok(size)
-        }
-        _ => Err(format!(
-            "give a power of two from {QUEUE_SIZE_MIN} to {QUEUE_SIZE_MAX}"
-        )),
+        Ok(size) if size.is_power_of_two() && (QUEUE_SIZE_MIN..=QUEUE_SIZE_MAX).contains(&size) => Ok(size),
+        _ => Err(format!("give a power of two from {QUEUE_SIZE_MIN} to {QUEUE_SIZE_MAX}")),
     }
 }
 
@@ -340,9 +321,7 @@ fn serial(text: &str) -> Result<String, String> {
     if text.len() <= SERIAL_MAX && text.bytes().all(is_shown) {
         Ok(text.to_owned())
     } else {
-        Err(format!(
-            "give up to {SERIAL_MAX} ASCII characters, none of them a control character"
-        ))
+        Err(format!("give up to {SERIAL_MAX} ASCII characters, none of them a control character"))
     }
 }
 
@@ -352,21 +331,9 @@ mod tests {
 
     #[test]
     fn no_two_disks_have_one_serial_unless_it_is_given_so() {
-        let names = [
-            "root.img",
-            "disk.img",
-            "mine",
-            "volume-of-the-first-machine",
-            "volume-of-the-first-machine-2",
-        ];
+        let names = ["root.img", "disk.img", "mine", "volume-of-the-first-machine", "volume-of-the-first-machine-2"];
         let serials = serials(&["mine".to_owned()], names.into_iter());
-        let expected = [
-            "mine",
-            "disk.img",
-            "mine-2",
-            "volume-of-the-first-",
-            "volume-of-the-firs-2",
-        ];
+        let expected = ["mine", "disk.img", "mine-2", "volume-of-the-first-", "volume-of-the-firs-2"];
         assert_eq!(serials, expected);
     }
 }

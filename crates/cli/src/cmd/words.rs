@@ -10,9 +10,7 @@ use clap::{Args, Subcommand};
 use cryptline::VolumeKind;
 use cryptline::luks::edit::Priority;
 
-use super::header::{
-    BackupArgs, ConvertArgs as ConvertHeaderArgs, RepairArgs, RestoreArgs, UuidArgs,
-};
+use super::header::{BackupArgs, ConvertArgs as ConvertHeaderArgs, RepairArgs, RestoreArgs, UuidArgs};
 use super::key::{AddArgs, ChangeArgs, ConvertArgs, KillArgs, Place, RemoveArgs, priorities};
 use super::{erase, open};
 use crate::CliError;
@@ -168,28 +166,18 @@ impl Word {
 impl ConfigArgs {
     fn run(&self) -> Result<ExitCode, CliError> {
         if self.priority.is_none() && self.label.is_none() && self.subsystem.is_none() {
-            return Err(CliError::parameters(
-                "nothing to set; give --priority and --key-slot, --label or --subsystem",
-            ));
+            return Err(CliError::parameters("nothing to set; give --priority and --key-slot, --label or --subsystem"));
         }
         if let (Some(priority), Some(slot)) = (self.priority, self.key_slot) {
             let edited = self.place.open().set_priority(slot, priority);
-            warn_of(
-                &edited
-                    .map_err(|error| CliError::of_header(&error))?
-                    .warnings,
-            );
+            warn_of(&edited.map_err(|error| CliError::of_header(&error))?.warnings);
         }
         if self.label.is_some() || self.subsystem.is_some() {
             // As with cryptsetup, what is not said is none afterwards; `header label` keeps it.
             let (label, subsystem) = (self.label.as_deref(), self.subsystem.as_deref());
             let (label, subsystem) = (label.or(Some("")), subsystem.or(Some("")));
             let edited = self.place.open().set_label(label, subsystem);
-            warn_of(
-                &edited
-                    .map_err(|error| CliError::of_header(&error))?
-                    .warnings,
-            );
+            warn_of(&edited.map_err(|error| CliError::of_header(&error))?.warnings);
         }
         Ok(ExitCode::SUCCESS)
     }

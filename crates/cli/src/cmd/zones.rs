@@ -62,23 +62,14 @@ pub fn run(args: &ZonesArgs) -> Result<ExitCode, CliError> {
     crate::output::warn_of(&warnings);
     let zones = cryptline::zones(&gate);
     let zones = zones.map_err(|error| CliError::from(error).of(&args.target))?;
-    let report = Report {
-        zones: zones.iter().map(Row::from).collect(),
-    };
+    let report = Report { zones: zones.iter().map(Row::from).collect() };
     print_report(&report, args.json, |_| zones.iter().map(line).collect())?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// As `blkzone report` has it.
 fn line(zone: &Zone) -> String {
-    let Zone {
-        start,
-        length,
-        capacity,
-        write_pointer,
-        kind,
-        condition,
-    } = zone;
+    let Zone { start, length, capacity, write_pointer, kind, condition } = zone;
     // blkzone shows no write pointer where there is none.
     let written = match kind {
         ZoneType::Conventional => 0,

@@ -94,12 +94,7 @@ mod tests {
 
     fn text(form: Form, level: Level, is_warning: bool, message: &str) -> String {
         let fields = [("client".to_owned(), 3.into())].into_iter().collect();
-        let line = Line {
-            level,
-            is_warning,
-            message,
-            fields,
-        };
+        let line = Line { level, is_warning, message, fields };
         line.text(form, UNIX_EPOCH)
     }
 

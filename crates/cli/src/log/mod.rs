@@ -41,26 +41,14 @@ pub enum Format {
 }
 
 const FORMATS: &Words<Format> = &[
-    (
-        "text",
-        "lines with time (UTC) and level; in the journal of systemd, with its priorities",
-        Format::Text,
-    ),
+    ("text", "lines with time (UTC) and level; in the journal of systemd, with its priorities", Format::Text),
     ("json", "one JSON object in each line", Format::Json),
 ];
 
 const LEVELS: &Words<Level> = &[
     ("error", "failures of the server", Level::ERROR),
-    (
-        "warn",
-        "and clients that failed or were refused",
-        Level::WARN,
-    ),
-    (
-        "info",
-        "and all clients that come and go, key slots, certificates",
-        Level::INFO,
-    ),
+    ("warn", "and clients that failed or were refused", Level::WARN),
+    ("info", "and all clients that come and go, key slots, certificates", Level::INFO),
     ("debug", "and connections before any export", Level::DEBUG),
     ("warning", "", Level::WARN),
 ];
@@ -87,11 +75,7 @@ struct Settings {
 }
 
 /// Until somebody says otherwise.
-const USUAL: Settings = Settings {
-    form: Form::Plain,
-    most: Level::WARN,
-    patience: None,
-};
+const USUAL: Settings = Settings { form: Form::Plain, most: Level::WARN, patience: None };
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
@@ -105,11 +89,7 @@ impl LogArgs {
             Some(Format::Text) => Form::Dated,
             None => Form::Plain,
         };
-        let _ = SETTINGS.set(Settings {
-            form,
-            most: self.log_level.unwrap_or(usual),
-            patience: Some(PATIENCE),
-        });
+        let _ = SETTINGS.set(Settings { form, most: self.log_level.unwrap_or(usual), patience: Some(PATIENCE) });
     }
 }
 
@@ -147,6 +127,5 @@ pub fn warning(message: &str) {
 /// Whether standard error is a stream of systemd's journal (systemd.exec(5), `$JOURNAL_STREAM`).
 fn is_journal() -> bool {
     let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();
-    fstat(rustix::stdio::stderr())
-        .is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
+    fstat(rustix::stdio::stderr()).is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
 }

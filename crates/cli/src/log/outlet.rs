@@ -22,10 +22,7 @@ impl Outlet {
     /// Nothing said so far.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            dropped: 0,
-            is_torn: false,
-        }
+        Self { dropped: 0, is_torn: false }
     }
 
     /// Writes a line with its end. Waits for a reader for at most `patience`, but not again where that was in vain
@@ -46,13 +43,7 @@ impl Outlet {
         }
         let before = text.len();
         text += line;
-        let patience = patience.map(|limit| {
-            if self.dropped > 0 {
-                Duration::ZERO
-            } else {
-                limit
-            }
-        });
+        let patience = patience.map(|limit| if self.dropped > 0 { Duration::ZERO } else { limit });
         let until = patience.map(|limit| Instant::now() + limit);
         let written = write_until(to, text.as_bytes(), until);
         if written >= before {

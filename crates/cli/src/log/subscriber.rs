@@ -64,16 +64,10 @@ impl Subscriber for Lines {
 
 /// The line in place of those that were dropped.
 fn notice_of_dropped(count: u64, form: Form, now: SystemTime) -> String {
-    let message =
-        format!("log messages dropped before this one, since they could not be written: {count}");
+    let message = format!("log messages dropped before this one, since they could not be written: {count}");
     let fields = [("event", "dropped".into()), ("lines", count.into())];
     let fields = fields.map(|(name, value): (&str, Value)| (name.to_owned(), value));
-    let line = Line {
-        level: Level::WARN,
-        is_warning: false,
-        message: &message,
-        fields: fields.into_iter().collect(),
-    };
+    let line = Line { level: Level::WARN, is_warning: false, message: &message, fields: fields.into_iter().collect() };
     line.text(form, now)
 }
 

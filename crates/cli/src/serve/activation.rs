@@ -28,8 +28,8 @@ pub fn take() -> Result<Option<Sockets>, CliError> {
 }
 
 fn add(sockets: &mut Sockets, fd: OwnedFd) -> Result<(), CliError> {
-    let listens = sockopt::socket_acceptconn(&fd).unwrap_or(false)
-        && sockopt::socket_type(&fd) == Ok(SocketType::STREAM);
+    let listens =
+        sockopt::socket_acceptconn(&fd).unwrap_or(false) && sockopt::socket_type(&fd) == Ok(SocketType::STREAM);
     let family = sockopt::socket_domain(&fd);
     match family {
         Ok(AddressFamily::UNIX) if listens => {
@@ -37,15 +37,11 @@ fn add(sockets: &mut Sockets, fd: OwnedFd) -> Result<(), CliError> {
             let address = listener.local_addr().ok();
             let path = address.and_then(|address| address.as_pathname().map(PathBuf::from));
             // A socket without a name can be served, but not found by others.
-            sockets
-                .addresses
-                .push(Address::Unix(path.unwrap_or_default()));
+            sockets.addresses.push(Address::Unix(path.unwrap_or_default()));
             sockets.listeners.push(Listener::Unix(listener));
             Ok(())
         }
-        Ok(AddressFamily::INET | AddressFamily::INET6) if listens => {
-            sockets.add_tcp(TcpListener::from(fd))
-        }
+        Ok(AddressFamily::INET | AddressFamily::INET6) if listens => sockets.add_tcp(TcpListener::from(fd)),
         _ => Err(CliError::parameters(
             "socket activation: a passed descriptor is no listening Unix or TCP stream socket; \
              use ListenStream= and Accept=no",

@@ -13,17 +13,9 @@ const REGISTERED_BUFFERS: (usize, usize) = (16 * 1024, 64);
 
 /// `--io`.
 pub const IO: &Words<BackendChoice> = &[
-    (
-        "auto",
-        "io_uring if the kernel allows it, otherwise preadv/pwritev",
-        BackendChoice::Auto,
-    ),
+    ("auto", "io_uring if the kernel allows it, otherwise preadv/pwritev", BackendChoice::Auto),
     ("io_uring", "io_uring, or fail", BackendChoice::IoUring),
-    (
-        "preadv",
-        "preadv2/pwritev2 and poll",
-        BackendChoice::Syscalls,
-    ),
+    ("preadv", "preadv2/pwritev2 and poll", BackendChoice::Syscalls),
     ("io-uring", "", BackendChoice::IoUring),
     ("pwritev", "", BackendChoice::Syscalls),
 ];
@@ -39,24 +31,16 @@ pub struct Backend {
 impl Backend {
     /// Tries what is `asked` for.
     pub fn probe(asked: BackendChoice) -> Result<Self, CliError> {
-        let plain = |why: &str| Self {
-            choice: BackendChoice::Syscalls,
-            description: format!("preadv/pwritev ({why})"),
-        };
+        let plain =
+            |why: &str| Self { choice: BackendChoice::Syscalls, description: format!("preadv/pwritev ({why})") };
         match (asked, try_uring()) {
             (BackendChoice::Syscalls, _) => Ok(plain("asked for by --io")),
-            (BackendChoice::Auto, Err(error)) => Ok(plain(&format!(
-                "io_uring is not available: {}",
-                why(&error)
-            ))),
+            (BackendChoice::Auto, Err(error)) => Ok(plain(&format!("io_uring is not available: {}", why(&error)))),
             (_, Err(error)) => Err(CliError::parameters(format!(
                 "io_uring is not available here ({}); use --io=auto or --io=preadv",
                 why(&error)
             ))),
-            (_, Ok(description)) => Ok(Self {
-                choice: asked,
-                description,
-            }),
+            (_, Ok(description)) => Ok(Self { choice: asked, description }),
         }
     }
 }
@@ -65,12 +49,8 @@ fn try_uring() -> io::Result<String> {
     let mut ring = Ring::new(BackendChoice::IoUring, RING_DEPTH)?;
     let (size, count) = REGISTERED_BUFFERS;
     let registered = Arena::new(size, count).is_ok_and(|arena| ring.register(&arena));
-    Ok(if registered {
-        "io_uring, registered buffers"
-    } else {
-        "io_uring, buffers not registered (see `ulimit -l`)"
-    }
-    .to_owned())
+    Ok(if registered { "io_uring, registered buffers" } else { "io_uring, buffers not registered (see `ulimit -l`)" }
+        .to_owned())
 }
 
 /// A ring's memory counts as locked.

@@ -75,12 +75,7 @@ impl Banner {
         let quotable = |path: &&str| !path.contains(|c: char| c == '\'' || c.is_control());
         let top = stats.and_then(Path::to_str).filter(quotable);
         let top = top.map(|path| format!("cryptline top '{path}'"));
-        let commands: String = self
-            .hints
-            .iter()
-            .chain(&top)
-            .map(|command| format!("  {command}\n"))
-            .collect();
+        let commands: String = self.hints.iter().chain(&top).map(|command| format!("  {command}\n")).collect();
         if commands.is_empty() {
             return commands;
         }
@@ -97,17 +92,9 @@ pub fn volume_lines(text: &mut String, info: &Info) {
     };
     let size = size::human(info.size);
     let (source, kind) = (&info.source, &info.kind);
-    line(
-        text,
-        "volume",
-        &format!("{source} ({kind}), {size}, {access}"),
-    );
+    line(text, "volume", &format!("{source} ({kind}), {size}, {access}"));
     let (cipher, bits, sector) = (&info.cipher, info.key_bits, info.sector_size);
-    line(
-        text,
-        "cipher",
-        &format!("{cipher}, {bits}-bit key, {sector}-byte sectors"),
-    );
+    line(text, "cipher", &format!("{cipher}, {bits}-bit key, {sector}-byte sectors"));
     if let Some(how) = &info.small_writes {
         let block = info.logical_block;
         line(text, "blocks", &format!("{block} bytes, {how}"));

@@ -107,12 +107,7 @@ impl Again {
     /// # Errors
     /// Why they stay as they were.
     pub fn read(&self) -> Result<String, String> {
-        let Reading {
-            reader,
-            tls,
-            directory,
-            clients,
-        } = &mut *lock(&self.0);
+        let Reading { reader, tls, directory, clients } = &mut *lock(&self.0);
         match read_again(reader, directory, clients) {
             Ok(found) => {
                 let expiry = found.expiry().unwrap_or_default();
@@ -125,11 +120,7 @@ impl Again {
                 Ok(expiry)
             }
             Err(why) => {
-                tracing::error!(
-                    event = "reload_failed",
-                    why,
-                    "the certificates stay as they were: {why}"
-                );
+                tracing::error!(event = "reload_failed", why, "the certificates stay as they were: {why}");
                 Err(format!("the certificates stay as they were: {why}"))
             }
         }
@@ -141,11 +132,7 @@ pub fn nothing_to_reload() -> Reload {
     Box::new(|| crate::log::info("there is nothing to read again: the server uses no certificates"))
 }
 
-fn read_again(
-    reader: &mut io::Result<Reader>,
-    directory: &Path,
-    clients: &Clients,
-) -> Result<Certificates, String> {
+fn read_again(reader: &mut io::Result<Reader>, directory: &Path, clients: &Clients) -> Result<Certificates, String> {
     let asked = reader.as_ref().map_err(|error| {
         format!("the process that reads them could not be started, or has failed ({error}); restart the server")
     })?;
@@ -198,10 +185,7 @@ impl Reader {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        Ok(Self {
-            socket: ours,
-            _process: process,
-        })
+        Ok(Self { socket: ours, _process: process })
     }
 
     fn read(&self, path: &Path) -> Result<Zeroizing<Vec<u8>>, Trouble> {

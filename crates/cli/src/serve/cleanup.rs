@@ -102,10 +102,7 @@ impl Remover {
         for made in lock(&self.0).drain(..).rev() {
             let _ = match made {
                 Made::Directory { path, .. } => fs::remove_dir(path),
-                Made::File {
-                    path,
-                    identity: ours,
-                } => match fs::symlink_metadata(&path) {
+                Made::File { path, identity: ours } => match fs::symlink_metadata(&path) {
                     Ok(found) if identity(&found) == ours => fs::remove_file(path),
                     _ => Ok(()),
                 },

@@ -13,13 +13,7 @@ pub fn opened(volume: &Volume) {
     let info = volume.info();
     let (source, kind, key_slot) = (&*info.source, info.kind.to_string(), info.key_slot);
     let by = key_slot.map_or_else(String::new, |slot| format!(" with key slot {slot}"));
-    tracing::info!(
-        event = "opened",
-        source,
-        kind,
-        key_slot,
-        "{source}: opened{by}"
-    );
+    tracing::info!(event = "opened", source, kind, key_slot, "{source}: opened{by}");
 }
 
 /// Tells once of the write or flush that was lost and after which no flush succeeds; also while the server ends, since
@@ -68,12 +62,7 @@ pub fn of_client(log: &Log, event: &Event) {
     match event {
         Event::Accepted(client) => of_one(level, "accepted", client, &message),
         Event::Began(client) => of_one(level, "connected", client, &message),
-        Event::Ended {
-            client,
-            tally,
-            lasted,
-            why,
-        } => tell!(
+        Event::Ended { client, tally, lasted, why } => tell!(
             level,
             event = "disconnected",
             client = client.number,
@@ -109,31 +98,15 @@ fn of_one(level: Level, event: &str, client: &Client, message: &str) {
 
 /// Tells of a virtual machine.
 pub fn of_front_end(log: &Log, event: &FrontEnd) {
-    let level = if event.is_trouble() {
-        Level::WARN
-    } else {
-        Level::INFO
-    };
+    let level = if event.is_trouble() { Level::WARN } else { Level::INFO };
     let Some(message) = log.admit(level, &event.to_string()) else {
         return;
     };
     match event {
         FrontEnd::Connected { disk, number } => {
-            tell!(
-                level,
-                event = "connected",
-                client = number,
-                export = disk,
-                "{message}"
-            );
+            tell!(level, event = "connected", client = number, export = disk, "{message}");
         }
-        FrontEnd::Disconnected {
-            disk,
-            number,
-            tally,
-            lasted,
-            why,
-        } => tell!(
+        FrontEnd::Disconnected { disk, number, tally, lasted, why } => tell!(
             level,
             event = "disconnected",
             client = number,

@@ -65,21 +65,11 @@ impl Served {
 
     /// Without `counts`, clients do not measure.
     pub fn new(name: String, volume: &Volume, counts: bool) -> Result<Self, CliError> {
-        Ok(Self::over(
-            name,
-            volume,
-            volume.gate_for_any_client()?,
-            counts,
-        ))
+        Ok(Self::over(name, volume, volume.gate_for_any_client()?, counts))
     }
 
     fn over(name: String, volume: &Volume, gate: Gate, counts: bool) -> Self {
-        Self {
-            name,
-            gate,
-            info: volume.info().clone(),
-            stats: ExportStats::new(counts),
-        }
+        Self { name, gate, info: volume.info().clone(), stats: ExportStats::new(counts) }
     }
 }
 
@@ -223,10 +213,7 @@ impl<'a> Front<'a> {
         })
     }
 
-    fn open_volumes(
-        &self,
-        name: impl Fn(usize, String) -> String,
-    ) -> Result<Arc<[Served]>, CliError> {
+    fn open_volumes(&self, name: impl Fn(usize, String) -> String) -> Result<Arc<[Served]>, CliError> {
         let args = self.args;
         let alone = match (self.targets, &args.volume.table) {
             ([], Some(_)) => Some(String::new()),
@@ -279,21 +266,14 @@ fn last_part(target: &str) -> String {
 impl<'a> Opened<'a> {
     /// Gives up all rights but what `needs` says. Call when everything is open and clients can connect.
     /// `command` runs beside the server: the end of either is the end of both.
-    pub fn enter(
-        self,
-        needs: &Needs<'_>,
-        command: Option<Command>,
-    ) -> Result<Entered<'a>, CliError> {
+    pub fn enter(self, needs: &Needs<'_>, command: Option<Command>) -> Result<Entered<'a>, CliError> {
         let volumes = Volumes::new(Arc::clone(&self.volumes));
         let statistics = &self.options.statistics;
-        let metrics =
-            statistics.start(&volumes, self.poll, self.options.socket_mode, &self.cleanup)?;
+        let metrics = statistics.start(&volumes, self.poll, self.options.socket_mode, &self.cleanup)?;
         if let Some(path) = &self.options.pidfile {
             pidfile::write(path, &self.cleanup)?;
         }
-        let captive = command
-            .map(|command| command.start(self.input, self.stopper))
-            .transpose()?;
+        let captive = command.map(|command| command.start(self.input, self.stopper)).transpose()?;
         let entered = self.sandbox.enforce(&Server {
             needs,
             volumes: &self.volumes,
@@ -363,11 +343,7 @@ impl Entered<'_> {
         let status = self.captive.take().map_or(0, Captive::finish);
         match flushed? {
             Ok(()) => Ok(ExitCode::from(status)),
-            Err((name, fault)) => Err(CliError::device(self.volumes.lost(
-                banner.noun,
-                &name,
-                fault,
-            ))),
+            Err((name, fault)) => Err(CliError::device(self.volumes.lost(banner.noun, &name, fault))),
         }
     }
 

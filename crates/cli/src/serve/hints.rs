@@ -36,10 +36,7 @@ impl Reachable<'_> {
     #[must_use]
     pub fn commands(&self) -> Vec<String> {
         let uri = self.uri;
-        let mut commands = vec![
-            format!("nbdinfo '{uri}'"),
-            format!("nbdcopy --progress '{uri}' copy.img"),
-        ];
+        let mut commands = vec![format!("nbdinfo '{uri}'"), format!("nbdcopy --progress '{uri}' copy.img")];
         commands.extend(self.convert());
         commands.extend(self.machine());
         // The clear disk as a table of one line, since it has no header.
@@ -70,11 +67,7 @@ impl Reachable<'_> {
         let drive = match object {
             Some(object) => {
                 let drive = format!("driver=raw,{},{disk}", joined("file.", &options));
-                format!(
-                    "-object {} -drive {}",
-                    in_quotes(&object)?,
-                    in_quotes(&drive)?
-                )
+                format!("-object {} -drive {}", in_quotes(&object)?, in_quotes(&drive)?)
             }
             None => format!("-drive 'file={},format=raw,{disk}'", self.uri),
         };
@@ -87,10 +80,7 @@ impl Reachable<'_> {
     pub fn variables(&self) -> [(&'static str, String); 2] {
         let (object, options) = self.qemu().unwrap_or_default();
         let options = joined("", &options);
-        [
-            ("imageopts", options),
-            ("tlsobject", object.unwrap_or_default()),
-        ]
+        [("imageopts", options), ("tlsobject", object.unwrap_or_default())]
     }
 
     /// The object with the certificates, where there is TLS, and the options for the export.
@@ -123,15 +113,8 @@ impl Reachable<'_> {
             let host = self.host.unwrap_or(USUAL_HOST);
             options.push(("tls-hostname", host.to_owned()));
         }
-        let object = [
-            ("id", CREDENTIALS.to_owned()),
-            ("dir", folder),
-            ("endpoint", "client".to_owned()),
-        ];
-        Some((
-            Some(format!("tls-creds-x509,{}", joined("", &object))),
-            options,
-        ))
+        let object = [("id", CREDENTIALS.to_owned()), ("dir", folder), ("endpoint", "client".to_owned())];
+        Some((Some(format!("tls-creds-x509,{}", joined("", &object))), options))
     }
 }
 
@@ -139,9 +122,7 @@ type Assigned = (&'static str, String);
 
 /// As QEMU reads options: commas separate them, and two are one in a value.
 fn joined(prefix: &str, options: &[Assigned]) -> String {
-    let assigned = options
-        .iter()
-        .map(|(key, value)| format!("{prefix}{key}={}", value.replace(',', ",,")));
+    let assigned = options.iter().map(|(key, value)| format!("{prefix}{key}={}", value.replace(',', ",,")));
     assigned.collect::<Vec<_>>().join(",")
 }
 
@@ -160,12 +141,7 @@ mod tests {
     use super::*;
 
     fn commands(uri: &str, read_only: bool) -> String {
-        let export = Reachable {
-            uri: &uri.parse().unwrap(),
-            host: Some("disk.example"),
-            size: 1 << 20,
-            read_only,
-        };
+        let export = Reachable { uri: &uri.parse().unwrap(), host: Some("disk.example"), size: 1 << 20, read_only };
         export.commands().join("\n")
     }
 
@@ -189,14 +165,8 @@ mod tests {
     #[test]
     fn who_may_only_read_asks_for_no_more() {
         let told = commands("nbd://localhost", true);
-        assert!(
-            told.contains("readonly=on") && told.contains("--read-only"),
-            "{told}"
-        );
+        assert!(told.contains("readonly=on") && told.contains("--read-only"), "{told}");
         let told = commands("nbd://localhost", false);
-        assert!(
-            !told.contains("readonly=on") && !told.contains("--read-only"),
-            "{told}"
-        );
+        assert!(!told.contains("readonly=on") && !told.contains("--read-only"), "{told}");
     }
 }

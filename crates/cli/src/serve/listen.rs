@@ -75,9 +75,7 @@ impl Wanted {
         let host = self.address.as_deref().unwrap_or("127.0.0.1");
         let port = self.port.unwrap_or(DEFAULT_PORT);
         let found = (host, port).to_socket_addrs().map_err(|error| {
-            CliError::parameters(format!(
-                "{host} is no address of this machine ({error}); give one with --ip-addr"
-            ))
+            CliError::parameters(format!("{host} is no address of this machine ({error}); give one with --ip-addr"))
         })?;
         let mut addresses: Vec<SocketAddr> = Vec::new();
         for address in found {
@@ -99,14 +97,9 @@ impl Wanted {
 impl Sockets {
     /// Adds a TCP socket that listens.
     pub fn add_tcp(&mut self, listener: TcpListener) -> Result<(), CliError> {
-        let address = listener
-            .local_addr()
-            .map_err(|error| unix::cannot_listen(&"a TCP socket", &error))?;
+        let address = listener.local_addr().map_err(|error| unix::cannot_listen(&"a TCP socket", &error))?;
         self.beyond_loopback |= !address.ip().is_loopback();
-        self.addresses.push(Address::Tcp {
-            host: host_for_clients(address.ip()),
-            port: address.port(),
-        });
+        self.addresses.push(Address::Tcp { host: host_for_clients(address.ip()), port: address.port() });
         self.listeners.push(Listener::Tcp(listener));
         Ok(())
     }
@@ -126,16 +119,15 @@ fn is_private(path: &Path) -> bool {
 
 fn tcp_error(address: SocketAddr, error: &io::Error) -> CliError {
     match error.kind() {
-        io::ErrorKind::AddrInUse => CliError::busy(format!(
-            "another program listens on {address}; choose another --port"
-        )),
-        io::ErrorKind::PermissionDenied => CliError::parameters(format!(
-            "no permission to listen on {address}; choose a --port from 1024 up"
-        )),
-        io::ErrorKind::AddrNotAvailable => CliError::parameters(format!(
-            "{} is no address of this machine; give one with --ip-addr",
-            address.ip()
-        )),
+        io::ErrorKind::AddrInUse => {
+            CliError::busy(format!("another program listens on {address}; choose another --port"))
+        }
+        io::ErrorKind::PermissionDenied => {
+            CliError::parameters(format!("no permission to listen on {address}; choose a --port from 1024 up"))
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            CliError::parameters(format!("{} is no address of this machine; give one with --ip-addr", address.ip()))
+        }
         _ => CliError::parameters(format!("cannot listen on {address}: {error}")),
     }
 }

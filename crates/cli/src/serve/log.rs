@@ -27,16 +27,8 @@ impl Log {
     /// Nothing said so far.
     #[must_use]
     pub fn new() -> Self {
-        let window = || {
-            Mutex::new(Window {
-                began: Instant::now(),
-                lines: 0,
-            })
-        };
-        Self {
-            trouble: window(),
-            news: window(),
-        }
+        let window = || Mutex::new(Window { began: Instant::now(), lines: 0 });
+        Self { trouble: window(), news: window() }
     }
 
     /// Prints a line about trouble, unless there were too many lately.
@@ -53,17 +45,10 @@ impl Log {
     }
 
     fn count(&self, level: Level, message: &str, now: Instant) -> Option<String> {
-        let (window, most) = if level <= Level::WARN {
-            (&self.trouble, TROUBLE_MAX)
-        } else {
-            (&self.news, NEWS_MAX)
-        };
+        let (window, most) = if level <= Level::WARN { (&self.trouble, TROUBLE_MAX) } else { (&self.news, NEWS_MAX) };
         let mut window = lock(window);
         if now.saturating_duration_since(window.began) >= WINDOW {
-            *window = Window {
-                began: now,
-                lines: 0,
-            };
+            *window = Window { began: now, lines: 0 };
         }
         window.lines = window.lines.saturating_add(1);
         if window.lines < most {

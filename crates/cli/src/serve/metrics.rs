@@ -19,22 +19,10 @@ pub fn text(volumes: &[Served], started: SystemTime) -> String {
     let exports: Vec<_> = volumes.iter().map(Export::of).collect();
     let mut text = Text::default();
     text.family("cryptline_build_info", "gauge", "1, with the version.");
-    text.line(
-        "cryptline_build_info",
-        &[("version", env!("CARGO_PKG_VERSION"))],
-        1,
-    );
+    text.line("cryptline_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
     let since = started.duration_since(SystemTime::UNIX_EPOCH);
-    text.family(
-        "process_start_time_seconds",
-        "gauge",
-        "When the server started, in seconds since 1970.",
-    );
-    text.line(
-        "process_start_time_seconds",
-        &[],
-        since.unwrap_or_default().as_secs_f64(),
-    );
+    text.family("process_start_time_seconds", "gauge", "When the server started, in seconds since 1970.");
+    text.line("process_start_time_seconds", &[], since.unwrap_or_default().as_secs_f64());
     for gauge in GAUGES {
         text.family(gauge.name, gauge.kind, gauge.help);
         for export in &exports {
@@ -50,11 +38,7 @@ pub fn text(volumes: &[Served], started: SystemTime) -> String {
             }
         }
     }
-    text.family(
-        DURATION,
-        "histogram",
-        "Time from the arrival of a request to its reply.",
-    );
+    text.family(DURATION, "histogram", "Time from the arrival of a request to its reply.");
     for export in &exports {
         for (kind, totals) in export.operations() {
             text.histogram(&[export.label(), ("operation", kind.name())], totals);
@@ -126,11 +110,7 @@ struct PerOperation {
 }
 
 const COUNTERS: &[PerOperation] = &[
-    PerOperation {
-        name: "cryptline_operations_total",
-        help: "Requests finished.",
-        value: |totals| totals.requests,
-    },
+    PerOperation { name: "cryptline_operations_total", help: "Requests finished.", value: |totals| totals.requests },
     PerOperation {
         name: "cryptline_operation_bytes_total",
         help: "Bytes moved by requests that succeeded.",
@@ -168,9 +148,7 @@ impl<'a> Export<'a> {
     }
 
     fn operations(&self) -> impl Iterator<Item = (OperationKind, &OperationTotals)> {
-        OperationKind::ALL
-            .into_iter()
-            .zip(&self.snapshot.operations)
+        OperationKind::ALL.into_iter().zip(&self.snapshot.operations)
     }
 }
 
@@ -203,11 +181,7 @@ impl Text {
             let bound = seconds(1 << exponent).to_string();
             self.line(&bucket, &[labels, &[("le", &*bound)]].concat(), within);
         }
-        self.line(
-            &bucket,
-            &[labels, &[("le", "+Inf")]].concat(),
-            totals.requests,
-        );
+        self.line(&bucket, &[labels, &[("le", "+Inf")]].concat(), totals.requests);
         let sum: f64 = (totals.latency.iter().enumerate())
             // The last ones stand for no latency that there is.
             .filter(|(_, count)| **count > 0)
@@ -237,10 +211,7 @@ fn seconds(nanoseconds: u64) -> f64 {
 }
 
 /// Exact up to 2^53, which is more than a hundred days of nanoseconds; then to 16 digits.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "the format has doubles; see above"
-)]
+#[expect(clippy::cast_precision_loss, reason = "the format has doubles; see above")]
 fn float(value: u64) -> f64 {
     value as f64
 }
@@ -253,10 +224,7 @@ mod tests {
 
     fn value(text: &str, start: &str) -> f64 {
         let line = text.lines().find_map(|line| line.strip_prefix(start));
-        line.unwrap_or_else(|| panic!("no {start} in\n{text}"))
-            .trim()
-            .parse()
-            .unwrap()
+        line.unwrap_or_else(|| panic!("no {start} in\n{text}")).trim().parse().unwrap()
     }
 
     #[test]
@@ -284,11 +252,7 @@ mod tests {
             of("cryptline_operation_duration_seconds_bucket", &rest)
         };
         // 1 µs is below the first bound, 50 µs are between 32.768 and 65.536 µs.
-        for (le, count) in [
-            ("0.000001024", 1.0),
-            ("0.000032768", 1.0),
-            ("0.000065536", 3.0),
-        ] {
+        for (le, count) in [("0.000001024", 1.0), ("0.000032768", 1.0), ("0.000065536", 3.0)] {
             assert!((within("read", le) - count).abs() < 1e-9, "{le}");
         }
         assert!((within("flush", "17.179869184")).abs() < 1e-9);

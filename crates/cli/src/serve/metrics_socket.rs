@@ -120,9 +120,7 @@ impl Place {
     /// As those of [`MetricsSocket::bind`].
     pub fn check(&self) -> Result<(), CliError> {
         match self {
-            Self::Tcp(address) => TcpListener::bind(address)
-                .map(drop)
-                .map_err(|error| self.cannot_listen(&error)),
+            Self::Tcp(address) => TcpListener::bind(address).map(drop).map_err(|error| self.cannot_listen(&error)),
             Self::Unix(path) => unix::check(path).map(drop),
         }
     }
@@ -179,8 +177,7 @@ fn run(listener: &Listener, text: &dyn Fn() -> String) {
         wait(listener, &askers);
         accept(listener, &mut askers);
         let now = Instant::now();
-        askers
-            .retain_mut(|asker| now < asker.deadline && asker.proceed(text).is_ok_and(|more| more));
+        askers.retain_mut(|asker| now < asker.deadline && asker.proceed(text).is_ok_and(|more| more));
     }
 }
 
@@ -243,11 +240,7 @@ enum State {
 
 impl Asker {
     fn new(stream: Box<dyn Stream>) -> Self {
-        Self {
-            stream,
-            state: State::Asking(Vec::new()),
-            deadline: Instant::now() + ASKER_MAX,
-        }
+        Self { stream, state: State::Asking(Vec::new()), deadline: Instant::now() + ASKER_MAX }
     }
 
     /// As far as it goes without waiting; `false` once it is over.
@@ -286,8 +279,7 @@ impl Asker {
 
 /// The answer, once the head is whole or can no longer become one.
 fn answer(head: &[u8], is_end: bool, text: &dyn Fn() -> String) -> Option<Vec<u8>> {
-    let is_whole = head.windows(4).any(|four| four == b"\r\n\r\n")
-        || head.windows(2).any(|two| two == b"\n\n");
+    let is_whole = head.windows(4).any(|four| four == b"\r\n\r\n") || head.windows(2).any(|two| two == b"\n\n");
     if !is_whole {
         return match head.len() {
             0 => None,
@@ -321,11 +313,7 @@ fn refusal(status: &str, method: &str) -> Vec<u8> {
 
 fn response(status: &str, kind: &str, method: &str, body: &str) -> Vec<u8> {
     let length = body.len();
-    let allow = if status.starts_with("405") {
-        "Allow: GET, HEAD\r\n"
-    } else {
-        ""
-    };
+    let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
     let body = if method == "HEAD" { "" } else { body };
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{allow}Connection: close\r\n\r\n{body}"
@@ -358,10 +346,7 @@ mod tests {
             ("\r\n\r\n", "400"),
         ] {
             let answer = told(head);
-            assert!(
-                answer.starts_with(&format!("HTTP/1.1 {status} ")),
-                "{head:?}: {answer}"
-            );
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{head:?}: {answer}");
         }
         // Not whole yet.
         assert_eq!(told("GET /metrics HTTP/1.1\r\nHost: a\r\n"), "");
@@ -404,10 +389,7 @@ mod tests {
     fn places_are_addresses_ports_and_paths() {
         let place = |text: &str| text.parse::<Place>();
         assert_eq!(place("9155"), place("127.0.0.1:9155"));
-        assert_eq!(
-            place("[::1]:1").unwrap().to_string(),
-            "http://[::1]:1/metrics"
-        );
+        assert_eq!(place("[::1]:1").unwrap().to_string(), "http://[::1]:1/metrics");
         assert_eq!(place("unix:/a").unwrap(), Place::Unix("/a".into()));
         for wrong in ["", "unix:", "host", "70000", "1.2.3.4"] {
             assert!(place(wrong).unwrap_err().contains("unix:PATH"), "{wrong}");

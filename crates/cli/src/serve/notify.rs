@@ -81,9 +81,7 @@ mod tests {
 
     fn received(socket: &UnixDatagram) -> String {
         let mut message = [0; 64];
-        socket
-            .set_read_timeout(Some(Duration::from_secs(5)))
-            .unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let length = socket.recv(&mut message).unwrap();
         String::from_utf8_lossy(&message[..length]).into_owned()
     }

@@ -126,11 +126,7 @@ impl StatsArgs {
             Some(Place::Unix(path)) => Some(path),
             _ => None,
         };
-        self.stats
-            .as_mut()
-            .into_iter()
-            .chain(metrics)
-            .try_for_each(make_absolute)
+        self.stats.as_mut().into_iter().chain(metrics).try_for_each(make_absolute)
     }
 
     /// Finds most mistakes before a passphrase is asked for.
@@ -156,8 +152,7 @@ impl StatsArgs {
         cleanup: &Cleanup,
     ) -> Result<Option<Place>, CliError> {
         if let Some(path) = &self.stats {
-            StatsSocket::bind(path, mode, self.stats_interval, cleanup)?
-                .start(Server::new(volumes.clone(), poll))?;
+            StatsSocket::bind(path, mode, self.stats_interval, cleanup)?.start(Server::new(volumes.clone(), poll))?;
         }
         let Some(place) = &self.metrics else {
             return Ok(None);
@@ -173,9 +168,7 @@ impl FrontArgs {
     /// What contradicts itself.
     pub(super) fn check(&self, targets: &[String]) -> Result<(), CliError> {
         if self.volume.table.is_some() && !targets.is_empty() {
-            return Err(CliError::parameters(
-                "give either a TARGET or --table, which names its device itself",
-            ));
+            return Err(CliError::parameters("give either a TARGET or --table, which names its device itself"));
         }
         if targets.len() > 1 && self.volume.header.is_some() {
             return Err(CliError::parameters(

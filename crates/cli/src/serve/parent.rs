@@ -21,9 +21,7 @@ impl Parent {
             .map_err(|error| CliError::parameters(format!("--exit-with-parent: {error}")))?;
         // A parent that died before the call above is not told of.
         if getppid() != self.0 {
-            return Err(CliError::parameters(
-                "--exit-with-parent: the parent is gone already",
-            ));
+            return Err(CliError::parameters("--exit-with-parent: the parent is gone already"));
         }
         Ok(())
     }

@@ -25,12 +25,8 @@ impl Passed {
             Some(TableArgument::File(path)) => Some(path.as_path()),
             _ => None,
         };
-        let files = [
-            keys.passphrase.key_file.as_deref(),
-            keys.volume_key_file.as_deref(),
-            pin_file.as_deref(),
-            table_file,
-        ];
+        let files =
+            [keys.passphrase.key_file.as_deref(), keys.volume_key_file.as_deref(), pin_file.as_deref(), table_file];
         let is_table = matches!(options.table, Some(TableArgument::Input));
         let own_files = targets.iter().filter_map(|target| {
             let keys = keys.passphrase.of_target(target);
@@ -49,20 +45,13 @@ impl Passed {
         Self {
             standard_input: numbers.contains(&0) || is_dash || is_table,
             // What was not passed is told of when it is read.
-            _taken: numbers
-                .into_iter()
-                .filter_map(|number| take_passed_fd(number).ok())
-                .collect(),
+            _taken: numbers.into_iter().filter_map(|number| take_passed_fd(number).ok()).collect(),
         }
     }
 
     /// What a command that we run may read.
     pub fn input_of_command(&self) -> Stdio {
-        if self.standard_input || passphrase_from_input() {
-            Stdio::null()
-        } else {
-            Stdio::inherit()
-        }
+        if self.standard_input || passphrase_from_input() { Stdio::null() } else { Stdio::inherit() }
     }
 }
 

@@ -20,9 +20,9 @@ const DIGITS_MAX: usize = 7;
 pub fn check(path: &Path) -> Result<(), CliError> {
     let shown = path.display();
     match fs::symlink_metadata(path) {
-        Ok(found) if !found.is_symlink() && !is_pid_file(path, &found) => Err(CliError::busy(
-            format!("{shown} exists and is not a pid file; remove it or choose another --pidfile"),
-        )),
+        Ok(found) if !found.is_symlink() && !is_pid_file(path, &found) => {
+            Err(CliError::busy(format!("{shown} exists and is not a pid file; remove it or choose another --pidfile")))
+        }
         _ => Ok(()),
     }
 }
@@ -33,8 +33,7 @@ fn is_pid_file(path: &Path, found: &Metadata) -> bool {
     is_small
         && fs::read(path).is_ok_and(|bytes| {
             let number = bytes.trim_ascii();
-            let is_number =
-                (1..=DIGITS_MAX).contains(&number.len()) && number.iter().all(u8::is_ascii_digit);
+            let is_number = (1..=DIGITS_MAX).contains(&number.len()) && number.iter().all(u8::is_ascii_digit);
             is_number || bytes.is_empty()
         })
 }
@@ -42,17 +41,12 @@ fn is_pid_file(path: &Path, found: &Metadata) -> bool {
 /// Writes our process id to `path`, replacing an old file or link; it is removed at exit.
 pub fn write(path: &Path, cleanup: &Cleanup) -> Result<(), CliError> {
     check(path)?;
-    replace(path)
-        .and_then(|()| cleanup.add_file(path))
-        .map_err(|error| {
-            // Below a wrapper that names the unfinished file, which is nobody's business.
-            let cause = error.get_ref().and_then(|inner| inner.source());
-            let cause = cause.map_or_else(|| error.to_string(), ToString::to_string);
-            CliError::parameters(format!(
-                "cannot write the pid file {}: {cause}; choose another --pidfile",
-                path.display()
-            ))
-        })
+    replace(path).and_then(|()| cleanup.add_file(path)).map_err(|error| {
+        // Below a wrapper that names the unfinished file, which is nobody's business.
+        let cause = error.get_ref().and_then(|inner| inner.source());
+        let cause = cause.map_or_else(|| error.to_string(), ToString::to_string);
+        CliError::parameters(format!("cannot write the pid file {}: {cause}; choose another --pidfile", path.display()))
+    })
 }
 
 /// The unfinished file is new and has a name that nobody can guess, so no link leads it elsewhere.

@@ -37,12 +37,7 @@ impl Command {
         let mut shell = std::process::Command::new("sh");
         shell.arg("-c").arg(self.line).stdin(input);
         shell.envs(self.variables);
-        for ours in [
-            "NOTIFY_SOCKET",
-            "LISTEN_PID",
-            "LISTEN_FDS",
-            "LISTEN_FDNAMES",
-        ] {
+        for ours in ["NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] {
             shell.env_remove(ours);
         }
         let mut child: Child = shell.spawn().map_err(failed)?;
@@ -52,10 +47,7 @@ impl Command {
             stopper.stop();
             status
         };
-        let waiter = std::thread::Builder::new()
-            .name("run".into())
-            .spawn(waiter)
-            .map_err(failed)?;
+        let waiter = std::thread::Builder::new().name("run".into()).spawn(waiter).map_err(failed)?;
         Ok(Captive { process, waiter })
     }
 }
@@ -82,8 +74,6 @@ impl Captive {
 }
 
 fn exit_code(status: ExitStatus) -> u8 {
-    let code = status
-        .code()
-        .unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
     u8::try_from(code).unwrap_or(u8::MAX)
 }

@@ -29,11 +29,7 @@ impl Stopper {
     /// For the server that `handle` stops.
     #[must_use]
     pub fn new(handle: StopHandle, manager: Arc<Notifier>) -> Self {
-        Self {
-            handle,
-            manager,
-            stopping: Arc::default(),
-        }
+        Self { handle, manager, stopping: Arc::default() }
     }
 
     /// `false` where the server had been asked before.
@@ -66,16 +62,10 @@ pub type Reload = Box<dyn FnMut() + Send>;
 /// had us ignore (`nohup`, a shell's background jobs) stays ignored.
 ///
 /// With `reload`, SIGHUP asks for that, unless it tells of the end of our terminal.
-pub fn watch(
-    stopper: Stopper,
-    remover: Remover,
-    mut reload: Option<Reload>,
-) -> Result<(), CliError> {
+pub fn watch(stopper: Stopper, remover: Remover, mut reload: Option<Reload>) -> Result<(), CliError> {
     let ignored = ignored_signals();
     let wanted = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
-    let wanted = wanted
-        .into_iter()
-        .filter(|&signal| !is_set(ignored, signal));
+    let wanted = wanted.into_iter().filter(|&signal| !is_set(ignored, signal));
     let mut signals = Signals::new(wanted).map_err(cannot_handle)?;
     let watcher = move || {
         for signal in signals.forever() {
@@ -96,10 +86,7 @@ pub fn watch(
             std::process::exit(128 + signal);
         }
     };
-    std::thread::Builder::new()
-        .name("signals".into())
-        .spawn(watcher)
-        .map_err(cannot_handle)?;
+    std::thread::Builder::new().name("signals".into()).spawn(watcher).map_err(cannot_handle)?;
     Ok(())
 }
 
@@ -117,8 +104,7 @@ fn terminal_is_gone() -> bool {
 
 /// One that was closed answers no question that a terminal answers.
 fn is_terminal_device(descriptor: BorrowedFd<'_>) -> bool {
-    fstat(descriptor)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice)
+    fstat(descriptor).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice)
 }
 
 /// What SIGUSR1 asks for, once it is known whether that can be had.
@@ -139,11 +125,7 @@ impl Successor {
                 stopper.stop_after(|| wanted.store(true, Ordering::SeqCst));
             }
         };
-        std::thread::Builder::new()
-            .name("successor".into())
-            .spawn(watcher)
-            .map(drop)
-            .map_err(cannot_handle)
+        std::thread::Builder::new().name("successor".into()).spawn(watcher).map(drop).map_err(cannot_handle)
     }
 }
 
@@ -155,15 +137,13 @@ fn cannot_handle(error: io::Error) -> CliError {
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0)
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// Bit 0 is signal 1.
 fn is_set(mask: u64, signal: i32) -> bool {
     let bit = u32::try_from(signal - 1).ok();
-    bit.and_then(|bit| mask.checked_shr(bit))
-        .is_some_and(|rest| rest & 1 == 1)
+    bit.and_then(|bit| mask.checked_shr(bit)).is_some_and(|rest| rest & 1 == 1)
 }
 
 #[cfg(test)]

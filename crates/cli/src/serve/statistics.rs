@@ -99,12 +99,7 @@ impl Operations {
     /// Each with its name.
     #[must_use]
     pub fn list(&self) -> [(&'static str, &OperationSample); 4] {
-        [
-            ("read", &self.read),
-            ("write", &self.write),
-            ("flush", &self.flush),
-            ("other", &self.other),
-        ]
+        [("read", &self.read), ("write", &self.write), ("flush", &self.flush), ("other", &self.other)]
     }
 }
 
@@ -121,11 +116,7 @@ impl Server {
     #[must_use]
     pub fn new(volumes: Volumes, poll: Poll) -> Self {
         let started = Instant::now();
-        Self {
-            volumes,
-            poll,
-            started,
-        }
+        Self { volumes, poll, started }
     }
 }
 
@@ -140,10 +131,7 @@ impl Sampler {
     /// A reader that has been told nothing: its first line covers all since the server started.
     #[must_use]
     pub fn new(server: Server) -> Self {
-        Self {
-            last: (server.started, Vec::new()),
-            server,
-        }
+        Self { last: (server.started, Vec::new()), server }
     }
 
     /// The next line, with its line end.
@@ -204,11 +192,7 @@ fn of_export(volume: &Served, now: &Snapshot, last: &Snapshot, interval: Duratio
     }
 }
 
-fn of_operation(
-    now: &OperationTotals,
-    last: &OperationTotals,
-    interval: Duration,
-) -> OperationSample {
+fn of_operation(now: &OperationTotals, last: &OperationTotals, interval: Duration) -> OperationSample {
     OperationSample {
         requests: now.requests,
         bytes: now.bytes,
@@ -258,11 +242,7 @@ fn nanoseconds(time: Duration) -> u64 {
 
 fn per_second(count: u64, interval: Duration) -> f64 {
     let seconds = interval.as_secs_f64();
-    if seconds > 0.0 {
-        rounded(float(count) / seconds)
-    } else {
-        0.0
-    }
+    if seconds > 0.0 { rounded(float(count) / seconds) } else { 0.0 }
 }
 
 /// `part / whole`, where there is a whole.
@@ -298,22 +278,12 @@ mod tests {
             meter.record(OperationKind::Read, 4096, latency, false);
         }
         meter.record(OperationKind::Write, 4096, Duration::from_millis(1), true);
-        meter.set_times(Times {
-            crypto_ns: 250,
-            active_ns: 1000,
-            busy_ns: 200,
-        });
+        meter.set_times(Times { crypto_ns: 250, active_ns: 1000, busy_ns: 200 });
         let first: Value = serde_json::from_str(&sampler.line()).unwrap();
         let export = &first["exports"][0];
         let read = &export["operations"]["read"];
-        assert_eq!(
-            (&first["poll"], &export["name"]),
-            (&json!("never"), &json!("disk"))
-        );
-        assert_eq!(
-            (&export["connections"], &read["requests"]),
-            (&json!(1), &json!(100))
-        );
+        assert_eq!((&first["poll"], &export["name"]), (&json!("never"), &json!("disk")));
+        assert_eq!((&export["connections"], &read["requests"]), (&json!(1), &json!(100)));
         assert_eq!(export["crypto_share"], 0.25);
         let iops = read["iops"].as_f64().unwrap();
         assert!((40.0..=50.0).contains(&iops), "{iops}");
@@ -324,10 +294,7 @@ mod tests {
 
         let second: Value = serde_json::from_str(&sampler.line()).unwrap();
         let read = &second["exports"][0]["operations"]["read"];
-        assert_eq!(
-            (&read["requests"], &read["iops"]),
-            (&json!(100), &json!(0.0))
-        );
+        assert_eq!((&read["requests"], &read["iops"]), (&json!(100), &json!(0.0)));
         assert_eq!(read["latency_us"], Value::Null);
 
         // One that comes later has its own counts, and one that goes takes them along.

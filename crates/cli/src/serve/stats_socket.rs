@@ -39,12 +39,7 @@ struct Reader {
 
 impl StatsSocket {
     /// Binds `path`, removed at exit.
-    pub fn bind(
-        path: &Path,
-        mode: Mode,
-        interval: Duration,
-        cleanup: &Cleanup,
-    ) -> Result<Self, CliError> {
+    pub fn bind(path: &Path, mode: Mode, interval: Duration, cleanup: &Cleanup) -> Result<Self, CliError> {
         let failed = |error| CliError::parameters(format!("--stats {}: {error}", path.display()));
         let listener = unix::bind(path, mode, cleanup)?;
         listener.set_nonblocking(true).map_err(failed)?;
@@ -117,11 +112,7 @@ impl StatsSocket {
 impl Reader {
     /// Its end, which the system always tells, and room for what is left.
     fn awaited(&self) -> PollFd<'_> {
-        let room = if self.rest.is_empty() {
-            PollFlags::empty()
-        } else {
-            PollFlags::OUT
-        };
+        let room = if self.rest.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
         PollFd::new(&self.stream, room)
     }
 
@@ -165,12 +156,7 @@ mod tests {
     fn reader() -> (Reader, UnixStream) {
         let (stream, theirs) = UnixStream::pair().unwrap();
         stream.set_nonblocking(true).unwrap();
-        let reader = Reader {
-            stream,
-            sampler: Sampler::new(statistics()),
-            due: Instant::now(),
-            rest: Vec::new(),
-        };
+        let reader = Reader { stream, sampler: Sampler::new(statistics()), due: Instant::now(), rest: Vec::new() };
         (reader, theirs)
     }
 

@@ -16,11 +16,7 @@ use crate::output::warn;
 const WHEN: &Words<TlsMode> = &[
     ("off", "Never", TlsMode::Off),
     ("on", "If the client asks for it", TlsMode::On),
-    (
-        "require",
-        "Always; refuse clients without TLS",
-        TlsMode::Require,
-    ),
+    ("require", "Always; refuse clients without TLS", TlsMode::Require),
 ];
 
 /// The options that concern TLS.
@@ -66,12 +62,12 @@ impl TlsArgs {
         }
         match (self.tls, &self.tls_certificates) {
             (TlsMode::Off, None) => Ok(None),
-            (TlsMode::Off, Some(_)) => Err(CliError::parameters(
-                "--tls-certificates without TLS; give --tls=require, or --tls=on",
-            )),
-            (_, None) => Err(CliError::parameters(
-                "--tls needs --tls-certificates DIR with server-cert.pem and server-key.pem",
-            )),
+            (TlsMode::Off, Some(_)) => {
+                Err(CliError::parameters("--tls-certificates without TLS; give --tls=require, or --tls=on"))
+            }
+            (_, None) => {
+                Err(CliError::parameters("--tls needs --tls-certificates DIR with server-cert.pem and server-key.pem"))
+            }
             (_, Some(directory)) => {
                 let found = Renewable::read(directory, self.clients())?;
                 let key = cryptline_serve::nbd::private_key_path(directory);

@@ -52,11 +52,7 @@ pub fn bind(path: &Path, mode: Mode, cleanup: &Cleanup) -> Result<UnixListener, 
 
 /// Listens at `name` in a folder that only this user can enter; not in `$XDG_RUNTIME_DIR` where the server
 /// `changes_user`, since the other one cannot enter that.
-pub fn bind_private(
-    name: &str,
-    changes_user: bool,
-    cleanup: &Cleanup,
-) -> Result<(PathBuf, UnixListener), CliError> {
+pub fn bind_private(name: &str, changes_user: bool, cleanup: &Cleanup) -> Result<(PathBuf, UnixListener), CliError> {
     let make = |place: PathBuf| {
         let mut folder = tempfile::Builder::new();
         folder.prefix("cryptline-").rand_bytes(16);
@@ -131,19 +127,13 @@ pub fn check(path: &Path) -> Result<Found, CliError> {
         Err(error) => return Err(cannot_listen(&shown, &error)),
     };
     if !metadata.file_type().is_socket() {
-        return Err(CliError::busy(format!(
-            "{shown} exists and is not a socket; remove it or choose another path"
-        )));
+        return Err(CliError::busy(format!("{shown} exists and is not a socket; remove it or choose another path")));
     }
     match probe(path) {
         Err(Errno::CONNREFUSED) => Ok(Found::DeadSocket),
         Err(Errno::NOENT) => Ok(Found::Nothing),
-        Err(Errno::ACCESS) => Err(CliError::busy(format!(
-            "{shown} is another user's socket; choose another path"
-        ))),
-        _ => Err(CliError::busy(format!(
-            "another server listens on {shown}; stop it or choose another path"
-        ))),
+        Err(Errno::ACCESS) => Err(CliError::busy(format!("{shown} is another user's socket; choose another path"))),
+        _ => Err(CliError::busy(format!("another server listens on {shown}; stop it or choose another path"))),
     }
 }
 

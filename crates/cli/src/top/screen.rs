@@ -69,10 +69,7 @@ impl Watch {
             stream.set_nonblocking(true)?;
             let text = Vec::new();
             sources.push(Source { stream, text });
-            shown.push(Shown {
-                socket,
-                ..Shown::default()
-            });
+            shown.push(Shown { socket, ..Shown::default() });
         }
         Ok(Self {
             sources,
@@ -129,11 +126,7 @@ impl Watch {
     fn wait(&self) -> io::Result<Ready> {
         let keyboard = rustix::stdio::stdin();
         // What is no keyboard (`top < /dev/null`) has nothing to say.
-        let keys = if keyboard.is_terminal() {
-            PollFlags::IN
-        } else {
-            PollFlags::empty()
-        };
+        let keys = if keyboard.is_terminal() { PollFlags::IN } else { PollFlags::empty() };
         let mut polled = vec![
             PollFd::from_borrowed_fd(keyboard, keys),
             PollFd::from_borrowed_fd(self.resized.as_fd(), PollFlags::IN),
@@ -154,10 +147,7 @@ impl Watch {
         let sources = live.iter().zip(&polled[3..]);
         Ok(Ready {
             own: [has(&polled[0]), has(&polled[1]), has(&polled[2])],
-            sources: sources
-                .filter(|(_, polled)| has(polled))
-                .map(|(number, _)| *number)
-                .collect(),
+            sources: sources.filter(|(_, polled)| has(polled)).map(|(number, _)| *number).collect(),
         })
     }
 
@@ -212,11 +202,7 @@ impl Source {
         }
         let Some(end) = self.text.iter().rposition(|&byte| byte == b'\n') else {
             let too_long = self.text.len() > LINE_MAX;
-            return if too_long {
-                nonsense
-            } else {
-                Received::Nothing
-            };
+            return if too_long { nonsense } else { Received::Nothing };
         };
         let lines: Vec<u8> = self.text.drain(..=end).collect();
         let newest = lines[..end].rsplit(|&byte| byte == b'\n').next();
@@ -226,10 +212,7 @@ impl Source {
 }
 
 fn is_temporary(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-    )
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 fn signal_pipe(signals: &[i32]) -> io::Result<UnixStream> {

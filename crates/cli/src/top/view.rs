@@ -9,8 +9,7 @@ use crate::serve::statistics::{ExportSample, Latency, OperationSample, Sample};
 use crate::size;
 
 /// Titles of the columns, as wide as [`operation_row`] makes them.
-const TITLES: &str =
-    "  operation     IOPS    bandwidth       p50       p90       p99     p99.9       max  errors";
+const TITLES: &str = "  operation     IOPS    bandwidth       p50       p90       p99     p99.9       max  errors";
 /// The same where there is less room.
 const NARROW_TITLES: &str = "  operation     IOPS    bandwidth       p50       p99 errors";
 /// Longest name where there is less room.
@@ -86,10 +85,7 @@ pub struct Shown {
 #[must_use]
 pub fn screen_lines(servers: &[Shown], sort: Sort, columns: usize) -> Vec<String> {
     let is_narrow = columns < TITLES.chars().count();
-    let mut lines: Vec<_> = servers
-        .iter()
-        .map(|server| title(server, is_narrow))
-        .collect();
+    let mut lines: Vec<_> = servers.iter().map(|server| title(server, is_narrow)).collect();
     lines.push(KEYS.to_owned());
     let of_server = |server: &'_ Shown| server.sample.exports.len();
     let mut exports = Vec::with_capacity(servers.iter().map(of_server).sum());
@@ -100,11 +96,7 @@ pub fn screen_lines(servers: &[Shown], sort: Sort, columns: usize) -> Vec<String
     for (number, export) in exports {
         lines.push(String::new());
         let whose = (servers.len() > 1).then_some(number + 1);
-        lines.push(if is_narrow {
-            narrow_heading(export, whose)
-        } else {
-            wide_heading(export, whose)
-        });
+        lines.push(if is_narrow { narrow_heading(export, whose) } else { wide_heading(export, whose) });
         lines.push((if is_narrow { NARROW_TITLES } else { TITLES }).to_owned());
         let row = if is_narrow { narrow_row } else { operation_row };
         let operations = export.operations.list().into_iter();
@@ -119,17 +111,9 @@ fn title(server: &Shown, is_narrow: bool) -> String {
     let time = if server.ended {
         "has ended".to_owned()
     } else {
-        format!(
-            "up {}   each {:.1} s",
-            duration(sample.uptime_s),
-            sample.interval_s
-        )
+        format!("up {}   each {:.1} s", duration(sample.uptime_s), sample.interval_s)
     };
-    if is_narrow {
-        format!("{time}   {socket}")
-    } else {
-        format!("cryptline  {socket}   {time}")
-    }
+    if is_narrow { format!("{time}   {socket}") } else { format!("cryptline  {socket}   {time}") }
 }
 
 fn wide_heading(export: &ExportSample, server: Option<usize>) -> String {
@@ -205,11 +189,7 @@ fn narrow_row(name: &str, operation: &OperationSample) -> String {
 
 /// With these of the latencies.
 fn row(name: &str, operation: &OperationSample, latencies: &[usize]) -> String {
-    let mut row = format!(
-        "  {name:<9}{:>9.0}{:>13}",
-        operation.iops,
-        bandwidth(operation.bytes_per_second)
-    );
+    let mut row = format!("  {name:<9}{:>9.0}{:>13}", operation.iops, bandwidth(operation.bytes_per_second));
     for &index in latencies {
         let value = operation.latency_us.map(|all| latency(all.list()[index]));
         row += &format!("{:>10}", value.as_deref().unwrap_or("-"));
@@ -262,11 +242,7 @@ mod tests {
     use serde_json::{Value, from_value, json};
 
     fn shown(socket: &str, sample: Sample) -> Shown {
-        Shown {
-            socket: socket.to_owned(),
-            sample,
-            ended: false,
-        }
+        Shown { socket: socket.to_owned(), sample, ended: false }
     }
 
     fn sample() -> Sample {
@@ -277,11 +253,9 @@ mod tests {
         });
         let flush = json!({"requests": 0, "bytes": 0, "errors": 0, "iops": 0.0,
             "bytes_per_second": 0.0, "latency_us": null});
-        from_value(
-            json!({"version": 1, "uptime_s": 3661.5, "interval_s": 1.0, "exports": [{
+        from_value(json!({"version": 1, "uptime_s": 3661.5, "interval_s": 1.0, "exports": [{
             "name": "a\u{1b}[2J", "size": 1 << 30, "connections": 1, "crypto_share": 0.31,
-            "busy_share": 1.5, "operations": {"read": read, "flush": flush}}]}),
-        )
+            "busy_share": 1.5, "operations": {"read": read, "flush": flush}}]}))
         .unwrap()
     }
 
@@ -289,21 +263,14 @@ mod tests {
     fn columns_stand_below_their_titles() {
         let lines = screen_lines(&[shown("/run/s", sample())], Sort::Server, 120);
         assert_eq!(lines[0], "cryptline  /run/s   up 01:01:01   each 1.0 s");
-        assert_eq!(
-            lines[3],
-            "export \"a\\u{1b}[2J\"  1 GiB  1 connection  cpu 150 %  cipher 31 % of it"
-        );
+        assert_eq!(lines[3], "export \"a\\u{1b}[2J\"  1 GiB  1 connection  cpu 150 %  cipher 31 % of it");
         assert_eq!(lines[4], TITLES);
         assert_eq!(
             lines[5],
             "  read         12346   48.2 MiB/s   52.1 µs    120 µs   1.23 ms    100 ms    10.0 s       2"
         );
         let width = |line: &String| line.chars().count();
-        assert!(
-            lines[4..]
-                .iter()
-                .all(|line| width(line) == width(&lines[4]))
-        );
+        assert!(lines[4..].iter().all(|line| width(line) == width(&lines[4])));
     }
 
     #[test]
@@ -316,10 +283,7 @@ mod tests {
         assert!(widths.max() <= Some(60), "{lines:#?}");
         assert_eq!(lines[0], "up 01:01:01   each 1.0 s   /run/s");
         assert_eq!(lines[5], NARROW_TITLES);
-        assert_eq!(
-            lines[6],
-            "  read         12346   48.2 MiB/s   52.1 µs   1.23 ms      2"
-        );
+        assert_eq!(lines[6], "  read         12346   48.2 MiB/s   52.1 µs   1.23 ms      2");
         assert!(lines[5..8].iter().all(|line| line.chars().count() == 60));
     }
 
@@ -331,33 +295,15 @@ mod tests {
         };
         let of = |exports: Value| from_value::<Sample>(json!({ "exports": exports })).unwrap();
         let servers = [
-            shown(
-                "one",
-                of(json!([export("b", 1.0, 7.0), export("d", 2.0, 5.0)])),
-            ),
-            shown(
-                "two",
-                of(json!([export("a", 4.0, 1.0), export("c", 3.0, 6.0)])),
-            ),
+            shown("one", of(json!([export("b", 1.0, 7.0), export("d", 2.0, 5.0)]))),
+            shown("two", of(json!([export("a", 4.0, 1.0), export("c", 3.0, 6.0)]))),
         ];
-        for (key, expected) in [
-            (b's', "bdac"),
-            (b'n', "abcd"),
-            (b'I', "acdb"),
-            (b'b', "bdca"),
-            (b'l', "bcda"),
-        ] {
+        for (key, expected) in [(b's', "bdac"), (b'n', "abcd"), (b'I', "acdb"), (b'b', "bdca"), (b'l', "bcda")] {
             let lines = screen_lines(&servers, Sort::of_key(key).unwrap(), 120);
-            let headings = lines
-                .iter()
-                .filter_map(|line| line.strip_prefix("export \""));
+            let headings = lines.iter().filter_map(|line| line.strip_prefix("export \""));
             let order: String = headings.filter_map(|line| line.chars().next()).collect();
             assert_eq!(order, expected, "{}", char::from(key));
-            assert!(
-                lines
-                    .iter()
-                    .any(|line| line.contains("\"a\"") && line.ends_with("server 2"))
-            );
+            assert!(lines.iter().any(|line| line.contains("\"a\"") && line.ends_with("server 2")));
         }
     }
 

@@ -53,9 +53,7 @@ pub fn uri(socket: &Path, export: &str) -> String {
 
 pub fn create(folder: &Folder, target: &str, options: &[&str]) -> Run {
     let mut command = common::command();
-    command
-        .args(["create", target, "--key-file"])
-        .arg(folder.key());
+    command.args(["create", target, "--key-file"]).arg(folder.key());
     run(command.args(CHEAP).args(options), TIMEOUT)
 }
 

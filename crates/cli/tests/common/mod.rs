@@ -71,10 +71,7 @@ pub fn cryptline<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Run
 
 /// Runs the program with something on its standard input.
 #[track_caller]
-pub fn cryptline_with_input<A: AsRef<OsStr>>(
-    arguments: impl IntoIterator<Item = A>,
-    input: &[u8],
-) -> Run {
+pub fn cryptline_with_input<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>, input: &[u8]) -> Run {
     run_with_input(command().args(arguments), TIMEOUT, input)
 }
 
@@ -116,10 +113,7 @@ impl Folder {
 
     /// A LUKS2 volume with Argon2id at next to no cost.
     pub fn luks2(&self) -> PathBuf {
-        self.create(
-            "luks2.img",
-            &["--pbkdf-force-iterations=4", "--pbkdf-memory=32"],
-        )
+        self.create("luks2.img", &["--pbkdf-force-iterations=4", "--pbkdf-memory=32"])
     }
 
     /// A LUKS1 volume with PBKDF2 at next to no cost.
@@ -131,11 +125,7 @@ impl Folder {
     pub fn create(&self, name: &str, options: &[&str]) -> PathBuf {
         let path = self.path(name);
         let mut command = command();
-        command
-            .arg("create")
-            .arg(&path)
-            .arg("--key-file")
-            .arg(self.key());
+        command.arg("create").arg(&path).arg("--key-file").arg(self.key());
         command.arg(format!("--size={SIZE}")).args(options);
         run(&mut command, TIMEOUT).success();
         path
@@ -145,11 +135,7 @@ impl Folder {
     #[track_caller]
     pub fn run(&self, verb: &[&str], image: &Path, options: &[&str]) -> Run {
         let mut command = command();
-        command
-            .args(verb)
-            .arg(image)
-            .arg("--key-file")
-            .arg(self.key());
+        command.args(verb).arg(image).arg("--key-file").arg(self.key());
         run(command.args(options), TIMEOUT)
     }
 
@@ -170,10 +156,7 @@ impl Folder {
 pub fn metadata(image: &Path) -> Value {
     let bytes = fs::read(image).expect("the image can be read");
     let area = &bytes[BINARY_LEN..COPY_SIZE];
-    let end = area
-        .iter()
-        .position(|&byte| byte == 0)
-        .expect("an end of the JSON");
+    let end = area.iter().position(|&byte| byte == 0).expect("an end of the JSON");
     serde_json::from_slice(&area[..end]).expect("the image's JSON is JSON")
 }
 
@@ -213,10 +196,7 @@ pub fn poke(image: &Path, offset: usize, with: &[u8]) {
 
 /// Cuts a file, or makes it longer with zeros.
 pub fn resize(image: &Path, len: u64) {
-    let file = fs::File::options()
-        .write(true)
-        .open(image)
-        .expect("the image opens");
+    let file = fs::File::options().write(true).open(image).expect("the image opens");
     file.set_len(len).expect("the image can be resized");
 }
 

@@ -25,11 +25,7 @@ impl Image {
     #[track_caller]
     pub fn build(root: PathBuf) -> Self {
         let text = fs::read_to_string(workspace().join("Containerfile")).unwrap();
-        let mut image = Self {
-            root,
-            user: (0, 0),
-            entry: Vec::new(),
-        };
+        let mut image = Self { root, user: (0, 0), entry: Vec::new() };
         fs::create_dir(&image.root).unwrap();
         let mut words = Vec::new();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -65,11 +61,7 @@ impl Image {
                 vec![from]
             };
             for file in files {
-                let to = if is_folder {
-                    to.join(file.file_name().unwrap())
-                } else {
-                    to.clone()
-                };
+                let to = if is_folder { to.join(file.file_name().unwrap()) } else { to.clone() };
                 fs::copy(&file, &to).unwrap();
             }
         }
@@ -102,26 +94,14 @@ impl Container<'_> {
         let script = "umount /sys/fs/cgroup/unified 2>/dev/null; exec \"$@\"";
         let mut command = unshare.command();
         command.args(["--mount", "sh", "-c", script, "sh"]);
-        command
-            .arg(crun.path())
-            .arg("--root")
-            .arg(bundle.join("state"));
-        command.args([
-            "--cgroup-manager=disabled",
-            "run",
-            "--no-new-keyring",
-            "--bundle",
-        ]);
+        command.arg(crun.path()).arg("--root").arg(bundle.join("state"));
+        command.args(["--cgroup-manager=disabled", "run", "--no-new-keyring", "--bundle"]);
         command.arg(bundle).arg(bundle.file_name().unwrap());
         command
     }
 
     fn config(&self, arguments: &[&str]) -> Value {
-        let Limits {
-            without_io_uring,
-            without_locked_memory,
-            read_only,
-        } = self.limits;
+        let Limits { without_io_uring, without_locked_memory, read_only } = self.limits;
         let mut command = self.image.entry.clone();
         command.extend(arguments.iter().map(|&one| one.to_owned()));
         let (uid, gid) = self.image.user;

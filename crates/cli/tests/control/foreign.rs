@@ -26,85 +26,41 @@ print(server.makefile().readline(), end="")
 /// The file that cryptsetup writes a volume's key to.
 fn dump_key(cryptsetup: &Peer, disk: &Disk) -> String {
     let volume_key = disk.path("volume-key");
-    let dump = [
-        "luksDump",
-        "--dump-volume-key",
-        "--volume-key-file",
-        &volume_key,
-        "-q",
-        "--key-file",
-        &disk.key,
-        &disk.image,
-    ];
+    let dump =
+        ["luksDump", "--dump-volume-key", "--volume-key-file", &volume_key, "-q", "--key-file", &disk.key, &disk.image];
     cryptsetup.run(dump).success();
     volume_key
 }
 
 #[test]
 fn a_foreign_client_gives_wrong_descriptors_and_nothing_is_exported() {
-    let (Some(python), Some(cryptsetup)) = (peer::require("python3"), peer::require("cryptsetup"))
-    else {
+    let (Some(python), Some(cryptsetup)) = (peer::require("python3"), peer::require("cryptsetup")) else {
         return;
     };
     let disk = Disk::new(&cryptsetup, "luks2");
     let controlled = Controlled::in_memory();
     let volume_key = dump_key(&cryptsetup, &disk);
     let ask = |image: &str, flags: &str, key: Option<&str>| {
-        let arguments = [
-            "-c",
-            FOREIGN_ADD,
-            &controlled.socket,
-            image,
-            "disk.img",
-            flags,
-        ];
-        let answer = python
-            .run(arguments.into_iter().chain(key))
-            .success()
-            .stdout_text();
+        let arguments = ["-c", FOREIGN_ADD, &controlled.socket, image, "disk.img", flags];
+        let answer = python.run(arguments.into_iter().chain(key)).success().stdout_text();
         serde_json::from_str::<Value>(&answer).unwrap()
     };
     for (image, flags, key, text) in [
-        (
-            "/dev/null",
-            "O_RDWR",
-            Some(&*volume_key),
-            "not a regular file",
-        ),
-        (
-            &*disk.image,
-            "O_RDONLY",
-            Some(&*volume_key),
-            "not open for reading and writing",
-        ),
-        (
-            &*disk.image,
-            "O_WRONLY",
-            Some(&*volume_key),
-            "not open for reading and writing",
-        ),
+        ("/dev/null", "O_RDWR", Some(&*volume_key), "not a regular file"),
+        (&*disk.image, "O_RDONLY", Some(&*volume_key), "not open for reading and writing"),
+        (&*disk.image, "O_WRONLY", Some(&*volume_key), "not open for reading and writing"),
         (&*disk.image, "O_PATH", Some(&*volume_key), "disk.img"),
         (&*disk.clear, "O_RDWR", Some(&*volume_key), "LUKS"),
-        (
-            &*disk.image,
-            "O_RDWR",
-            Some(&*disk.clear),
-            "cannot read the volume key",
-        ),
+        (&*disk.image, "O_RDWR", Some(&*disk.clear), "cannot read the volume key"),
         (&*disk.image, "O_RDWR", Some(&*disk.key), "key"),
         // An empty pipe that is still open at its other end is not waited for.
         (&*disk.image, "O_RDWR", None, "cannot read the volume key"),
     ] {
         let answer = ask(image, flags, key);
-        let said = answer["error"]["desc"]
-            .as_str()
-            .unwrap_or_else(|| panic!("{answer}"));
+        let said = answer["error"]["desc"].as_str().unwrap_or_else(|| panic!("{answer}"));
         assert!(said.contains(text), "{text:?} is not in {said}");
     }
-    assert_eq!(
-        ask(&disk.image, "O_RDWR", Some(&volume_key))["return"]["size"],
-        SIZE
-    );
+    assert_eq!(ask(&disk.image, "O_RDWR", Some(&volume_key))["return"]["size"], SIZE);
     controlled.server.stop();
 }
 
@@ -131,25 +87,15 @@ add("second")
 
 #[test]
 fn an_open_image_is_added_once_at_a_time() {
-    let (Some(python), Some(cryptsetup)) = (peer::require("python3"), peer::require("cryptsetup"))
-    else {
+    let (Some(python), Some(cryptsetup)) = (peer::require("python3"), peer::require("cryptsetup")) else {
         return;
     };
     let disk = Disk::new(&cryptsetup, "luks2");
     let controlled = Controlled::in_memory();
     let volume_key = dump_key(&cryptsetup, &disk);
-    let script = [
-        "-c",
-        FOREIGN_ADD_AGAIN,
-        &controlled.socket,
-        &disk.image,
-        &volume_key,
-    ];
+    let script = ["-c", FOREIGN_ADD_AGAIN, &controlled.socket, &disk.image, &volume_key];
     let answers = python.run(script).success().stdout_text();
-    let answers: Vec<Value> = answers
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let answers: Vec<Value> = answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let [first, again, read_only, removed, anew] = &answers[..] else {
         panic!("{answers:?}");
     };
@@ -182,10 +128,7 @@ fn another_user_is_refused() {
     let script = "import os, socket, sys\nos.setuid(65534)\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
                   print(s.makefile().readline())";
     let answer = python.run(["-c", script, &controlled.socket]);
-    assert!(
-        answer.stdout_text().contains("only root and the user 0"),
-        "{answer}"
-    );
+    assert!(answer.stdout_text().contains("only root and the user 0"), "{answer}");
     controlled.ctl(&["list"]).success();
     controlled.server.stop();
 }
@@ -196,12 +139,7 @@ fn what_is_no_control_socket_is_named() {
     run(["serve", "ram:1M", "--control", &controlled.socket]).exited_with(5);
     let nowhere = text(&controlled.folder.path().join("nowhere"));
     let nobody = run(["ctl", &nowhere, "list"]).exited_with(4);
-    assert!(
-        nobody
-            .stderr_text()
-            .contains("cryptline serve --control SOCKET"),
-        "{nobody}"
-    );
+    assert!(nobody.stderr_text().contains("cryptline serve --control SOCKET"), "{nobody}");
     let listener = UnixListener::bind(&nowhere).unwrap();
     for nonsense in [&b"hello\n"[..], b"{}\n", b"[1]\n", b"{\"return\""] {
         let answer = std::thread::scope(|scope| {
@@ -213,10 +151,7 @@ fn what_is_no_control_socket_is_named() {
             run(["ctl", &nowhere, "list"])
         });
         let answer = answer.exited_with(4);
-        assert!(
-            answer.stderr_text().contains("is no control socket"),
-            "{answer}"
-        );
+        assert!(answer.stderr_text().contains("is no control socket"), "{answer}");
     }
     controlled.server.stop();
 }

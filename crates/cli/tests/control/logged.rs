@@ -22,10 +22,7 @@ impl Mounted {
         let mut mount = cryptline(["mount", "--foreground", image, "--key-file", key]);
         let process = Background::spawn(mount.arg(folder.path()));
         let file = folder.path().join("outer");
-        Self {
-            process: process.wait_for_path(&file, READY),
-            folder,
-        }
+        Self { process: process.wait_for_path(&file, READY), folder }
     }
 
     fn file(&self) -> String {
@@ -63,10 +60,7 @@ fn opening_and_losing_an_added_volume_is_logged() {
     controlled.ctl(&add).success();
     let told = |event: &str| {
         let said = controlled.server.process.stderr_text();
-        let whole = said
-            .rsplit_once('\n')
-            .map_or("", |(whole, _)| whole)
-            .lines();
+        let whole = said.rsplit_once('\n').map_or("", |(whole, _)| whole).lines();
         let events = whole.map(|line| serde_json::from_str::<Value>(line).unwrap());
         let of_this = |it: &Value| it["event"] == event && it["source"] == *file;
         events.filter(of_this).count()

@@ -14,20 +14,12 @@ fn a_flush_that_fails_says_so_and_the_others_are_flushed() {
     let client = Client::connect(&libnbd, &controlled, "a", "h.pwrite(b'x' * 512, 0)");
     client.goes_on().success();
     let failed = controlled.ctl(&["flush"]).exited_with(4);
-    assert!(
-        failed
-            .stderr_text()
-            .contains("export \"a\": the flush failed"),
-        "{failed}"
-    );
+    assert!(failed.stderr_text().contains("export \"a\": the flush failed"), "{failed}");
     let listed = controlled.ctl(&["list"]).success().stdout_text();
     assert!(listed.contains("FAILED"), "{listed}");
     controlled.is_left_by_all();
     let removed = controlled.ctl(&["remove", "a"]).exited_with(4);
-    assert!(
-        removed.stderr_text().contains("the export is closed"),
-        "{removed}"
-    );
+    assert!(removed.stderr_text().contains("the export is closed"), "{removed}");
     assert_eq!(controlled.ctl(&["list"]).success().stdout_text(), "");
     controlled.server.stop();
 }
@@ -44,10 +36,7 @@ fn a_last_flush_that_fails_while_the_server_stops_is_its_end() {
     // It leaves because the server stops, and the export with it.
     let ended = controlled.server.process.stop().exited_with(4);
     let said = ended.stderr_text();
-    assert!(
-        said.contains("export \"a\": the last flush failed"),
-        "{ended}"
-    );
+    assert!(said.contains("export \"a\": the last flush failed"), "{ended}");
     drop(client);
 }
 
@@ -66,22 +55,17 @@ impl Below {
         let (socket, key) = (path("below"), text(&path("key")));
         std::fs::write(&key, "correct horse").unwrap();
         let mut command = nbdkit.command();
-        command
-            .args(["--foreground", "--exit-with-parent", "--filter=multi-conn"])
-            .arg("--unix")
-            .arg(&socket)
-            .args(["memory", "64M", "multi-conn-mode=disable"]);
+        command.args(["--foreground", "--exit-with-parent", "--filter=multi-conn"]).arg("--unix").arg(&socket).args([
+            "memory",
+            "64M",
+            "multi-conn-mode=disable",
+        ]);
         let process = Background::spawn(&mut command).wait_for_socket(&socket, READY);
         let uri = format!("nbd+unix:///?socket={}", socket.display());
         let cheap = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
         let create = ["create", &uri, "--key-file", &key];
         run(create.into_iter().chain(cheap)).success();
-        Self {
-            process,
-            uri,
-            key,
-            _folder: folder,
-        }
+        Self { process, uri, key, _folder: folder }
     }
 
     fn serve(&self) -> Controlled {
@@ -91,8 +75,7 @@ impl Below {
 
 #[test]
 fn what_cannot_be_flushed_beside_its_only_connection_is_not_called_lost() {
-    let (Some(libnbd), Some(nbdkit)) = (peer::require("python3-libnbd"), peer::require("nbdkit"))
-    else {
+    let (Some(libnbd), Some(nbdkit)) = (peer::require("python3-libnbd"), peer::require("nbdkit")) else {
         return;
     };
     let below = Below::start(&nbdkit);

@@ -43,10 +43,7 @@ pub struct Opening {
 impl Opening {
     /// A target and its options.
     pub fn new<const N: usize>(arguments: [&str; N]) -> Self {
-        Self {
-            arguments: arguments.map(str::to_owned).to_vec(),
-            input: Vec::new(),
-        }
+        Self { arguments: arguments.map(str::to_owned).to_vec(), input: Vec::new() }
     }
 
     /// With further options.
@@ -65,23 +62,13 @@ impl Bench {
         let [key, news] = ["key", "news"].map(|name| folder.path().join(name));
         std::fs::write(&key, passphrase()).expect("written");
         std::fs::write(&news, pattern::bytes(NEWS_SEED, CLEAR_MAX)).expect("written");
-        Some(Self {
-            folder,
-            cryptsetup,
-            mkfs,
-            nbdcopy,
-            qemu_io,
-            key,
-            news,
-        })
+        Some(Self { folder, cryptsetup, mkfs, nbdcopy, qemu_io, key, news })
     }
 
     /// A path in the folder, spaces of the name replaced.
     pub fn path(&self, name: &str) -> PathBuf {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-        self.folder
-            .path()
-            .join(name.chars().map(plain).collect::<String>())
+        self.folder.path().join(name.chars().map(plain).collect::<String>())
     }
 
     /// A new file of `bytes`.
@@ -140,12 +127,7 @@ impl Bench {
     /// A shell command that writes `patches` to `$uri`.
     fn patch(&self, patches: &[Patch]) -> String {
         let mut command = format!("{} -f raw", self.qemu_io.path().display());
-        for Patch {
-            offset,
-            length,
-            byte,
-        } in patches
-        {
+        for Patch { offset, length, byte } in patches {
             let _infallible = write!(command, " -c 'write -P {byte} {offset} {length}'");
         }
         command + " -c flush \"$uri\""

@@ -23,30 +23,10 @@ struct Table {
 }
 
 const TABLES: [Table; 4] = [
-    Table {
-        name: "BTT of 512-byte sectors by cryptline",
-        sector_size: 512,
-        mebibytes: 48,
-        we_make_it: true,
-    },
-    Table {
-        name: "BTT of 4096-byte sectors by cryptline",
-        sector_size: 4096,
-        mebibytes: 64,
-        we_make_it: true,
-    },
-    Table {
-        name: "BTT of 512-byte sectors by Linux",
-        sector_size: 512,
-        mebibytes: 80,
-        we_make_it: false,
-    },
-    Table {
-        name: "BTT of 4096-byte sectors by Linux",
-        sector_size: 4096,
-        mebibytes: 96,
-        we_make_it: false,
-    },
+    Table { name: "BTT of 512-byte sectors by cryptline", sector_size: 512, mebibytes: 48, we_make_it: true },
+    Table { name: "BTT of 4096-byte sectors by cryptline", sector_size: 4096, mebibytes: 64, we_make_it: true },
+    Table { name: "BTT of 512-byte sectors by Linux", sector_size: 512, mebibytes: 80, we_make_it: false },
+    Table { name: "BTT of 4096-byte sectors by Linux", sector_size: 4096, mebibytes: 96, we_make_it: false },
 ];
 
 /// Finds the region of `$size` bytes as `$n`.
@@ -87,10 +67,7 @@ cryptsetup close v
 
 /// Asks the guest to read, to write and to make tables.
 pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
-    TABLES
-        .iter()
-        .map(|table| table.exchange(bench, oracle))
-        .collect()
+    TABLES.iter().map(|table| table.exchange(bench, oracle)).collect()
 }
 
 impl Table {
@@ -99,34 +76,21 @@ impl Table {
         let written = pattern::bytes(u64::from(self.sector_size), CLEAR_BYTES);
         if self.we_make_it {
             let sector_size = self.sector_size.to_string();
-            let _ = program(&[
-                "create",
-                "--force",
-                "--sector-size",
-                &sector_size,
-                text(&image),
-            ]);
+            let _ = program(&["create", "--force", "--sector-size", &sector_size, text(&image)]);
             bench.write(&self.opening(bench, &image), &written, &[]);
             assert_parsed_by_pmdk(&image, self.sector_size);
         }
         oracle.persistent_memory(&image);
         let (size, sector_size) = (self.mebibytes << 20, self.sector_size);
-        let case = oracle
-            .case(self.name)
-            .read_only_disk("news", &bench.news)
-            .file("key", key());
+        let case = oracle.case(self.name).read_only_disk("news", &bench.news).file("key", key());
         case.timeout(Duration::from_secs(180));
-        case.script(&format!(
-            "size={size} sector_size={sector_size} uuid={UUID} length={CLEAR_BYTES}"
-        ));
+        case.script(&format!("size={size} sector_size={sector_size} uuid={UUID} length={CLEAR_BYTES}"));
         case.script(FIND);
         if !self.we_make_it {
             case.script(MAKE);
         }
         case.script(EXCHANGE);
-        Check::new(self.name, move |outcomes| {
-            self.verify(bench, outcomes, &image, &written)
-        })
+        Check::new(self.name, move |outcomes| self.verify(bench, outcomes, &image, &written))
     }
 
     fn opening(&self, bench: &Bench, image: &Path) -> Opening {
@@ -165,11 +129,7 @@ impl Table {
         let mut news = pattern::bytes(77, CLEAR_BYTES);
         assert_same(&bench.read(&opening), &news, "what the kernel wrote");
         // And the table goes on working under us.
-        let patch = Patch {
-            offset: 8192,
-            length: 12288,
-            byte: 0xa5,
-        };
+        let patch = Patch { offset: 8192, length: 12288, byte: 0xa5 };
         bench.write(&opening, &news, &[patch]);
         news[8192..][..12288].fill(0xa5);
         assert_same(&bench.read(&opening), &news, "what we wrote then");
@@ -186,9 +146,7 @@ fn key() -> Vec<u8> {
 fn program(arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cryptline"));
     command.arg("btt").args(arguments);
-    peer::run(&mut command, Duration::from_secs(60))
-        .success()
-        .stdout_text()
+    peer::run(&mut command, Duration::from_secs(60)).success().stdout_text()
 }
 
 /// PMDK finds the same table at the same place.
@@ -199,20 +157,11 @@ fn assert_parsed_by_pmdk(image: &Path, sector_size: u32) {
     let run = pmempool.run(["info", "-f", "btt", text(image)]).success();
     let said = run.stdout_text();
     let field = |name: &str| {
-        let line = said
-            .lines()
-            .find(|line| line.trim_start().starts_with(name));
+        let line = said.lines().find(|line| line.trim_start().starts_with(name));
         let value = line.and_then(|line| line.split_once(':'));
-        value.map_or_else(
-            || panic!("no {name} in {said}"),
-            |(_, value)| value.trim().to_owned(),
-        )
+        value.map_or_else(|| panic!("no {name} in {said}"), |(_, value)| value.trim().to_owned())
     };
     assert_eq!(field("Signature"), "BTT_ARENA_INFO", "{said}");
-    assert_eq!(
-        field("External LBA size"),
-        sector_size.to_string(),
-        "{said}"
-    );
+    assert_eq!(field("External LBA size"), sector_size.to_string(), "{said}");
     assert!(field("Checksum").contains("OK"), "{said}");
 }

@@ -10,10 +10,7 @@ use super::bench::{Bench, CLEAR_MAX, Opening, assert_same, hex, sha256, text};
 /// What we discard, in bytes: offset and length. First whole blocks of the image's file system, then
 /// cipher sectors that do not fill such blocks.
 const fn ours(sector_size: usize) -> [(usize, usize); 2] {
-    [
-        (1 << 20, 512 << 10),
-        ((2 << 20) + 3 * sector_size, 17 * sector_size),
-    ]
+    [(1 << 20, 512 << 10), ((2 << 20) + 3 * sector_size, 17 * sector_size)]
 }
 
 /// What the guest discards: offset and length in bytes.
@@ -22,10 +19,7 @@ const THEIRS: (usize, usize) = (3 << 20, 256 << 10);
 /// Sectors of 512 and of 4096 bytes.
 pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
     let checks = [512, 4096].map(|sector_size| both_sides(bench, oracle, sector_size));
-    checks
-        .into_iter()
-        .chain([not_allowed(bench, oracle)])
-        .collect()
+    checks.into_iter().chain([not_allowed(bench, oracle)]).collect()
 }
 
 fn both_sides<'a>(bench: &'a Bench, oracle: &mut Oracle, sector_size: usize) -> Check<'a> {
@@ -44,11 +38,8 @@ fn both_sides<'a>(bench: &'a Bench, oracle: &mut Oracle, sector_size: usize) -> 
 
     let (offset, length) = THEIRS;
     let case = oracle.case(&name).disk("disk", &image);
-    case.script(&format!(
-        "dmsetup create v --table \"{}\"",
-        line("$disk", &options)
-    ))
-    .script("sha256sum < /dev/mapper/v");
+    case.script(&format!("dmsetup create v --table \"{}\"", line("$disk", &options)))
+        .script("sha256sum < /dev/mapper/v");
     for (start, end) in kept(&ours) {
         case.script(&sum_of(start, end));
     }
@@ -62,25 +53,13 @@ fn both_sides<'a>(bench: &'a Bench, oracle: &mut Oracle, sector_size: usize) -> 
         let parts = kept(&ours);
         assert_eq!(said.len(), parts.len() + 2, "{said:?}");
         for ((start, end), sum) in parts.iter().zip(&said[1..]) {
-            assert_eq!(
-                *sum,
-                sha256(&model[*start..*end]),
-                "kept bytes {start} to {end}"
-            );
+            assert_eq!(*sum, sha256(&model[*start..*end]), "kept bytes {start} to {end}");
         }
         assert_eq!(said[0], sha256(&after_ours), "all bytes after our discards");
         let after_theirs = bench.read(&opening);
-        assert_eq!(
-            said[said.len() - 1],
-            sha256(&after_theirs),
-            "all bytes after the kernel's"
-        );
+        assert_eq!(said[said.len() - 1], sha256(&after_theirs), "all bytes after the kernel's");
         for (start, end) in kept(&[ours[0], ours[1], THEIRS]) {
-            assert_same(
-                &after_theirs[start..end],
-                &model[start..end],
-                "kept by the kernel",
-            );
+            assert_same(&after_theirs[start..end], &model[start..end], "kept by the kernel");
         }
     })
 }
@@ -96,10 +75,7 @@ fn not_allowed<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Check<'a> {
     oracle
         .case(name)
         .disk("disk", &image)
-        .script(&format!(
-            "dmsetup create v --table \"{}\"",
-            line("$disk", "")
-        ))
+        .script(&format!("dmsetup create v --table \"{}\"", line("$disk", "")))
         .script("! blkdiscard -o 0 -l 1048576 /dev/mapper/v")
         .script("sha256sum < /dev/mapper/v");
     Check::new(name, move |outcomes| {

@@ -10,12 +10,7 @@ use super::bench::{Bench, CLEAR_MAX, Opening, hex, text};
 use super::exchange::Volume;
 
 /// Flags in the kernel's order.
-const FLAGS: [&str; 4] = [
-    "same_cpu_crypt",
-    "submit_from_crypt_cpus",
-    "no_read_workqueue",
-    "no_write_workqueue",
-];
+const FLAGS: [&str; 4] = ["same_cpu_crypt", "submit_from_crypt_cpus", "no_read_workqueue", "no_write_workqueue"];
 
 /// Enough for all that is written to a volume, and not more.
 const SECTORS: usize = 1072;
@@ -34,22 +29,15 @@ struct Case {
 /// Every set of flags, by option and by table, and every mode.
 pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
     let cases = sets_of_flags().chain(modes());
-    let volumes = (0..)
-        .zip(cases)
-        .map(|(index, case)| case.volume(bench, index));
-    volumes
-        .map(|volume| volume.exchange(bench, oracle))
-        .collect()
+    let volumes = (0..).zip(cases).map(|(index, case)| case.volume(bench, index));
+    volumes.map(|volume| volume.exchange(bench, oracle)).collect()
 }
 
 /// Each set as our options, and as the words of the kernel's table.
 fn sets_of_flags() -> impl Iterator<Item = Case> {
     (1..1 << FLAGS.len()).map(|set| {
         let chosen = |index: &usize| set & (1 << index) != 0;
-        let flags: Vec<&str> = (0..FLAGS.len())
-            .filter(chosen)
-            .map(|index| FLAGS[index])
-            .collect();
+        let flags: Vec<&str> = (0..FLAGS.len()).filter(chosen).map(|index| FLAGS[index]).collect();
         Case {
             ours: String::new(),
             options: flags.iter().map(|flag| format!("--perf-{flag}")).collect(),
@@ -68,16 +56,8 @@ fn modes() -> impl Iterator<Item = Case> {
         ("", "--dispatch=auto --helpers=0", ""),
         ("", "--dispatch=inline", inline),
         ("", "--read-dispatch=queue --write-dispatch=auto", ""),
-        (
-            "",
-            "--read-dispatch=auto --write-dispatch=inline",
-            "1 no_write_workqueue",
-        ),
-        (
-            "1 submit_from_crypt_cpus",
-            "--dispatch=queue",
-            "1 submit_from_crypt_cpus",
-        ),
+        ("", "--read-dispatch=auto --write-dispatch=inline", "1 no_write_workqueue"),
+        ("1 submit_from_crypt_cpus", "--dispatch=queue", "1 submit_from_crypt_cpus"),
         ("1 no_read_workqueue", "--dispatch=queue", ""),
         ("2 no_read_workqueue same_cpu_crypt", "--dispatch=auto", ""),
         // The kernel has no such word: see `refusals`.
@@ -97,20 +77,14 @@ impl Case {
         let key = hex(&pattern::bytes(7000 + index, 64));
         let image = bench.image(&format!("dispatch {index}"), self.sectors * 512);
         let table = |device: &str, words: &str| {
-            let line = format!(
-                "0 {} crypt aes-xts-plain64 {key} 0 {device} 0 {words}",
-                self.sectors
-            );
+            let line = format!("0 {} crypt aes-xts-plain64 {key} 0 {device} 0 {words}", self.sectors);
             line.trim_end().to_owned()
         };
         let ours = table(text(&image), &self.ours);
         let file = bench.file(&format!("dispatch line {index}"), ours.as_bytes());
-        let ours = Opening::new(["--table", &format!("@{}", text(&file))])
-            .with(self.options.iter().map(String::as_str));
-        let theirs = format!(
-            "dmsetup create v --table \"{}\"",
-            table("$disk", &self.theirs)
-        );
+        let ours =
+            Opening::new(["--table", &format!("@{}", text(&file))]).with(self.options.iter().map(String::as_str));
+        let theirs = format!("dmsetup create v --table \"{}\"", table("$disk", &self.theirs));
         let mut volume = Volume::new(name, &image, ours, &theirs);
         volume.length = self.sectors * 512;
         volume

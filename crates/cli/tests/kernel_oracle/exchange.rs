@@ -56,19 +56,12 @@ impl<'a> Volume<'a> {
             model = pattern::bytes(seed, self.length);
             let patches = patches(self.length);
             bench.write(&self.ours, &model, &patches);
-            for Patch {
-                offset,
-                length,
-                byte,
-            } in patches
-            {
+            for Patch { offset, length, byte } in patches {
                 model[offset..][..length].fill(byte);
             }
         }
         self.ask_guest(bench, oracle);
-        Check::new(self.name.clone(), move |outcomes| {
-            self.verify(bench, outcomes, model)
-        })
+        Check::new(self.name.clone(), move |outcomes| self.verify(bench, outcomes, model))
     }
 
     fn ask_guest(&self, bench: &Bench, oracle: &mut Oracle) {
@@ -86,14 +79,10 @@ impl<'a> Volume<'a> {
             .script("dmsetup table --showkeys v")
             .script("blockdev --getsize64 /dev/mapper/v");
         if !self.we_write {
-            case.script(&format!(
-                "dd if=/dev/zero of=/dev/mapper/v bs=512 count={} conv=fsync",
-                self.length / SECTOR
-            ));
+            case.script(&format!("dd if=/dev/zero of=/dev/mapper/v bs=512 count={} conv=fsync", self.length / SECTOR));
         }
-        case.script("sha256sum < /dev/mapper/v").script(&format!(
-            "dd if=/dev/mapper/v bs=512 skip={first} count={count} | sha256sum"
-        ));
+        case.script("sha256sum < /dev/mapper/v")
+            .script(&format!("dd if=/dev/mapper/v bs=512 skip={first} count={count} | sha256sum"));
         for (first, count) in guest_writes(self.length) {
             case.script(&format!(
                 "dd if=$news of=/dev/mapper/v bs=512 skip={first} seek={first} count={count} conv=notrunc,fsync"
@@ -117,11 +106,7 @@ impl<'a> Volume<'a> {
 
         let table = |more| anonymous(&bench.table(&self.ours, more));
         assert_eq!(table(&[]), anonymous(&hidden.join("\n")), "dmsetup table");
-        assert_eq!(
-            table(&["--show-keys"]),
-            anonymous(&shown.join("\n")),
-            "with the key"
-        );
+        assert_eq!(table(&["--show-keys"]), anonymous(&shown.join("\n")), "with the key");
 
         let news = std::fs::read(&bench.news).expect("what the guest wrote");
         for (first, count) in guest_writes(self.length) {
@@ -134,24 +119,13 @@ impl<'a> Volume<'a> {
 
 /// Other bytes for every volume (FNV-1a of its name).
 fn seed(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Parts of cipher sectors, across their borders, and the last bytes of the disk.
 fn patches(length: usize) -> [Patch; 4] {
-    let patch = |offset, length, byte| Patch {
-        offset,
-        length,
-        byte,
-    };
-    [
-        patch(300, 1000, 0xa1),
-        patch(4095, 2, 0xb2),
-        patch(65536 - 7, 5000, 0xc3),
-        patch(length - 513, 513, 0xd4),
-    ]
+    let patch = |offset, length, byte| Patch { offset, length, byte };
+    [patch(300, 1000, 0xa1), patch(4095, 2, 0xb2), patch(65536 - 7, 5000, 0xc3), patch(length - 513, 513, 0xd4)]
 }
 
 /// First sectors and numbers of sectors that the guest overwrites.
@@ -168,15 +142,8 @@ fn sum(line: &str) -> &str {
 pub fn anonymous(table: &str) -> String {
     let lines = table.lines().map(|line| {
         let mut words: Vec<&str> = line.split(' ').collect();
-        let device = if words.get(2) == Some(&"linear") {
-            3
-        } else {
-            6
-        };
-        assert!(
-            words.len() > device + 1,
-            "a line without a device: {line:?}"
-        );
+        let device = if words.get(2) == Some(&"linear") { 3 } else { 6 };
+        assert!(words.len() > device + 1, "a line without a device: {line:?}");
         words[device] = "DEVICE";
         words.join(" ")
     });

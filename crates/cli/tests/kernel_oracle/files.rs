@@ -11,8 +11,7 @@ use super::bench::{Bench, CLEAR_MAX, Opening, assert_same, text};
 
 const HEADER: usize = 16 << 20;
 /// Cheap on a slow processor.
-const PBKDF: &str =
-    "--pbkdf argon2id --pbkdf-force-iterations 4 --pbkdf-memory 1024 --pbkdf-parallel 1";
+const PBKDF: &str = "--pbkdf argon2id --pbkdf-force-iterations 4 --pbkdf-memory 1024 --pbkdf-parallel 1";
 const OPEN: &str = "cryptsetup open --key-file $key $disk v";
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -26,13 +25,8 @@ fn made_by_the_guest<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Check<'a> {
     let name = "ext4 made by the guest";
     let image = bench.image(name, HEADER + CLEAR_MAX);
     let key = std::fs::read(&bench.key).expect("the passphrase");
-    oracle
-        .case(name)
-        .disk("disk", &image)
-        .read_only_disk("news", &bench.news)
-        .file("key", key)
-        .script(&format!(
-            "cryptsetup luksFormat -q --type luks2 --sector-size 4096 {PBKDF} --key-file $key $disk
+    oracle.case(name).disk("disk", &image).read_only_disk("news", &bench.news).file("key", key).script(&format!(
+        "cryptsetup luksFormat -q --type luks2 --sector-size 4096 {PBKDF} --key-file $key $disk
              {OPEN}
              mkfs.ext4 -q /dev/mapper/v
              mount /dev/mapper/v /mnt
@@ -40,7 +34,7 @@ fn made_by_the_guest<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Check<'a> {
              dd if=$news of=/mnt/folder/large bs=4k count=300
              echo hello > /mnt/small
              umount /mnt"
-        ));
+    ));
     Check::new(name, move |outcomes| {
         outcomes.passed(name);
         let clear = bench.read(&opening(bench, &image));
@@ -56,10 +50,7 @@ fn made_by_the_guest<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Check<'a> {
 /// A file system made here goes in through cryptline; the guest mounts it, reads and adds to it.
 fn made_here<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Check<'a> {
     let name = "ext4 made here";
-    let (folder, clear) = (
-        bench.path("files"),
-        bench.image("clear made here", CLEAR_MAX),
-    );
+    let (folder, clear) = (bench.path("files"), bench.image("clear made here", CLEAR_MAX));
     let large = pattern::bytes(21, 1_234_567);
     std::fs::create_dir(&folder).expect("a new folder");
     std::fs::write(folder.join("large"), &large).expect("written");
@@ -70,31 +61,20 @@ fn made_here<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Check<'a> {
 
     let image = bench.path(name);
     let size = (HEADER + CLEAR_MAX).to_string();
-    let create = opening(bench, &image)
-        .with(["--size", &size])
-        .with(PBKDF.split(' '));
+    let create = opening(bench, &image).with(["--size", &size]).with(PBKDF.split(' '));
     let _ = bench.cryptline("create", &create, &[]).success();
     let opening = opening(bench, &image);
-    bench.write(
-        &opening,
-        &std::fs::read(&clear).expect("the file system"),
-        &[],
-    );
+    bench.write(&opening, &std::fs::read(&clear).expect("the file system"), &[]);
 
     let key = std::fs::read(&bench.key).expect("the passphrase");
-    oracle
-        .case(name)
-        .disk("disk", &image)
-        .file("key", key)
-        .file("large", &large)
-        .script(&format!(
-            "{OPEN}
+    oracle.case(name).disk("disk", &image).file("key", key).file("large", &large).script(&format!(
+        "{OPEN}
          mount /dev/mapper/v /mnt
          cmp $large /mnt/large
          mv /mnt/large /mnt/renamed
          echo added > /mnt/added
          umount /mnt"
-        ));
+    ));
     Check::new(name, move |outcomes| {
         outcomes.passed(name);
         let clear = bench.file("clear after the guest", &bench.read(&opening));

@@ -28,45 +28,20 @@ pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
     let raw = bench.file("raw to fill with", &bytes);
     let key = std::fs::read(&bench.key).expect("the passphrase");
     let images = [
-        Subject {
-            name: "filled by create --from",
-            make: filled,
-            key: &key,
-            size: CLEAR_BYTES,
-        },
-        Subject {
-            name: "filled by copy",
-            make: copied_into,
-            key: &key,
-            size: CLEAR_BYTES,
-        },
-        Subject {
-            name: "converted, re-keyed and resized",
-            make: changed,
-            key: CHANGED,
-            size: 2 * CLEAR_BYTES,
-        },
+        Subject { name: "filled by create --from", make: filled, key: &key, size: CLEAR_BYTES },
+        Subject { name: "filled by copy", make: copied_into, key: &key, size: CLEAR_BYTES },
+        Subject { name: "converted, re-keyed and resized", make: changed, key: CHANGED, size: 2 * CLEAR_BYTES },
     ];
     let sum = sha256(&bytes);
     let mut checks = Vec::new();
-    for Subject {
-        name,
-        make,
-        key,
-        size,
-    } in images
-    {
+    for Subject { name, make, key, size } in images {
         let image = bench.path(name);
         make(bench, &raw, &image);
-        oracle
-            .case(name)
-            .disk("disk", &image)
-            .file("key", key)
-            .script(&format!(
-                "cryptsetup open --key-file $key $disk v
+        oracle.case(name).disk("disk", &image).file("key", key).script(&format!(
+            "cryptsetup open --key-file $key $disk v
                  blockdev --getsize64 /dev/mapper/v
                  dd if=/dev/mapper/v bs=512 count={SECTORS} | sha256sum"
-            ));
+        ));
         let sum = sum.clone();
         checks.push(Check::new(name, move |outcomes| {
             let said: Vec<_> = outcomes.passed(name).lines().collect();

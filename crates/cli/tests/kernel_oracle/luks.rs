@@ -15,37 +15,20 @@ const LUKS1_HEADER: usize = 2 << 20;
 /// Keys as hexadecimal digits in the table, not in the kernel's keyring, so that they can be compared.
 const OPEN: &str = "cryptsetup open --disable-keyring --key-file $key $disk v";
 const PBKDF2: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
-const ARGON2ID: &str =
-    "--pbkdf argon2id --pbkdf-force-iterations 4 --pbkdf-memory 64 --pbkdf-parallel 1";
-const ARGON2I: &str =
-    "--pbkdf argon2i --pbkdf-force-iterations 5 --pbkdf-memory 1024 --pbkdf-parallel 2";
+const ARGON2ID: &str = "--pbkdf argon2id --pbkdf-force-iterations 4 --pbkdf-memory 64 --pbkdf-parallel 1";
+const ARGON2I: &str = "--pbkdf argon2i --pbkdf-force-iterations 5 --pbkdf-memory 1024 --pbkdf-parallel 2";
 
 /// Kinds and ciphers of volumes, key slots included, that are not AES-XTS.
 const CIPHERS: &[(&str, &str)] = &[
     ("luks1", "aes-cbc-essiv:sha256 --key-size 256"),
     ("luks1", "serpent-xts-plain64 --key-size 512"),
     ("luks1", "cast6-cbc-essiv:sha256 --key-size 256"),
-    (
-        "luks2",
-        "aes-cbc-essiv:sha256 --key-size 256 --sector-size 4096",
-    ),
-    (
-        "luks2",
-        "serpent-xts-plain64 --key-size 512 --sector-size 4096",
-    ),
-    (
-        "luks2",
-        "twofish-cbc-essiv:sha256 --key-size 256 --sector-size 512",
-    ),
-    (
-        "luks2",
-        "camellia-xts-plain64 --key-size 512 --sector-size 512",
-    ),
+    ("luks2", "aes-cbc-essiv:sha256 --key-size 256 --sector-size 4096"),
+    ("luks2", "serpent-xts-plain64 --key-size 512 --sector-size 4096"),
+    ("luks2", "twofish-cbc-essiv:sha256 --key-size 256 --sector-size 512"),
+    ("luks2", "camellia-xts-plain64 --key-size 512 --sector-size 512"),
     ("luks2", "aes-lrw-benbi --key-size 384 --sector-size 512"),
-    (
-        "luks2",
-        "xchacha20,aes-adiantum-plain64 --key-size 256 --sector-size 4096",
-    ),
+    ("luks2", "xchacha20,aes-adiantum-plain64 --key-size 256 --sector-size 4096"),
     ("luks1", "xchacha12,aes-adiantum-plain64 --key-size 256"),
 ];
 
@@ -71,14 +54,7 @@ pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
         let options = format!("--cipher {cipher} {PBKDF2}");
         let name = format!("{kind} by us, {cipher}");
         let header = header_of(kind);
-        volumes.push(format(
-            bench,
-            Maker::Cryptline,
-            name,
-            kind,
-            &options,
-            header,
-        ));
+        volumes.push(format(bench, Maker::Cryptline, name, kind, &options, header));
         volumes.push(made_by_the_guest(bench, kind, &options));
     }
     volumes.push(compact(bench));
@@ -86,9 +62,7 @@ pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
     volumes.push(made_by_the_guest(bench, "luks1", PBKDF2));
     volumes.push(made_by_the_guest(bench, "luks2", PBKDF2));
     volumes.push(with_flags(bench));
-    let checks = volumes
-        .into_iter()
-        .map(|volume| volume.exchange(bench, oracle));
+    let checks = volumes.into_iter().map(|volume| volume.exchange(bench, oracle));
     checks.collect()
 }
 
@@ -116,14 +90,7 @@ fn header_of(kind: &str) -> usize {
     }
 }
 
-fn format<'a>(
-    bench: &'a Bench,
-    maker: Maker,
-    name: String,
-    kind: &str,
-    options: &str,
-    header: usize,
-) -> Volume<'a> {
+fn format<'a>(bench: &'a Bench, maker: Maker, name: String, kind: &str, options: &str, header: usize) -> Volume<'a> {
     let size = header + CLEAR_BYTES;
     let image = match maker {
         Maker::Cryptsetup => {
@@ -157,22 +124,14 @@ fn compact(bench: &Bench) -> Volume<'_> {
         &image,
     );
     let ours = opening(bench, &image);
-    Volume::new(
-        "luks2 with a compact header and data at sector 2056",
-        &image,
-        ours,
-        OPEN,
-    )
+    Volume::new("luks2 with a compact header and data at sector 2056", &image, ours, OPEN)
 }
 
 /// The header in a file of its own, the data from sector 0.
 fn detached(bench: &Bench) -> Volume<'_> {
     let header = bench.image("detached header", LUKS2_HEADER);
     let image = bench.image("detached data", CLEAR_BYTES);
-    let options = format!(
-        "--type luks2 --sector-size 512 {PBKDF2} --header {}",
-        text(&header)
-    );
+    let options = format!("--type luks2 --sector-size 512 {PBKDF2} --header {}", text(&header));
     luks_format(bench, &options, &image);
     let ours = opening(bench, &image).with(["--header", text(&header)]);
     let theirs = "cryptsetup open --disable-keyring --key-file $key --header $header $disk v";
@@ -187,8 +146,7 @@ fn made_by_the_guest<'a>(bench: &'a Bench, kind: &str, options: &str) -> Volume<
     let header = header_of(kind);
     let image = bench.image(&name, header + CLEAR_BYTES);
     let ours = opening(bench, &image);
-    let theirs =
-        format!("cryptsetup luksFormat -q --type {kind} {options} --key-file $key $disk\n{OPEN}");
+    let theirs = format!("cryptsetup luksFormat -q --type {kind} {options} --key-file $key $disk\n{OPEN}");
     let mut volume = Volume::new(name, &image, ours, &theirs);
     volume.we_write = false;
     volume
@@ -197,11 +155,7 @@ fn made_by_the_guest<'a>(bench: &'a Bench, kind: &str, options: &str) -> Volume<
 /// Flags kept in the header turn up in both tables.
 fn with_flags(bench: &Bench) -> Volume<'_> {
     let image = bench.image("flags", LUKS2_HEADER + CLEAR_BYTES);
-    luks_format(
-        bench,
-        &format!("--type luks2 --sector-size 4096 {ARGON2ID}"),
-        &image,
-    );
+    luks_format(bench, &format!("--type luks2 --sector-size 4096 {ARGON2ID}"), &image);
     let ours = opening(bench, &image);
     let theirs = "cryptsetup open --persistent --allow-discards --perf-same_cpu_crypt \
         --perf-submit_from_crypt_cpus --perf-no_read_workqueue --perf-no_write_workqueue \

@@ -68,13 +68,10 @@ pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
 impl Layout {
     fn volume<'a>(&self, bench: &'a Bench) -> Volume<'a> {
         let image = bench.image(self.name, self.image);
-        let mut ours = Opening::new([text(&image), "--type", "plain", "--passphrase-fd", "0"])
-            .with(self.options.split(' '));
+        let mut ours =
+            Opening::new([text(&image), "--type", "plain", "--passphrase-fd", "0"]).with(self.options.split(' '));
         ours.input = format!("{PASSPHRASE}\n").into_bytes();
-        let theirs = format!(
-            "echo '{PASSPHRASE}' | cryptsetup open --type plain {} $disk v",
-            self.options
-        );
+        let theirs = format!("echo '{PASSPHRASE}' | cryptsetup open --type plain {} $disk v", self.options);
         let mut volume = Volume::new(self.name, &image, ours, &theirs);
         volume.length = self.clear;
         volume
@@ -85,14 +82,7 @@ impl Layout {
 fn with_key_file(bench: &Bench) -> Volume<'_> {
     let options = "--cipher aes-xts-plain64 --key-size 256 --keyfile-offset 1";
     let image = bench.image("plain with a key file", CLEAR_BYTES);
-    let ours = Opening::new([
-        text(&image),
-        "--type",
-        "plain",
-        "--key-file",
-        text(&bench.key),
-    ])
-    .with(options.split(' '));
+    let ours = Opening::new([text(&image), "--type", "plain", "--key-file", text(&bench.key)]).with(options.split(' '));
     let theirs = format!("cryptsetup open --type plain {options} --key-file $key $disk v");
     Volume::new("plain with a key file", &image, ours, &theirs)
 }

@@ -98,11 +98,8 @@ const BAD_LINES: &[&str] = &[
 ];
 
 /// The kernel takes these; we say that we do not yet.
-const NOT_YET: &[(&str, usize)] = &[
-    ("capi:essiv(cbc(aes),sha256)-plain", 32),
-    ("blowfish-cbc-plain64", 16),
-    ("des3_ede-cbc-plain64", 24),
-];
+const NOT_YET: &[(&str, usize)] =
+    &[("capi:essiv(cbc(aes),sha256)-plain", 32), ("blowfish-cbc-plain64", 16), ("des3_ede-cbc-plain64", 24)];
 
 const DISK_SECTORS: usize = 64;
 
@@ -128,9 +125,7 @@ fn bad_lines<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
             let Answer { taken, words } = &said[index];
             assert!(!taken, "the kernel takes it");
             let ours = ours.exited_with(1).stderr_text();
-            let ours = ours
-                .strip_prefix("cryptline: --table: ")
-                .expect("our words");
+            let ours = ours.strip_prefix("cryptline: --table: ").expect("our words");
             let ours = ours.split(" (").next().unwrap_or_default();
             assert_eq!(ours.trim_end(), *words);
         })
@@ -140,33 +135,21 @@ fn bad_lines<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
 
 /// We take these words, and print them as others; the kernel does not know them.
 fn words_of_our_own<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Check<'a> {
-    let line = format!(
-        "0 8 crypt aes-xts-plain64 {} 0 DISK 0 1 force_inline",
-        key(64)
-    );
-    ask_about_lines(
-        bench,
-        oracle,
-        "words of our own",
-        std::slice::from_ref(&line),
-    );
+    let line = format!("0 8 crypt aes-xts-plain64 {} 0 DISK 0 1 force_inline", key(64));
+    ask_about_lines(bench, oracle, "words of our own", std::slice::from_ref(&line));
     let ours = bench.table(&Opening::new(["--table", &line]), &[]);
     Check::new("words of our own", move |outcomes| {
         let [Answer { taken, words }] = &answers(outcomes, "words of our own")[..] else {
             panic!("one answer to one line")
         };
         assert_eq!((*taken, *words), (false, "Invalid feature arguments"));
-        assert!(
-            ours.ends_with(" 2 no_read_workqueue no_write_workqueue"),
-            "{ours}"
-        );
+        assert!(ours.ends_with(" 2 no_read_workqueue no_write_workqueue"), "{ours}");
     })
 }
 
 /// The kernel takes every line; we say that it is right but not for us.
 fn not_yet<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Check<'a> {
-    let line =
-        |(cipher, bytes): &(&str, usize)| format!("0 8 crypt {cipher} {} 0 DISK 0", key(*bytes));
+    let line = |(cipher, bytes): &(&str, usize)| format!("0 8 crypt {cipher} {} 0 DISK 0", key(*bytes));
     let lines: Vec<String> = NOT_YET.iter().map(line).collect();
     ask_about_lines(bench, oracle, "lines for later", &lines);
     let table = |line: &String| bench.cryptline("table", &Opening::new(["--table", line]), &[]);
@@ -196,10 +179,7 @@ struct Answer<'a> {
 /// Loads all lines in one case, each without the others.
 fn ask_about_lines(bench: &Bench, oracle: &mut Oracle, name: &str, lines: &[String]) {
     let disk = bench.image(name, DISK_SECTORS * 512);
-    let case = oracle
-        .case(name)
-        .disk("disk", &disk)
-        .timeout(Duration::from_secs(120));
+    let case = oracle.case(name).disk("disk", &disk).timeout(Duration::from_secs(120));
     for line in lines {
         let line = line.replace("DISK", "$disk");
         case.script(&format!(
@@ -213,10 +193,7 @@ fn ask_about_lines(bench: &Bench, oracle: &mut Oracle, name: &str, lines: &[Stri
 /// The answers in the order of the lines.
 fn answers<'a>(outcomes: &'a Outcomes, name: &str) -> Vec<Answer<'a>> {
     let said = outcomes.passed(name).trim_end_matches("--").split("--\n");
-    let answer = |said: &'a str| Answer {
-        taken: said.starts_with("taken"),
-        words: kernel_words(said),
-    };
+    let answer = |said: &'a str| Answer { taken: said.starts_with("taken"), words: kernel_words(said) };
     said.map(answer).collect()
 }
 
@@ -225,10 +202,7 @@ fn too_small<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Check<'a> {
     let disk = bench.image("too small", DISK_SECTORS * 512);
     let line = format!("0 {} crypt aes-xts-plain64 {} 0", DISK_SECTORS - 7, key(64));
     let name = "refused: a table longer than its device";
-    oracle
-        .case(name)
-        .disk("disk", &disk)
-        .script(&format!("! dmsetup create v --table \"{line} $disk 8\""));
+    oracle.case(name).disk("disk", &disk).script(&format!("! dmsetup create v --table \"{line} $disk 8\""));
     let line = format!("{line} {} 8", text(&disk));
     let opening = Opening::new(["--table", &line, "--run", "true"]);
     let ours = bench.cryptline("serve", &opening, &[]);
@@ -290,11 +264,7 @@ fn with_key(line: &str) -> String {
     };
     let after = rest.trim_start_matches(|c: char| c.is_ascii_digit());
     let size = &rest[..rest.len() - after.len()];
-    let bytes = if size.is_empty() {
-        64
-    } else {
-        size.parse().expect("a size")
-    };
+    let bytes = if size.is_empty() { 64 } else { size.parse().expect("a size") };
     format!("{before}{}{after}", key(bytes))
 }
 

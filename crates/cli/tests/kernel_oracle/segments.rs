@@ -30,8 +30,7 @@ pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
 
 fn volume<'a>(bench: &'a Bench, name: &str, lines: [&str; 3]) -> Volume<'a> {
     let name = format!("lines over {name}");
-    let [disk, second] =
-        ["first", "second"].map(|which| bench.image(&format!("{name} {which}"), IMAGE * 512));
+    let [disk, second] = ["first", "second"].map(|which| bench.image(&format!("{name} {which}"), IMAGE * 512));
     let table = |disk: &str, second: &str| {
         let (long, short) = (pattern::bytes(81, 64), pattern::bytes(82, 32));
         lines.map(|line| {

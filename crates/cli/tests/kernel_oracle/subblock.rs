@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 use cryptline_engine::base::{DirectMode, Image};
-use cryptline_engine::layer::{
-    CryptDevice, CryptOptions, Exclusion, SubBlockDevice, SubBlockOptions, Zeroes,
-};
+use cryptline_engine::layer::{CryptDevice, CryptOptions, Exclusion, SubBlockDevice, SubBlockOptions, Zeroes};
 use cryptline_engine::{BackendChoice, Gate, Operation, Request};
 use cryptline_testkit::oracle::{Oracle, Outcomes, pattern};
 use cryptline_testkit::suite::{Driver, Setup, noise};
@@ -47,23 +45,11 @@ pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
         ("aes-xts-plain64", 64, 4096, false, shared),
         ("aes-xts-plain64", 64, 4096, true, shared),
         ("aes-xts-plain64", 32, 2048, false, shared),
-        (
-            "aes-xts-plain64",
-            64,
-            4096,
-            false,
-            (Exclusion::Exclusive, Zeroes::Detect),
-        ),
+        ("aes-xts-plain64", 64, 4096, false, (Exclusion::Exclusive, Zeroes::Detect)),
         ("aes-cbc-essiv:sha256", 32, 4096, false, shared),
         ("aes-cbc-essiv:sha256", 32, 4096, true, shared),
         ("aes-cbc-essiv:sha256", 16, 1024, false, shared),
-        (
-            "aes-cbc-plain64",
-            32,
-            4096,
-            false,
-            (Exclusion::Exclusive, Zeroes::Detect),
-        ),
+        ("aes-cbc-plain64", 32, 4096, false, (Exclusion::Exclusive, Zeroes::Detect)),
         ("xchacha12,aes-adiantum-plain64", 32, 4096, false, shared),
     ];
     let cases = (0..).zip(cases).map(|(index, case)| {
@@ -89,15 +75,9 @@ pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
 impl Case {
     fn ask<'a>(self, bench: &'a Bench, oracle: &mut Oracle) -> Check<'a> {
         self.write_in_pieces();
-        let case = oracle
-            .case(&self.name)
-            .disk("disk", &self.image)
-            .read_only_disk("news", &bench.news);
-        case.script(&format!(
-            "dmsetup create v --table \"{}\"",
-            self.line("$disk")
-        ))
-        .script("sha256sum < /dev/mapper/v");
+        let case = oracle.case(&self.name).disk("disk", &self.image).read_only_disk("news", &bench.news);
+        case.script(&format!("dmsetup create v --table \"{}\"", self.line("$disk")))
+            .script("sha256sum < /dev/mapper/v");
         let sector = self.sector;
         for (first, count) in THEIRS {
             case.script(&format!(
@@ -130,21 +110,12 @@ impl Case {
             (sector, false) => format!("1 sector_size:{sector}"),
             (sector, true) => format!("2 sector_size:{sector} iv_large_sectors"),
         };
-        format!(
-            "0 {} crypt {} {} {IV_OFFSET} {device} {OFFSET} {options}",
-            CLEAR / 512,
-            self.cipher,
-            hex(&self.key)
-        )
+        format!("0 {} crypt {} {} {IV_OFFSET} {device} {OFFSET} {options}", CLEAR / 512, self.cipher, hex(&self.key))
     }
 
     /// The volume in blocks of 512 bytes.
     fn open(&self) -> Driver {
-        let options = SectorOptions {
-            sector_size: self.sector,
-            iv_offset: IV_OFFSET,
-            iv_large_sectors: self.large_iv,
-        };
+        let options = SectorOptions { sector_size: self.sector, iv_offset: IV_OFFSET, iv_large_sectors: self.large_iv };
         let spec = CipherSpec::parse(self.cipher).expect("a cipher");
         let cipher = SectorCipher::new(&spec, &self.key, options).expect("a cipher");
         let image = Image::open(&self.image, false).expect("an image");
@@ -158,23 +129,12 @@ impl Case {
         let clear = CryptDevice::new(Gate::new(file), cipher, options).expect("it fits");
         let mut gate = Gate::new(clear);
         let is_fine = gate.geometry().logical_block == 512;
-        assert_eq!(
-            is_fine,
-            self.cipher.contains("xts"),
-            "what is overwritten alone"
-        );
+        assert_eq!(is_fine, self.cipher.contains("xts"), "what is overwritten alone");
         if !is_fine || self.exclusion == Exclusion::Exclusive {
-            let options = SubBlockOptions {
-                logical_block: 512,
-                sector: self.sector,
-                exclusion: self.exclusion,
-            };
+            let options = SubBlockOptions { logical_block: 512, sector: self.sector, exclusion: self.exclusion };
             gate = Gate::new(SubBlockDevice::new(gate, options).expect("smaller blocks"));
         }
-        let setup = Setup {
-            backend: BackendChoice::Auto,
-            registered: false,
-        };
+        let setup = Setup { backend: BackendChoice::Auto, registered: false };
         Driver::new(&gate, setup)
     }
 

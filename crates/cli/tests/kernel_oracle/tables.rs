@@ -27,23 +27,12 @@ const LENGTH: usize = CLEAR_BYTES / 512;
 const LENGTH_OF_MATRIX: usize = 1072;
 
 const fn line(cipher: &'static str, key_bytes: usize, options: &'static str) -> Line {
-    Line {
-        cipher,
-        key_bytes,
-        iv_offset: 0,
-        offset: 0,
-        options,
-        length: LENGTH,
-    }
+    Line { cipher, key_bytes, iv_offset: 0, offset: 0, options, length: LENGTH }
 }
 
 impl Line {
     const fn at(self, iv_offset: u64, offset: usize) -> Self {
-        Self {
-            iv_offset,
-            offset,
-            ..self
-        }
+        Self { iv_offset, offset, ..self }
     }
 
     const fn sectors(self, length: usize) -> Self {
@@ -81,11 +70,7 @@ const LINES: &[Line] = &[
         64,
         "7 iv_large_sectors sector_size:4096 no_write_workqueue no_read_workqueue submit_from_crypt_cpus same_cpu_crypt allow_discards",
     ),
-    line(
-        "aes-xts-plain64",
-        64,
-        "3 Allow_Discards allow_discards SAME_CPU_CRYPT",
-    ),
+    line("aes-xts-plain64", 64, "3 Allow_Discards allow_discards SAME_CPU_CRYPT"),
     line("aes-xts-plain64", 64, "0"),
     line("aes-xts-plain64", 64, "0 nonsense that is not counted"),
 ];
@@ -96,22 +81,12 @@ pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
 }
 
 /// The same of ciphers, modes and IVs that are not plain AES-XTS.
-pub fn ask_matrix<'a>(
-    bench: &'a Bench,
-    oracle: &mut Oracle,
-    combinations: &[Combination],
-) -> Vec<Check<'a>> {
+pub fn ask_matrix<'a>(bench: &'a Bench, oracle: &mut Oracle, combinations: &[Combination]) -> Vec<Check<'a>> {
     ask_lines(bench, oracle, combinations.iter().map(Line::of))
 }
 
-fn ask_lines<'a>(
-    bench: &'a Bench,
-    oracle: &mut Oracle,
-    lines: impl Iterator<Item = Line>,
-) -> Vec<Check<'a>> {
-    let volumes = (0..)
-        .zip(lines)
-        .map(|(index, line)| line.volume(bench, index));
+fn ask_lines<'a>(bench: &'a Bench, oracle: &mut Oracle, lines: impl Iterator<Item = Line>) -> Vec<Check<'a>> {
+    let volumes = (0..).zip(lines).map(|(index, line)| line.volume(bench, index));
     let checks = volumes.map(|volume| volume.exchange(bench, oracle));
     checks.collect()
 }
@@ -128,9 +103,7 @@ impl Line {
             (4096, true) => "2 sector_size:4096 iv_large_sectors",
             other => panic!("no words for {other:?}"),
         };
-        line(combination.cipher, combination.key_bytes, options)
-            .at(BELOW_32_BITS, 8)
-            .sectors(LENGTH_OF_MATRIX)
+        line(combination.cipher, combination.key_bytes, options).at(BELOW_32_BITS, 8).sectors(LENGTH_OF_MATRIX)
     }
 
     fn volume<'a>(&self, bench: &'a Bench, index: u64) -> Volume<'a> {
@@ -157,8 +130,6 @@ impl Line {
     fn name(&self, index: u64) -> String {
         let (cipher, key, options) = (self.cipher, self.key_bytes, self.options);
         let (iv_offset, offset) = (self.iv_offset, self.offset);
-        format!(
-            "table {index}: {cipher}, {key} bytes, iv {iv_offset}, offset {offset}, {options:?}"
-        )
+        format!("table {index}: {cipher}, {key} bytes, iv {iv_offset}, offset {offset}, {options:?}")
     }
 }

@@ -52,10 +52,7 @@ pub(super) fn ask(guest: &mut Guest) {
 fn guest_requests_use_no_heap() {
     let targets = std::env::var(TARGETS).expect("a guest with targets");
     for target in targets.split(' ') {
-        let options = cryptline::DispatchOptions {
-            both: Some(Mode::Inline),
-            ..cryptline::DispatchOptions::default()
-        };
+        let options = cryptline::DispatchOptions { both: Some(Mode::Inline), ..cryptline::DispatchOptions::default() };
         let mut open = Open::new(target).dispatch(options);
         if target.starts_with('/') {
             open = open.passphrase("a secret");
@@ -100,19 +97,10 @@ fn check(device: &Ublk, target: &str, length: usize) {
         let (calls, after) = (alloc::calls() - calls, Tasks::now());
         assert_eq!(calls, 0, "{target}, {length} bytes: the heap is used");
         let worked = after.worked_since(&tasks);
-        assert!(
-            worked.iter().any(|task| task.starts_with("ublk-0")),
-            "{worked:?}"
-        );
+        assert!(worked.iter().any(|task| task.starts_with("ublk-0")), "{worked:?}");
         // The driver's commands are carried out by a worker of this thread, which looks for more now and then.
-        let commands = format!(
-            "{KERNEL_WORKER}{} ",
-            rustix::thread::gettid().as_raw_nonzero()
-        );
-        let ours = format!(
-            "{:?}",
-            rustix::thread::gettid().as_raw_nonzero().to_string()
-        );
+        let commands = format!("{KERNEL_WORKER}{} ", rustix::thread::gettid().as_raw_nonzero());
+        let ours = format!("{:?}", rustix::thread::gettid().as_raw_nonzero().to_string());
         let others: Vec<_> = worked
             .into_iter()
             .filter(|task| !task.starts_with("ublk-0") && !task.starts_with(&commands))
@@ -142,10 +130,7 @@ impl Tasks {
     }
 
     fn worked_since(&self, before: &Self) -> Vec<&str> {
-        let worked = self
-            .0
-            .iter()
-            .filter(|(task, used)| before.0.get(*task) != Some(used));
+        let worked = self.0.iter().filter(|(task, used)| before.0.get(*task) != Some(used));
         worked.map(|(task, _)| task.as_str()).collect()
     }
 }

@@ -46,9 +46,6 @@ pub(super) fn ask(guest: &mut Guest) {
         nothing_left
         chmod 600 /dev/ublk-control
         "#;
-    let case = guest.ask(
-        "udev gives users their devices by the rules",
-        &format!("{USERS}{script}"),
-    );
+    let case = guest.ask("udev gives users their devices by the rules", &format!("{USERS}{script}"));
     case.file("rules", RULES);
 }

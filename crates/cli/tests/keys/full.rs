@@ -5,14 +5,7 @@ use super::*;
 /// A volume on which both programs have put a key wherever there is room: key 1 in one slot, key 0 in the others.
 fn full_lab(kind: &str, more: &[&str]) -> Option<Lab> {
     let lab = Lab::new(kind, PBKDF2, false)?;
-    let options = [
-        &[
-            "luksFormat",
-            &format!("--type={kind}"),
-            &lab.with("--key-file=", 0),
-        ],
-        more,
-    ];
+    let options = [&["luksFormat", &format!("--type={kind}"), &lab.with("--key-file=", 0)], more];
     lab.cryptsetup(&options.concat(), true).success();
     lab.add(0, 1, &[]).success();
     loop {
@@ -26,10 +19,7 @@ fn full_lab(kind: &str, more: &[&str]) -> Option<Lab> {
 
 #[test]
 fn key_of_a_full_header_is_changed_in_place_only_if_that_was_said() {
-    for (kind, more) in [
-        ("luks1", &["--key-size=512"][..]),
-        ("luks2", &["--luks2-keyslots-size=512k"]),
-    ] {
+    for (kind, more) in [("luks1", &["--key-size=512"][..]), ("luks2", &["--luks2-keyslots-size=512k"])] {
         let Some(lab) = full_lab(kind, more) else {
             return;
         };
@@ -40,11 +30,7 @@ fn key_of_a_full_header_is_changed_in_place_only_if_that_was_said() {
         let options = [&[&*old, &*new, "-q"], PBKDF2].concat();
         lab.cryptline(&["key", "change"], &options).success();
         lab.opens_with(&[0, 2]);
-        lab.cryptline(
-            &["key", "convert"],
-            &[&[&*lab.with("--key-file=", 2), "-q"], PBKDF2].concat(),
-        )
-        .success();
+        lab.cryptline(&["key", "convert"], &[&[&*lab.with("--key-file=", 2), "-q"], PBKDF2].concat()).success();
         lab.opens_with(&[0, 2]);
         assert_eq!(lab.slots(), slots);
     }
@@ -70,14 +56,11 @@ fn key_of_a_full_luks1_header_moves_and_comes_back() {
 fn backups_of_moved(lab: &Lab) {
     let (ours, theirs) = (lab.path("ours"), lab.path("theirs"));
     let option = |path: &Path| format!("--header-backup-file={}", path.display());
-    lab.cryptline(&["header", "backup"], &[&option(&ours)])
-        .success();
-    lab.cryptsetup(&["luksHeaderBackup", &option(&theirs)], false)
-        .success();
+    lab.cryptline(&["header", "backup"], &[&option(&ours)]).success();
+    lab.cryptsetup(&["luksHeaderBackup", &option(&theirs)], false).success();
     assert!(fs::read(&ours).unwrap() == fs::read(&theirs).unwrap());
     lab.change(1, 2).success();
-    lab.cryptsetup(&["luksHeaderRestore", &option(&ours)], false)
-        .success();
+    lab.cryptsetup(&["luksHeaderRestore", &option(&ours)], false).success();
     lab.opens_with(&[0, 1]);
 }
 

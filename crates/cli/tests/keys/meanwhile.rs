@@ -18,8 +18,7 @@ fn data_of_a_fixed_size_keeps_it() {
     lab.opens_with(&[0, 1]);
     lab.change(0, 2).success();
     lab.cryptline(&["key", "kill"], &["1", "-q"]).success();
-    lab.cryptline(&["header", "label"], &["--label=x"])
-        .success();
+    lab.cryptline(&["header", "label"], &["--label=x"]).success();
     lab.opens_with(&[2]);
     let dump = lab.cryptsetup(&["luksDump"], false).success();
     assert!(dump.stdout_text().contains("length: 1048576"), "{dump}");
@@ -48,20 +47,14 @@ fn header_with_a_requirement_is_left_alone_by_every_verb() {
         (["key", "priority"], &["1", "prefer"]),
         (["token", "add"], &["--key-description=a"]),
         (["header", "label"], &["--label=x"]),
-        (
-            ["header", "uuid"],
-            &["--uuid=01234567-89ab-cdef-0123-456789abcdef"],
-        ),
+        (["header", "uuid"], &["--uuid=01234567-89ab-cdef-0123-456789abcdef"]),
         (["header", "repair"], &["--wipe-unused"]),
         (["header", "restore"], &[&*saved, "-q"]),
         (["header", "convert"], &["--to=luks1"]),
     ] {
         let run = lab.cryptline(&verbs, options);
         assert!(!run.status.success(), "{verbs:?}: {run}");
-        assert!(
-            run.stderr_text().contains("time-travel"),
-            "{verbs:?}: {run}"
-        );
+        assert!(run.stderr_text().contains("time-travel"), "{verbs:?}: {run}");
     }
     let erased = lab.cryptline(&["erase"], &["-q"]);
     assert!(erased.stderr_text().contains("time-travel"), "{erased}");
@@ -87,8 +80,7 @@ fn header_that_another_program_changes_meanwhile_is_left_alone() {
             let adding = scope.spawn(|| lab.cryptline(&["key", "add"], &options));
             // It has read the header when it opens the pipe.
             let mut typed = File::options().write(true).open(&pipe).unwrap();
-            lab.cryptsetup(&["luksAddKey", &file, &lab.key(1)], true)
-                .success();
+            lab.cryptsetup(&["luksAddKey", &file, &lab.key(1)], true).success();
             typed.write_all(b"late").unwrap();
             drop(typed);
             adding.join().unwrap()
@@ -108,11 +100,7 @@ fn header_that_another_program_locks_is_waited_for_and_then_left_alone() {
     flock(&held, FlockOperation::LockExclusive).unwrap();
     let before = lab.bytes();
     let locked = lab.cryptline(&["header", "label"], &["--label=x"]);
-    refused(
-        locked,
-        5,
-        "another program is reading or writing the header",
-    );
+    refused(locked, 5, "another program is reading or writing the header");
     assert!(lab.bytes() == before);
 }
 

@@ -25,11 +25,7 @@ impl Lab {
         let cryptsetup = peer::require("cryptsetup")?;
         let folder = Folder::new();
         let disk = folder.luks2();
-        Some(Self {
-            folder,
-            cryptsetup,
-            disk,
-        })
+        Some(Self { folder, cryptsetup, disk })
     }
 
     /// `cryptline VERBS DISK OPTIONS`.
@@ -71,8 +67,6 @@ impl Lab {
         let slot = format!("--new-key-slot={slot}");
         let cost = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
         let options = [&[&*new, &*slot][..], &cost].concat();
-        self.folder
-            .run(&["key", "add"], &self.disk, &options)
-            .success();
+        self.folder.run(&["key", "add"], &self.disk, &options).success();
     }
 }

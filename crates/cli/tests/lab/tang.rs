@@ -36,8 +36,7 @@ impl Tang {
         for (name, algorithm) in [("sign", "ES512"), ("exchange", "ECMR")] {
             let key = keys.join(format!("{name}.jwk"));
             let made = format!(r#"{{"alg":"{algorithm}"}}"#);
-            jose.run(["jwk", "gen", "-i", &made, "-o", key.to_str().unwrap()])
-                .success();
+            jose.run(["jwk", "gen", "-i", &made, "-o", key.to_str().unwrap()]).success();
         }
         let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -51,13 +50,7 @@ impl Tang {
                 std::thread::spawn(move || server.status());
             }
         });
-        Some(Self {
-            listener,
-            accepting: Some(accepting),
-            url,
-            keys,
-            clevis,
-        })
+        Some(Self { listener, accepting: Some(accepting), url, keys, clevis })
     }
 
     /// The name of the key that it signs with.
@@ -134,10 +127,7 @@ impl Drop for Tang {
 }
 
 /// One request, and its answer.
-fn pass_on(
-    stream: rustls::StreamOwned<rustls::ServerConnection, TcpStream>,
-    tang: SocketAddr,
-) -> std::io::Result<()> {
+fn pass_on(stream: rustls::StreamOwned<rustls::ServerConnection, TcpStream>, tang: SocketAddr) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     let (mut head, mut length) = (String::new(), 0);
     loop {

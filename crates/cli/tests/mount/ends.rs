@@ -62,12 +62,7 @@ fn program_that_is_replaced_while_it_starts_mounts_and_unmounts_all_the_same() {
     let made = Command::new("mkfifo").arg(&table).status();
     assert!(made.expect("mkfifo runs").success());
     let mut command = Command::new(&program);
-    command.args([
-        "mount",
-        "--foreground",
-        "--table",
-        &format!("@{}", text(&table)),
-    ]);
+    command.args(["mount", "--foreground", "--table", &format!("@{}", text(&table))]);
     let server = Background::spawn(command.arg(&point));
     let mut lines = None;
     wait_until("it reads its table", || {
@@ -87,11 +82,7 @@ fn program_that_is_replaced_while_it_starts_mounts_and_unmounts_all_the_same() {
 /// The process that unmounts for it.
 fn janitor_of(server: u32) -> Pid {
     let children = fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
-    let first = children
-        .expect("proc")
-        .split_whitespace()
-        .next()
-        .map(str::to_owned);
+    let first = children.expect("proc").split_whitespace().next().map(str::to_owned);
     let pid = first.expect("a child").parse().expect("a number");
     Pid::from_raw(pid).expect("a process")
 }
@@ -152,18 +143,13 @@ fn failed_flush_is_told_by_umount_and_by_the_server() {
     run(create.into_iter().chain(cost)).success();
     let mut disk = Disk::mount(&image, &["--key-file", &key]).expect("as above");
     let cut = OpenOptions::new().write(true).open(&image);
-    cut.and_then(|image| image.set_len(1 << 20))
-        .expect("a shorter image");
-    disk.open()
-        .read_at(&mut [0; 4096], 2 << 20)
-        .expect_err("cut off");
+    cut.and_then(|image| image.set_len(1 << 20)).expect("a shorter image");
+    disk.open().read_at(&mut [0; 4096], 2 << 20).expect_err("cut off");
     let told = run(["umount", &text(&disk.point())]).exited_with(4);
     assert!(told.stderr_text().contains("may be lost"), "{told}");
     assert_eq!(fs::read_dir(disk.point()).expect("a folder").count(), 0);
     let mut server = disk.server.take().expect("it runs");
-    wait_until("the server ends by itself", || {
-        server.wait(Duration::ZERO).is_some()
-    });
+    wait_until("the server ends by itself", || server.wait(Duration::ZERO).is_some());
     server.collect().exited_with(4);
 }
 
@@ -183,10 +169,7 @@ fn image_is_free_and_durable_when_umount_ends() {
     for round in 1..=5_u8 {
         // While another server has it, the image is locked.
         run(["mount", &image, &point, "--key-file", &key]).success();
-        let options = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(format!("{point}/image"));
+        let options = OpenOptions::new().read(true).write(true).open(format!("{point}/image"));
         let disk = options.expect("the disk can be opened");
         let mut before = [0; 9];
         disk.read_exact_at(&mut before, 4099).expect("read");
@@ -224,8 +207,7 @@ pub(super) fn in_use(options: &[&str]) {
     let file = disk.open();
     let busy = run(["umount", &text(&disk.point())]).exited_with(5);
     assert!(busy.stderr_text().contains("--lazy"), "{busy}");
-    file.write_all_at(&[1; 4096], 0)
-        .expect("it is still served");
+    file.write_all_at(&[1; 4096], 0).expect("it is still served");
     disk.end();
     // What an entry of io_uring had just been found for fails otherwise, once.
     wait_until("no server is known to be there", || {
@@ -250,8 +232,6 @@ pub(super) fn lazily(options: &[&str]) {
     let mut server = disk.server.take().expect("it runs");
     assert!(server.wait(Duration::ZERO).is_none());
     drop(file);
-    wait_until("the server ends by itself", || {
-        server.wait(Duration::ZERO).is_some()
-    });
+    wait_until("the server ends by itself", || server.wait(Duration::ZERO).is_some());
     server.collect().success();
 }

@@ -27,8 +27,7 @@ fn disk_grows_with_its_image() {
         grown.set_len((20 << 20) + MORE).expect("more of it");
         wait_until("the disk has grown", || size() == old + MORE);
         let data = noise(1 << 20);
-        file.write_all_at(&data, old - 512)
-            .expect("across the old end");
+        file.write_all_at(&data, old - 512).expect("across the old end");
         file.sync_all().expect("flushed");
         let full = file.write_at(&[7; 512], old + MORE);
         assert_eq!(full.expect_err("the end").raw_os_error(), Some(28));

@@ -33,10 +33,7 @@ fn file_is_a_block_device_for_root() {
         return peer::skip(&format!("no loop device: {}", made.stderr_text().trim()));
     }
     let device = made.stdout_text().trim().to_owned();
-    let over = Loop {
-        losetup: &losetup,
-        device,
-    };
+    let over = Loop { losetup: &losetup, device };
     succeeds(&mkfs, &["-q", &over.device]);
     succeeds(&e2fsck, &["-f", "-n", &over.device]);
     // Nothing is left in anybody's cache.
@@ -55,11 +52,7 @@ fn other_users_read_and_write_where_they_are_allowed_to_and_nowhere_else() {
         return peer::skip("being another user takes root");
     }
     for is_allowed in [true, false] {
-        let options = if is_allowed {
-            &["--allow-other"][..]
-        } else {
-            &[]
-        };
+        let options = if is_allowed { &["--allow-other"][..] } else { &[] };
         let Some(disk) = Disk::in_memory(options) else {
             return;
         };
@@ -68,10 +61,13 @@ fn other_users_read_and_write_where_they_are_allowed_to_and_nowhere_else() {
         let [from, to] = ["if=", "of="].map(|way| format!("{way}{}", disk.file()));
         for (way, other) in [(&from, "of=/dev/null"), (&to, "if=/dev/zero")] {
             let mut other_user = setpriv.command();
-            other_user
-                .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-                .arg(dd.path())
-                .args([way, other, "bs=4k", "count=1", "conv=notrunc"]);
+            other_user.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(dd.path()).args([
+                way,
+                other,
+                "bs=4k",
+                "count=1",
+                "conv=notrunc",
+            ]);
             let ended = peer::run(&mut other_user, READY);
             assert_eq!(ended.status.success(), is_allowed, "{ended}");
         }
@@ -129,9 +125,7 @@ fn machine_without_fuse_is_told_what_does_without() {
          exec '{program}' mount ram:1M '{point}'"
     );
     let mut command = unshare.command();
-    command
-        .args(["-Urm", "sh", "-ec", &script])
-        .env("PATH", "/usr/bin:/bin");
+    command.args(["-Urm", "sh", "-ec", &script]).env("PATH", "/usr/bin:/bin");
     let refused = peer::run(&mut command, READY);
     let said = refused.stderr_text();
     if said.contains("mount:") {
@@ -139,9 +133,7 @@ fn machine_without_fuse_is_told_what_does_without() {
     }
     assert_eq!(refused.status.code(), Some(1), "{refused}");
     assert!(
-        said.lines().count() == 1
-            && said.contains("fuse module")
-            && said.contains("`cryptline serve`"),
+        said.lines().count() == 1 && said.contains("fuse module") && said.contains("`cryptline serve`"),
         "{refused}"
     );
 }
@@ -150,8 +142,7 @@ fn machine_without_fuse_is_told_what_does_without() {
 fn wrong_key_leaves_nothing_behind() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| text(&folder.path().join(name));
-    let [image, key, wrong, point, socket, stats] =
-        ["image", "key", "wrong", "mnt", "socket", "stats"].map(path);
+    let [image, key, wrong, point, socket, stats] = ["image", "key", "wrong", "mnt", "socket", "stats"].map(path);
     fs::create_dir(&point).expect("a mount point");
     for (path, words) in [(&key, "pass phrase"), (&wrong, "another")] {
         fs::write(path, words).expect("a key");
@@ -173,11 +164,7 @@ fn wrong_key_leaves_nothing_behind() {
         assert_eq!(fs::read_dir(&point).expect("a folder").count(), 0);
         assert_eq!(files(), before, "{verb:?}");
         let dev = |path: &str| fs::metadata(path).expect("a folder").dev();
-        assert_eq!(
-            dev(&point),
-            dev(&text(folder.path())),
-            "something is mounted"
-        );
+        assert_eq!(dev(&point), dev(&text(folder.path())), "something is mounted");
     }
 }
 
@@ -192,10 +179,7 @@ fn statistics_tell_what_the_mount_was_asked() {
         return;
     };
     let from = format!("if={}", disk.file());
-    succeeds(
-        &dd,
-        &[&from, "of=/dev/null", "bs=1M", "count=3", "iflag=direct"],
-    );
+    succeeds(&dd, &[&from, "of=/dev/null", "bs=1M", "count=3", "iflag=direct"]);
     let said = run(["top", "--once", "--json", &stats]).success();
     let line: serde_json::Value = serde_json::from_str(&said.stdout_text()).expect("JSON");
     let read = &line["exports"][0]["operations"]["read"];

@@ -87,9 +87,7 @@ pub fn what_deleted_files_had_is_given_back(ceph: &Ceph, folder: &Folder, image:
     let change = |command: &str| {
         change(command, &disk);
         // Whoever looks at the image does not ask our server.
-        File::open(&disk)
-            .and_then(|disk| disk.sync_all())
-            .expect("a flush");
+        File::open(&disk).and_then(|disk| disk.sync_all()).expect("a flush");
     };
     let full = used(ceph, image);
     change("rm large");

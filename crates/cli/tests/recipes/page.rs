@@ -60,10 +60,7 @@ fn marks(comment: &str) -> Vec<String> {
         return Vec::new();
     };
     let words = words.trim_start_matches(':').trim_end_matches("-->");
-    words
-        .split(',')
-        .map(|word| word.trim().to_owned())
-        .collect()
+    words.split(',').map(|word| word.trim().to_owned()).collect()
 }
 
 impl Block {
@@ -80,10 +77,7 @@ impl Block {
                 step.command += "\n";
                 step.command += line;
             } else if let Some(command) = line.strip_prefix("$ ") {
-                steps.push(Step {
-                    command: command.to_owned(),
-                    prints: Vec::new(),
-                });
+                steps.push(Step { command: command.to_owned(), prints: Vec::new() });
             } else if !line.is_empty() && !line.starts_with('#') {
                 let step = steps.last_mut().expect("a command before what it prints");
                 step.prints.push(line.to_owned());
@@ -99,9 +93,7 @@ impl Step {
     /// Whether `found` has the lines that are to be printed, in their order.
     pub fn is_what(&self, found: &str) -> bool {
         let mut lines = found.lines();
-        self.prints
-            .iter()
-            .all(|wanted| lines.any(|line| is_like(line.trim_end(), wanted)))
+        self.prints.iter().all(|wanted| lines.any(|line| is_like(line.trim_end(), wanted)))
     }
 }
 

@@ -20,7 +20,8 @@ const PROGRAMS: &str = ".bin";
 /// A boot sector: it says "The guest has booted." and writes itself into the second sector of its disk, and switches the
 /// machine off. It speaks through the BIOS (int 10h), which holds the end of its own text back for a while: written to
 /// the serial port directly, ours could come in between. The end of ours may be lost, thus the second line.
-pub const BOOT: &[u8] = b"\x31\xc0\x8e\xd8\x8e\xd0\xbc\x00\x7c\x52\xbe\x3e\x7c\xac\x84\xc0\x74\x09\xb4\x0e\xbb\x07\x00\xcd\x10\
+pub const BOOT: &[u8] =
+    b"\x31\xc0\x8e\xd8\x8e\xd0\xbc\x00\x7c\x52\xbe\x3e\x7c\xac\x84\xc0\x74\x09\xb4\x0e\xbb\x07\x00\xcd\x10\
 \xeb\xf2\x5a\xb8\x00\x43\xbe\x2e\x7c\xcd\x13\xba\x04\x06\xb8\x00\x20\xef\xf4\xeb\xfd\
 \x10\x00\x01\x00\x00\x7c\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\
 The guest has booted.\r\nIt switches itself off.\r\n\0";
@@ -140,21 +141,9 @@ ready() {
 /// Where recipes mount.
 const MOUNTED: [&str; 3] = ["files", "clear", "mnt"];
 /// What a container is made with, as far as the system may forbid it.
-const NAMESPACES: [&str; 6] = [
-    "unshare",
-    "--user",
-    "--map-root-user",
-    "--mount",
-    "--net",
-    "--ipc",
-];
+const NAMESPACES: [&str; 6] = ["unshare", "--user", "--map-root-user", "--mount", "--net", "--ipc"];
 /// For root: the user who has no rights.
-const AS_NOBODY: [&str; 4] = [
-    "setpriv",
-    "--reuid=65534",
-    "--regid=65534",
-    "--clear-groups",
-];
+const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
 /// A folder for one recipe.
 pub struct Place {
@@ -189,11 +178,7 @@ impl Place {
     /// A folder with a key and the program.
     pub fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let place = Self {
-            folder,
-            variables: Vec::new(),
-            device: None,
-        };
+        let place = Self { folder, variables: Vec::new(), device: None };
         let programs = place.path(PROGRAMS);
         fs::create_dir(&programs).expect("a folder");
         // Where the program was built, nobody may look.
@@ -268,16 +253,11 @@ impl Place {
         let file = fs::File::create(&clear).expect("room");
         file.set_len(SIZE).expect("room");
         let mut made = mkfs.command();
-        made.args(["-q", "-O", "^has_journal", "-d"])
-            .args([&files, &clear]);
+        made.args(["-q", "-O", "^has_journal", "-d"]).args([&files, &clear]);
         peer::run(&mut made, TIMEOUT).success();
         file.write_all_at(&boot_sector(), 0).expect("room");
         let mut create = command();
-        create
-            .arg("create")
-            .arg(self.path(name))
-            .arg("--from")
-            .arg(&clear);
+        create.arg("create").arg(self.path(name)).arg("--from").arg(&clear);
         create.arg("--key-file").arg(self.path("key"));
         create.args(["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"]);
         peer::run(&mut create, TIMEOUT).success();
@@ -347,13 +327,7 @@ impl Place {
             let Some(part) = parts.next() else {
                 panic!("{}: {} was not reached:\n{run}", block.title, step.command);
             };
-            assert!(
-                step.is_what(part),
-                "{}: {} prints\n{part}\nand not {:?}",
-                block.title,
-                step.command,
-                step.prints
-            );
+            assert!(step.is_what(part), "{}: {} prints\n{part}\nand not {:?}", block.title, step.command, step.prints);
         }
         run.success()
     }
@@ -405,9 +379,7 @@ impl Place {
     pub fn clear(&self) -> Vec<u8> {
         let mut copy = command();
         copy.arg("copy").arg(self.path("disk.img"));
-        copy.arg(self.path("now.raw"))
-            .arg("--key-file")
-            .arg(self.path("key"));
+        copy.arg(self.path("now.raw")).arg("--key-file").arg(self.path("key"));
         peer::run(&mut copy, TIMEOUT).success();
         fs::read(self.path("now.raw")).expect("it was copied")
     }
@@ -459,10 +431,7 @@ fn script(steps: &[Step]) -> String {
             let socket = words.skip_while(|word| !options.contains(word)).nth(1);
             writeln!(script, "{command}\nready {}", socket.unwrap_or_default())
         } else if serves && !command.contains("--run") {
-            writeln!(
-                script,
-                "{command} <<< \"${{typed:-}}\" &\nready\nkill $!\nwait $!"
-            )
+            writeln!(script, "{command} <<< \"${{typed:-}}\" &\nready\nkill $!\nwait $!")
         } else {
             writeln!(script, "{{ {command}\n}} <<< \"${{typed:-}}\"")
         };

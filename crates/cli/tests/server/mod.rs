@@ -19,12 +19,7 @@ pub const SIZE: usize = 8 << 20;
 pub fn cryptline<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cryptline"));
     command.args(arguments).env("LC_ALL", "C");
-    for inherited in [
-        "NOTIFY_SOCKET",
-        "LISTEN_PID",
-        "LISTEN_FDS",
-        "XDG_RUNTIME_DIR",
-    ] {
+    for inherited in ["NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "XDG_RUNTIME_DIR"] {
         command.env_remove(inherited);
     }
     command
@@ -123,12 +118,7 @@ impl Disk {
         };
         let format = ["-q", "luksFormat", "--type", kind, &image, &key];
         cryptsetup.run(pbkdf.iter().chain(&format)).success();
-        Self {
-            folder,
-            image,
-            key,
-            clear,
-        }
+        Self { folder, image, key, clear }
     }
 
     /// A path in its folder.

@@ -30,9 +30,7 @@ impl Point {
             }
         }
         let point = PublicKey::from_sec1_bytes(&bytes);
-        point
-            .map(Self)
-            .map_err(|_| "its key is no point of the curve")
+        point.map(Self).map_err(|_| "its key is no point of the curve")
     }
 
     pub fn to_jwk(&self, algorithm: Option<&str>) -> Value {
@@ -52,10 +50,7 @@ impl Point {
     fn coordinates(&self) -> (String, String) {
         let bytes = self.to_bytes();
         let (x, y) = bytes[1..].split_at(COORDINATE);
-        (
-            Base64UrlUnpadded::encode_string(x),
-            Base64UrlUnpadded::encode_string(y),
-        )
+        (Base64UrlUnpadded::encode_string(x), Base64UrlUnpadded::encode_string(y))
     }
 
     /// What names the key (RFC 7638).

@@ -53,37 +53,24 @@ impl Url {
         if host.is_empty() {
             return Err("that is no URL of a tang server");
         }
-        Ok(Self {
-            is_https,
-            host: host.to_owned(),
-            port,
-            path: path.trim_end_matches('/').to_owned(),
-        })
+        Ok(Self { is_https, host: host.to_owned(), port, path: path.trim_end_matches('/').to_owned() })
     }
 }
 
 /// Asks for `path`, with a JSON Web Key where one is given, and returns the answer.
 pub fn ask(url: &Url, path: &str, key: Option<&str>, deadline: Instant) -> Result<Vec<u8>, String> {
     let stream = connect(&url.host, url.port, deadline)?;
-    let mut line = if url.is_https {
-        Line::tls(stream, unbracketed(&url.host), deadline)?
-    } else {
-        Line::clear(stream, deadline)
-    };
+    let mut line =
+        if url.is_https { Line::tls(stream, unbracketed(&url.host), deadline)? } else { Line::clear(stream, deadline) };
     let (host, port, front) = (&url.host, url.port, &url.path);
-    let rest = format!(
-        "{front}{path} HTTP/1.0\r\nHost: {host}:{port}\r\nAccept: */*\r\nConnection: close\r\n"
-    );
+    let rest = format!("{front}{path} HTTP/1.0\r\nHost: {host}:{port}\r\nAccept: */*\r\nConnection: close\r\n");
     let request = match key {
         None => format!("GET {rest}\r\n"),
-        Some(key) => format!(
-            "POST {rest}Content-Type: application/jwk+json\r\nContent-Length: {}\r\n\r\n{key}",
-            key.len()
-        ),
+        Some(key) => {
+            format!("POST {rest}Content-Type: application/jwk+json\r\nContent-Length: {}\r\n\r\n{key}", key.len())
+        }
     };
-    line.write_all(request.as_bytes())
-        .and_then(|()| line.flush())
-        .map_err(broken)?;
+    line.write_all(request.as_bytes()).and_then(|()| line.flush()).map_err(broken)?;
     let mut answer = Answer::default();
     let mut piece = [0; 4096];
     while !answer.is_whole()? {
@@ -120,8 +107,7 @@ pub(crate) fn connect(host: &str, port: u16, deadline: Instant) -> Result<TcpStr
         Ok(address) => vec![SocketAddr::new(address, port)],
         Err(_) => {
             let name = (host.to_owned(), port);
-            in_time(deadline, move || addresses_of(&name))?
-                .map_err(|error| format!("it is not found: {error}"))?
+            in_time(deadline, move || addresses_of(&name))?.map_err(|error| format!("it is not found: {error}"))?
         }
     };
     let mut failed = "it has no address".to_owned();
@@ -145,10 +131,7 @@ fn addresses_of(name: &(String, u16)) -> io::Result<Vec<SocketAddr>> {
 }
 
 /// What `work` comes to, which nobody can end, such as the search for a name: after the deadline it is left to itself.
-fn in_time<T: Send + 'static>(
-    deadline: Instant,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, String> {
+fn in_time<T: Send + 'static>(deadline: Instant, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
     let left = left(deadline)?;
     let (sender, receiver) = mpsc::sync_channel(1);
     let thread = std::thread::Builder::new().name("names".to_owned());
@@ -176,10 +159,7 @@ fn too_long() -> String {
 /// What an answer that is over has in it.
 #[cfg(feature = "fuzzing")]
 pub(super) fn body_of(answer: &[u8]) -> Result<Vec<u8>, String> {
-    let mut answer = Answer {
-        bytes: answer.to_vec(),
-        is_over: false,
-    };
+    let mut answer = Answer { bytes: answer.to_vec(), is_over: false };
     if !answer.is_whole()? {
         answer.is_over = true;
         if !answer.is_whole()? {
@@ -218,9 +198,7 @@ impl Answer {
 
     fn into_body(self) -> Result<Vec<u8>, String> {
         let (head, body) = self.parts().ok_or("its answer is not HTTP")?;
-        let status = head
-            .strip_prefix(b"HTTP/1.")
-            .and_then(|rest| rest.get(2..5));
+        let status = head.strip_prefix(b"HTTP/1.").and_then(|rest| rest.get(2..5));
         match status {
             Some(b"200") => {}
             Some(b"404") => return Err("it does not know what was asked for (404)".to_owned()),
@@ -272,26 +250,10 @@ mod tests {
             ("[::1]", false, "[::1]", 80, ""),
         ] {
             let (host, path) = (host.to_owned(), path.to_owned());
-            let expected = Url {
-                is_https,
-                host,
-                port,
-                path,
-            };
+            let expected = Url { is_https, host, port, path };
             assert_eq!(Url::parse(text), Ok(expected), "{text}");
         }
-        for text in [
-            "",
-            "http://",
-            "https://",
-            "file:///a",
-            "a b",
-            "a\r\nb",
-            "http://u@h",
-            "h:x",
-            "h/?a",
-            ":80",
-        ] {
+        for text in ["", "http://", "https://", "file:///a", "a b", "a\r\nb", "http://u@h", "h:x", "h/?a", ":80"] {
             assert!(Url::parse(text).is_err(), "{text}");
         }
     }
@@ -322,29 +284,14 @@ mod tests {
     fn answers_are_whole_and_bounded() {
         let long = [&b"HTTP/1.1 200 OK\r\n\r\n"[..], &vec![b'a'; 3 * ANSWER_MAX]].concat();
         for (answer, expected) in [
-            (
-                &b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcd"[..],
-                Ok(&b"abc"[..]),
-            ),
+            (&b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcd"[..], Ok(&b"abc"[..])),
             (b"HTTP/1.0 200 OK\r\n\r\nabc", Ok(b"abc")),
             (b"HTTP/1.1 404 No\r\n\r\n", Err("404")),
             (b"HTTP/1.1 500 No\r\n\r\n", Err("500")),
-            (
-                b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc",
-                Err("cut short"),
-            ),
-            (
-                b"HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n",
-                Err("too long"),
-            ),
-            (
-                b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
-                Err("not HTTP"),
-            ),
-            (
-                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc",
-                Err("not known"),
-            ),
+            (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc", Err("cut short")),
+            (b"HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n", Err("too long")),
+            (b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n", Err("not HTTP")),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc", Err("not known")),
             (b"SSH-2.0\r\n\r\n", Err("not HTTP")),
             (b"", Err("cut short")),
             (&long, Err("too long")),

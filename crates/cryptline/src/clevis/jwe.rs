@@ -42,9 +42,7 @@ impl Jwe {
 
     pub fn parse(jwe: &Value) -> Result<Self, &'static str> {
         let text = |name: &str| jwe[name].as_str().unwrap_or_default();
-        let bytes = |name: &str| {
-            Base64UrlUnpadded::decode_vec(text(name)).map_err(|_| "its JWE is damaged")
-        };
+        let bytes = |name: &str| Base64UrlUnpadded::decode_vec(text(name)).map_err(|_| "its JWE is damaged");
         let protected = text("protected").to_owned();
         let header = serde_json::from_slice(&bytes("protected")?);
         let header: Value = header.map_err(|_| "its JWE is damaged")?;
@@ -124,9 +122,7 @@ impl Jwe {
     fn key(&self, agreed: &SecretBuf) -> Result<LessSafeKey, String> {
         if self.header["alg"] == GIVEN {
             let key = UnboundKey::new(&AES_256_GCM, agreed);
-            return Ok(LessSafeKey::new(
-                key.map_err(|_| "its key has another length")?,
-            ));
+            return Ok(LessSafeKey::new(key.map_err(|_| "its key has another length")?));
         }
         let mut hash = Sha256::new();
         hash.update(1_u32.to_be_bytes());
@@ -161,19 +157,10 @@ mod tests {
         let compact = Jwe::compact(&parsed.to_compact()).unwrap();
         assert!(compact.open(&secret(1)).unwrap()[..] == [9; 66]);
         let mut other = sealed.clone();
-        other["protected"] = Base64UrlUnpadded::encode_string(
-            json!({"enc": METHOD, "alg": "ECDH-ES"})
-                .to_string()
-                .as_bytes(),
-        )
-        .into();
+        other["protected"] =
+            Base64UrlUnpadded::encode_string(json!({"enc": METHOD, "alg": "ECDH-ES"}).to_string().as_bytes()).into();
         assert!(Jwe::parse(&other).unwrap().open(&secret(1)).is_err());
-        for (name, value) in [
-            ("tag", "AAAA"),
-            ("iv", ""),
-            ("protected", "e30"),
-            ("encrypted_key", "AA"),
-        ] {
+        for (name, value) in [("tag", "AAAA"), ("iv", ""), ("protected", "e30"), ("encrypted_key", "AA")] {
             let mut other = sealed.clone();
             other[name] = value.into();
             assert!(Jwe::parse(&other).is_err(), "{name}");

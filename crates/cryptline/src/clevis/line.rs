@@ -57,9 +57,7 @@ fn roots() -> Result<RootCertStore, String> {
     if roots.is_empty() {
         let why = found.errors.first();
         let why = why.map_or_else(String::new, |error| format!(": {error}"));
-        return Err(format!(
-            "no trusted certificates were found on this system, so https cannot be used{why}"
-        ));
+        return Err(format!("no trusted certificates were found on this system, so https cannot be used{why}"));
     }
     Ok(roots)
 }

@@ -65,12 +65,7 @@ pub(crate) fn opened_with(token: &str, given: &SecretBuf) {
 }
 
 /// Opens a JWE, which may hold what opens others. So many servers may still be asked.
-fn open(
-    jwe: &Jwe,
-    deadline: Instant,
-    depth: usize,
-    servers: &mut usize,
-) -> Result<SecretBuf, Refusal> {
+fn open(jwe: &Jwe, deadline: Instant, depth: usize, servers: &mut usize) -> Result<SecretBuf, Refusal> {
     match jwe.header["clevis"]["pin"].as_str() {
         Some("tang") => {
             *servers = servers.checked_sub(1).ok_or("it names too many servers")?;
@@ -80,16 +75,12 @@ fn open(
         }
         Some("sss") => {
             let depth = depth.checked_sub(1).ok_or("its pins lie too deep")?;
-            let key = sss::key_of(&jwe.header, |pin, left| {
-                open(pin, share_of(deadline, left), depth, servers)
-            })?;
+            let key = sss::key_of(&jwe.header, |pin, left| open(pin, share_of(deadline, left), depth, servers))?;
             Ok(jwe.open(&key)?)
         }
         Some(pin) => {
             let pin = pin.escape_debug();
-            Err(Refusal::NotUsed(format!(
-                "tokens of clevis with the pin '{pin}' are not used here"
-            )))
+            Err(Refusal::NotUsed(format!("tokens of clevis with the pin '{pin}' are not used here")))
         }
         None => Err("it names no pin".into()),
     }

@@ -43,21 +43,14 @@ impl Pin {
 
     /// What the configuration of a pin sss says. All its servers are asked for their keys.
     pub fn sss(config: &str, trust: &mut Trust<'_>) -> Result<Self> {
-        let config: Value = serde_json::from_str(config)
-            .map_err(|error| Problem::Pins(format!("it is no JSON: {error}")))?;
+        let config: Value =
+            serde_json::from_str(config).map_err(|error| Problem::Pins(format!("it is no JSON: {error}")))?;
         let mut left = SERVERS_MAX;
         Self::several(&config, trust, DEPTH_MAX, &mut left)
     }
 
-    fn several(
-        config: &Value,
-        trust: &mut Trust<'_>,
-        depth: usize,
-        servers: &mut usize,
-    ) -> Result<Self> {
-        let depth = depth
-            .checked_sub(1)
-            .ok_or_else(|| wrong("its pins lie too deep"))?;
+    fn several(config: &Value, trust: &mut Trust<'_>, depth: usize, servers: &mut usize) -> Result<Self> {
+        let depth = depth.checked_sub(1).ok_or_else(|| wrong("its pins lie too deep"))?;
         only(config, &["t", "pins"])?;
         let named = config["pins"].as_object();
         let named = named.ok_or_else(|| wrong("sss has no \"pins\", an object"))?;
@@ -93,9 +86,7 @@ impl Pin {
         let needed = needed.filter(|needed| (1..=pins.len()).contains(needed));
         let needed = needed.ok_or_else(|| {
             let most = pins.len();
-            Problem::Pins(format!(
-                "\"t\" is no number from 1 to {most}, which is how many pins it has"
-            ))
+            Problem::Pins(format!("\"t\" is no number from 1 to {most}, which is how many pins it has"))
         })?;
         Ok(Self::Sss { needed, pins })
     }
@@ -148,16 +139,11 @@ fn server(config: &Value, trust: &mut Trust<'_>) -> Result<Advertisement> {
 
 /// Something that was misspelt, such as the name of a key, would be left out in silence.
 fn only(config: &Value, known: &[&str]) -> std::result::Result<(), Problem> {
-    let members = config
-        .as_object()
-        .ok_or_else(|| wrong("a pin has no object"))?;
+    let members = config.as_object().ok_or_else(|| wrong("a pin has no object"))?;
     let other = members.keys().find(|name| !known.contains(&name.as_str()));
     other.map_or(Ok(()), |name| {
         let name = name.escape_debug();
-        Err(Problem::Pins(format!(
-            "there is no '{name}' in a pin, but {}",
-            known.join(", ")
-        )))
+        Err(Problem::Pins(format!("there is no '{name}' in a pin, but {}", known.join(", "))))
     })
 }
 

@@ -40,9 +40,8 @@ pub fn key_of(
     let pins = &pins[..pins.len().min(PINS_MAX)];
     for (place, pin) in pins.iter().enumerate() {
         let left = pins.len() - place;
-        let opened = Jwe::compact(pin.as_str().unwrap_or_default())
-            .map_err(Refusal::from)
-            .and_then(|jwe| open(&jwe, left));
+        let opened =
+            Jwe::compact(pin.as_str().unwrap_or_default()).map_err(Refusal::from).and_then(|jwe| open(&jwe, left));
         match opened.and_then(|bytes| Share::of(&bytes, &field)) {
             Ok(share) if shares.iter().any(|it| it.x == share.x) => {}
             Ok(share) => shares.push(share),
@@ -137,10 +136,7 @@ impl Share {
         let Some((x, y)) = bytes.split_at_checked(LEN).filter(|(_, y)| y.len() == LEN) else {
             return Err("one of its pins gives no share".into());
         };
-        let share = Self {
-            x: Number::of(x),
-            y: Number::of(y),
-        };
+        let share = Self { x: Number::of(x), y: Number::of(y) };
         if share.x.is_zero() || !share.x.is_below(&field.0) || !share.y.is_below(&field.0) {
             return Err("one of its pins gives no share".into());
         }
@@ -159,9 +155,7 @@ impl Number {
     fn of(bytes: &[u8]) -> Self {
         let mut number = Self::ZERO;
         for (word, bytes) in number.0.iter_mut().rev().zip(bytes.chunks(8)) {
-            *word = bytes
-                .iter()
-                .fold(0, |word, &byte| word << 8 | u64::from(byte));
+            *word = bytes.iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
         }
         number
     }
@@ -237,11 +231,7 @@ impl Field {
     fn mul(&self, a: &Number, b: &Number) -> Number {
         (0..256).rev().fold(Number::ZERO, |sum, bit| {
             let twice = self.add(&sum, &sum);
-            if b.bit(bit) {
-                self.add(&twice, a)
-            } else {
-                twice
-            }
+            if b.bit(bit) { self.add(&twice, a) } else { twice }
         })
     }
 
@@ -250,11 +240,7 @@ impl Field {
         let power = self.0.minus(&Number([2, 0, 0, 0])).0;
         (0..256).rev().fold(Number::ONE, |product, bit| {
             let square = self.mul(&product, &product);
-            if power.bit(bit) {
-                self.mul(&square, a)
-            } else {
-                square
-            }
+            if power.bit(bit) { self.mul(&square, a) } else { square }
         })
     }
 
@@ -310,9 +296,7 @@ mod tests {
             let field = Field(PRIME);
             let deal = |number| {
                 let shares = (0..number).map(|_| dealer.share().unwrap());
-                let shares: Vec<_> = shares
-                    .map(|share| Share::of(&share, &field).ok().unwrap())
-                    .collect();
+                let shares: Vec<_> = shares.map(|share| Share::of(&share, &field).ok().unwrap()).collect();
                 field.at_zero(&shares).ok().unwrap()
             };
             assert!(deal(needed)[..] == key[..], "{needed}");
@@ -324,10 +308,7 @@ mod tests {
     fn hostile_numbers_end() {
         for modulus in [Number::ZERO, Number::ONE, Number([2, 0, 0, 0])] {
             let field = Field(modulus);
-            let share = |x| Share {
-                x: Number([x, 0, 0, 0]),
-                y: Number([u64::MAX; 4]),
-            };
+            let share = |x| Share { x: Number([x, 0, 0, 0]), y: Number([u64::MAX; 4]) };
             assert!(field.at_zero(&[share(1), share(2)]).is_ok());
         }
     }

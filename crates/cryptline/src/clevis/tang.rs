@@ -21,13 +21,10 @@ const KEYS_MAX: usize = 64;
 pub fn key_of(header: &Value, deadline: Instant) -> Result<SecretBuf, Refusal> {
     let tang = &header["clevis"]["tang"];
     let text = tang["url"].as_str().unwrap_or_default();
-    let url =
-        Url::parse(text).map_err(|why| format!("its URL, '{}': {why}", text.escape_debug()))?;
+    let url = Url::parse(text).map_err(|why| format!("its URL, '{}': {why}", text.escape_debug()))?;
     let kid = header["kid"].as_str().unwrap_or_default();
     let server = points(&tang["adv"], "deriveKey")?;
-    let server = server
-        .into_iter()
-        .find(|it| it.thumbprint() == kid || it.old_thumbprint() == kid);
+    let server = server.into_iter().find(|it| it.thumbprint() == kid || it.old_thumbprint() == kid);
     let server = server.ok_or("none of the keys that it keeps is the one that it names")?;
     let own = Point::of_jwk(&header["epk"])?;
     let key = agreed(&url, kid, &own, &server, deadline);
@@ -35,13 +32,7 @@ pub fn key_of(header: &Value, deadline: Instant) -> Result<SecretBuf, Refusal> {
 }
 
 /// The server multiplies a point that tells it nothing; what we added to hide ours is taken off again.
-fn agreed(
-    url: &Url,
-    kid: &str,
-    own: &Point,
-    server: &Point,
-    deadline: Instant,
-) -> Result<SecretBuf, String> {
+fn agreed(url: &Url, kid: &str, own: &Point, server: &Point, deadline: Instant) -> Result<SecretBuf, String> {
     let hiding = Secret::random()?;
     let hidden = own.plus(&hiding.point()).ok_or("no point")?;
     let asked = hidden.to_jwk(Some("ECMR")).to_string();
@@ -49,10 +40,7 @@ fn agreed(
     let answer: Value = serde_json::from_slice(&answer).map_err(|_| "its answer is no JSON")?;
     let answer = Point::of_jwk(&answer)?;
     let off = hiding.times(server).ok_or("no point")?;
-    answer
-        .minus(&off)
-        .ok_or("its answer is no point of use")?
-        .secret()
+    answer.minus(&off).ok_or("its answer is no point of use")?.secret()
 }
 
 /// The keys of a set that may be used so. Those of other curves are passed over.
@@ -172,10 +160,8 @@ fn is_signed_by(key: &Point, payload: &str, signature: &Value) -> bool {
     }
     let bytes = signature["signature"].as_str().unwrap_or_default();
     let bytes = Base64UrlUnpadded::decode_vec(bytes).unwrap_or_default();
-    let (Ok(signature), Ok(key)) = (
-        Signature::from_slice(&bytes),
-        VerifyingKey::from_sec1_bytes(&key.to_bytes()),
-    ) else {
+    let (Ok(signature), Ok(key)) = (Signature::from_slice(&bytes), VerifyingKey::from_sec1_bytes(&key.to_bytes()))
+    else {
         return false;
     };
     let signed = format!("{protected}.{payload}");

@@ -22,10 +22,7 @@ impl Keys {
         let random = SecretBuf::random(66).unwrap();
         let mut bytes = random.to_vec();
         bytes[0] = 0;
-        Self {
-            signing: SigningKey::from_slice(&bytes).unwrap(),
-            exchange: Secret::random().unwrap(),
-        }
+        Self { signing: SigningKey::from_slice(&bytes).unwrap(), exchange: Secret::random().unwrap() }
     }
 
     fn set(&self) -> Value {
@@ -45,9 +42,7 @@ impl Keys {
         let encode = |value: Value| Base64UrlUnpadded::encode_string(value.to_string().as_bytes());
         let payload = encode(self.set());
         let protected = encode(json!({"alg": "ES512", "cty": "jwk-set+json"}));
-        let signature: Signature = self
-            .signing
-            .sign(format!("{protected}.{payload}").as_bytes());
+        let signature: Signature = self.signing.sign(format!("{protected}.{payload}").as_bytes());
         let signature = Base64UrlUnpadded::encode_string(&signature.to_bytes());
         json!({"payload": payload, "protected": protected, "signature": signature})
     }
@@ -135,13 +130,7 @@ fn keys_that_others_have_signed_are_refused() {
     unsigned["signature"] = other.signed()["signature"].clone();
     let mut swapped = keys.signed();
     swapped["payload"] = other.signed()["payload"].clone();
-    for signed in [
-        unsigned,
-        swapped,
-        json!({}),
-        json!({"payload": ""}),
-        json!([]),
-    ] {
+    for signed in [unsigned, swapped, json!({}), json!({"payload": ""}), json!([])] {
         let url = Url::parse("h").unwrap();
         let told = Advertisement::of("h", url, signed.to_string().as_bytes());
         assert!(told.is_err(), "{signed}");
@@ -188,10 +177,7 @@ fn server_that_does_not_answer_leaves_time_for_one_that_does() {
         let kept = Advertisement::kept(url, signed.as_bytes());
         Pin::Tang(Box::new(kept.unwrap()))
     });
-    let pin = Pin::Sss {
-        needed: 1,
-        pins: pins.into(),
-    };
+    let pin = Pin::Sss { needed: 1, pins: pins.into() };
     let secret = SecretBuf::copy_of(b"pass phrase").unwrap();
     let jwe = pin.seal(&secret).unwrap().to_json();
     let token = json!({"type": "clevis", "keyslots": ["1"], "jwe": jwe}).to_string();

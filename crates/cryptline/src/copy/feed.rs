@@ -16,10 +16,7 @@ pub(super) const CHUNK: usize = 1 << 20;
 /// A stream ends with zeros up to a multiple of this and of the destination's blocks, as far as there is room.
 pub(super) const PADDED: usize = 4096;
 /// How long a stream may be silent before somebody looks whether it is still wanted.
-const SILENCE: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
+const SILENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Makes room up to this byte.
 pub(crate) type Grow<'a> = &'a (dyn Fn(u64) -> Result<(), Trouble> + Sync);
@@ -59,11 +56,7 @@ pub(super) enum Piece {
 
 impl Feed<'_> {
     /// The next piece; `None` at the end. Of a stream it is read into `buffer`.
-    pub fn next(
-        &self,
-        buffer: &mut Buffer,
-        is_over: impl Fn() -> bool,
-    ) -> Result<Option<Piece>, Trouble> {
+    pub fn next(&self, buffer: &mut Buffer, is_over: impl Fn() -> bool) -> Result<Option<Piece>, Trouble> {
         match self {
             Self::Device { gate, next, end } => Ok(next_of_device(gate, next, *end)),
             Self::Stream(stream) => cryptline_sys::lock(stream).next(buffer, is_over),
@@ -78,19 +71,11 @@ fn next_of_device(gate: &Gate, next: &AtomicU64, end: u64) -> Option<Piece> {
     // What cannot be told is read, which tells.
     let extent = gate.extent(offset, len as u64).ok();
     let is_zero = extent.is_some_and(|extent| extent.zero && extent.len == len as u64);
-    Some(if is_zero {
-        Piece::Zeros { offset, len }
-    } else {
-        Piece::Read { offset, len }
-    })
+    Some(if is_zero { Piece::Zeros { offset, len } } else { Piece::Read { offset, len } })
 }
 
 impl Stream<'_> {
-    fn next(
-        &mut self,
-        buffer: &mut Buffer,
-        is_over: impl Fn() -> bool,
-    ) -> Result<Option<Piece>, Trouble> {
+    fn next(&mut self, buffer: &mut Buffer, is_over: impl Fn() -> bool) -> Result<Option<Piece>, Trouble> {
         if self.is_over {
             return Ok(None);
         }

@@ -72,13 +72,9 @@ impl std::error::Error for ResumeError {}
 impl fmt::Display for ResumeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Source => {
-                f.write_str("only a regular file tells whether it has changed since a copy began")
-            }
+            Self::Source => f.write_str("only a regular file tells whether it has changed since a copy began"),
             Self::Destination => f.write_str("only a copy into a new file can go on later"),
-            Self::Apart => f.write_str(
-                "only a volume that has its header with it can be filled in several runs",
-            ),
+            Self::Apart => f.write_str("only a volume that has its header with it can be filled in several runs"),
             Self::OtherKey { part } => write!(
                 f,
                 "{} was begun with another passphrase; give that one, or remove it to begin anew",
@@ -89,11 +85,9 @@ impl fmt::Display for ResumeError {
                 "{} was copied from another source, or the source has changed since; remove it to begin anew",
                 part.display()
             ),
-            Self::NotOurs { part } => write!(
-                f,
-                "{} is not a file that only its owner can use; remove it first",
-                part.display()
-            ),
+            Self::NotOurs { part } => {
+                write!(f, "{} is not a file that only its owner can use; remove it first", part.display())
+            }
         }
     }
 }
@@ -138,22 +132,17 @@ impl<'a> Journal<'a> {
         let len = file.metadata()?.len();
         let places = [2, 1].map(|back| len.checked_sub(back * RECORD));
         let records = places.map(|place| place.and_then(|at| Record::read(file, at)));
-        Ok(
-            match records.into_iter().flatten().max_by_key(|it| it.number) {
-                Some(found) if found.size == size && found.source == source => Found::Same(found),
-                Some(_) => Found::Another,
-                None => Found::Nothing,
-            },
-        )
+        Ok(match records.into_iter().flatten().max_by_key(|it| it.number) {
+            Some(found) if found.size == size && found.source == source => Found::Same(found),
+            Some(_) => Found::Another,
+            None => Found::Nothing,
+        })
     }
 
     /// Of a copy of `size` bytes into `file`. Goes on where that has ended, or begins anew; `None` where the file is of
     /// another copy.
     pub fn open(file: &'a File, size: u64, source: [u8; 32]) -> io::Result<Option<Self>> {
-        let room = Room {
-            start: 0,
-            end: size,
-        };
+        let room = Room { start: 0, end: size };
         Ok(match Self::find(file, size, source)? {
             Found::Same(record) => Some(Self::go_on(file, room, record)),
             Found::Another => None,
@@ -170,14 +159,7 @@ impl<'a> Journal<'a> {
         if at > next {
             let _ = rustix::fs::fallocate(file, flags, next, at - next);
         }
-        Self {
-            file,
-            at,
-            size: found.size,
-            source: found.source,
-            number: Cell::new(found.number),
-            mark: found.mark,
-        }
+        Self { file, at, size: found.size, source: found.source, number: Cell::new(found.number), mark: found.mark }
     }
 
     /// A new one. `first` writes and makes durable what must be there before it.
@@ -192,14 +174,7 @@ impl<'a> Journal<'a> {
         file.set_len(0)?;
         file.set_len(at + 2 * RECORD)?;
         first()?;
-        let journal = Self {
-            file,
-            at,
-            size,
-            source,
-            number: Cell::new(0),
-            mark: 0,
-        };
+        let journal = Self { file, at, size, source, number: Cell::new(0), mark: 0 };
         journal.note(0)?;
         file.sync_all()?;
         Ok(journal)
@@ -208,14 +183,8 @@ impl<'a> Journal<'a> {
     /// Everything before `mark` is durable.
     pub fn note(&self, mark: u64) -> io::Result<()> {
         let number = self.number.get() + 1;
-        let record = Record {
-            number,
-            size: self.size,
-            mark,
-            source: self.source,
-        };
-        self.file
-            .write_all_at(&record.bytes(), self.at + number % 2 * RECORD)?;
+        let record = Record { number, size: self.size, mark, source: self.source };
+        self.file.write_all_at(&record.bytes(), self.at + number % 2 * RECORD)?;
         self.number.set(number);
         Ok(())
     }
@@ -230,10 +199,7 @@ impl<'a> Journal<'a> {
             let mut bytes = vec![0; CHUNK];
             let mut blocking = Blocking::new(gate, BackendChoice::Auto)?;
             let read = blocking.read_at(at, &mut bytes);
-            read.map_err(|fault| Problem::Io {
-                action: "read",
-                source: io::Error::other(fault),
-            })?;
+            read.map_err(|fault| Problem::Io { action: "read", source: io::Error::other(fault) })?;
             Ok(bytes)
         };
         for at in [0, self.mark - len] {
@@ -274,9 +240,8 @@ impl Record {
             mark: number(32),
             source: told[40..].try_into().expect("the rest of it"),
         };
-        let is_sound = record.mark <= record.size
-            && record.mark.is_multiple_of(CHUNK as u64)
-            && record.number < u64::MAX;
+        let is_sound =
+            record.mark <= record.size && record.mark.is_multiple_of(CHUNK as u64) && record.number < u64::MAX;
         is_sound.then_some(record)
     }
 }

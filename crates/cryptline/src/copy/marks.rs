@@ -63,10 +63,7 @@ impl<'a> Held<'a> {
     /// Of one more worker, which never has more than so many requests in hand.
     pub fn new(marks: &'a Marks, most: usize) -> Self {
         let number = marks.count.fetch_add(1, Ordering::Relaxed);
-        Self {
-            floor: &marks.floors[number],
-            offsets: Vec::with_capacity(most),
-        }
+        Self { floor: &marks.floors[number], offsets: Vec::with_capacity(most) }
     }
 
     /// A chunk will be taken from the counter.
@@ -108,14 +105,8 @@ mod tests {
         let gate = cryptline_engine::Gate::new(gate);
         let next = AtomicU64::new(0);
         let end = 16 * CHUNKS - 512;
-        let feed = Feed::Device {
-            gate: &gate,
-            next,
-            end,
-        };
-        let Feed::Device { next, .. } = &feed else {
-            unreachable!()
-        };
+        let feed = Feed::Device { gate: &gate, next, end };
+        let Feed::Device { next, .. } = &feed else { unreachable!() };
         let marks = Marks::new(2, 0);
         let (mut one, two) = (Held::new(&marks, 4), Held::new(&marks, 4));
         one.about_to_take(&feed);

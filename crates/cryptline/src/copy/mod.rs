@@ -173,17 +173,12 @@ impl Copy {
 
     /// Told what happens, a few times a second. An error from it ends the copy.
     #[must_use]
-    pub fn on_progress(
-        mut self,
-        observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn on_progress(mut self, observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static) -> Self {
         self.observer = Some(Box::new(observer));
         self
     }
 
     pub(crate) fn tell(&self, progress: Progress<'_>) -> Result<()> {
-        self.observer
-            .as_ref()
-            .map_or(Ok(()), |observer| observer(progress))
+        self.observer.as_ref().map_or(Ok(()), |observer| observer(progress))
     }
 }

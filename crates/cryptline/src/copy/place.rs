@@ -30,9 +30,7 @@ impl Copy {
         self.source.refuse_same(&target)?;
         match &target {
             Target::Path(path) if is_file_or_new(path) => self.into_file(path),
-            target if self.resume.is_some() => {
-                Err(Problem::Resume(ResumeError::Destination).on(target))
-            }
+            target if self.resume.is_some() => Err(Problem::Resume(ResumeError::Destination).on(target)),
             target if target.is_memory() => Err(Problem::CopyNoPlace.on(target)),
             Target::Table(_) | Target::Zoned(_) => Err(Problem::CopyNoPlace.on(&target)),
             _ => self.into_device(&target),
@@ -63,12 +61,9 @@ impl Copy {
             })
         };
         let tell = |progress: Progress<'_>| self.tell(progress);
-        let transfer = Transfer {
-            grow: known.is_none().then_some(&grow),
-            ..Transfer::new(&self, &gate, Zeros::Skip, &tell)
-        };
-        let failed =
-            |trouble: Trouble| trouble.into_error(self.source.name(), &name, Left::Nothing);
+        let transfer =
+            Transfer { grow: known.is_none().then_some(&grow), ..Transfer::new(&self, &gate, Zeros::Skip, &tell) };
+        let failed = |trouble: Trouble| trouble.into_error(self.source.name(), &name, Left::Nothing);
         let moved = transfer.run().map_err(failed)?;
         drop(gate);
         // What was written behind the end of a stream was hashed, too.
@@ -139,15 +134,10 @@ impl Copy {
         let BaseDevice { gate, warnings, .. } = device;
         drop(gate);
         if self.verify {
-            let access = Access {
-                read_only: true,
-                ..Access::default()
-            };
+            let access = Access { read_only: true, ..Access::default() };
             let again = source.open_device(access)?;
             let compared = self.compare(&again.gate, &moved);
-            compared.map_err(|trouble| {
-                trouble.into_error(self.source.name(), &name, Left::Part(name.clone()))
-            })?;
+            compared.map_err(|trouble| trouble.into_error(self.source.name(), &name, Left::Part(name.clone())))?;
         }
         Ok(self.copied(moved, warnings))
     }
@@ -170,11 +160,7 @@ impl Copy {
         let volume = to.open()?;
         let name = volume.info().source.clone();
         self.check_room(volume.gate(), &name)?;
-        let has_data = || {
-            volume
-                .extents(0)
-                .any(|extent| !extent.is_ok_and(|it| it.hole))
-        };
+        let has_data = || volume.extents(0).any(|extent| !extent.is_ok_and(|it| it.hole));
         if !self.replace && has_data() {
             return Err(Problem::CopyOver.on(name));
         }
@@ -184,9 +170,7 @@ impl Copy {
         if self.verify {
             let again = open()?.read_only(true).open()?;
             let compared = self.compare(again.gate(), &moved);
-            compared.map_err(|trouble| {
-                trouble.into_error(self.source.name(), &name, Left::Part(name.clone()))
-            })?;
+            compared.map_err(|trouble| trouble.into_error(self.source.name(), &name, Left::Part(name.clone())))?;
         }
         Ok(self.copied(moved, warnings))
     }
@@ -195,9 +179,7 @@ impl Copy {
     fn transfer(&self, dest: &Gate, zeros: Zeros, name: &str) -> Result<Moved> {
         let tell = |progress: Progress<'_>| self.tell(progress);
         let moved = Transfer::new(self, dest, zeros, &tell).run();
-        moved.map_err(|trouble| {
-            trouble.into_error(self.source.name(), name, Left::Part(name.to_owned()))
-        })
+        moved.map_err(|trouble| trouble.into_error(self.source.name(), name, Left::Part(name.to_owned())))
     }
 
     /// Reads the copy again.
@@ -208,12 +190,7 @@ impl Copy {
     pub(crate) fn copied(&mut self, moved: Moved, more: Vec<Warning>) -> Copied {
         let mut warnings = self.source.take_warnings();
         warnings.extend(more);
-        Copied {
-            bytes: moved.bytes,
-            skipped: moved.skipped,
-            verified: self.verify,
-            warnings,
-        }
+        Copied { bytes: moved.bytes, skipped: moved.skipped, verified: self.verify, warnings }
     }
 
     /// Refuses a destination that cannot take all of it, before anything is written.
@@ -285,11 +262,7 @@ fn draft_gate(draft: &Draft, grows: bool) -> Result<Gate> {
 
 /// The bytes of a file that nobody else knows.
 fn file_gate(image: Image, grows: bool) -> Result<Gate> {
-    let granularity = if image.size().is_multiple_of(4096) {
-        4096
-    } else {
-        512
-    };
+    let granularity = if image.size().is_multiple_of(4096) { 4096 } else { 512 };
     let device = image.into_device(granularity, DirectMode::Auto)?;
     Ok(Gate::new(if grows { device.growing() } else { device }))
 }

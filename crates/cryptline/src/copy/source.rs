@@ -51,11 +51,7 @@ impl CopySource {
             // Its owner may have written to it since it was opened.
             stamp: volume.stamp().map(Stamp::again),
             target,
-            bytes: Bytes::Device {
-                gate: volume.gate().clone(),
-                size: volume.size(),
-                file: None,
-            },
+            bytes: Bytes::Device { gate: volume.gate().clone(), size: volume.size(), file: None },
             warnings: Vec::new(),
         }
     }
@@ -72,10 +68,7 @@ impl CopySource {
             Target::Path(path) => raw_file(path)?,
             target if target.is_memory() => return Err(Problem::HoldsNothing.on(name)),
             target => {
-                let access = Access {
-                    read_only: true,
-                    ..Access::default()
-                };
+                let access = Access { read_only: true, ..Access::default() };
                 let source = Source::Target(target.clone());
                 let device = source.open_device(access)?;
                 let size = device.gate.size();
@@ -93,11 +86,7 @@ impl CopySource {
             name,
             target: Some(target),
             stamp,
-            bytes: Bytes::Device {
-                gate: device.gate,
-                size,
-                file,
-            },
+            bytes: Bytes::Device { gate: device.gate, size, file },
             warnings: device.warnings,
         })
     }
@@ -117,12 +106,7 @@ impl CopySource {
     /// The same by another name, which is that of no file: whether it changes cannot be told.
     #[must_use]
     pub fn named(self, name: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            target: None,
-            stamp: None,
-            ..self
-        }
+        Self { name: name.into(), target: None, stamp: None, ..self }
     }
 
     /// Bytes that will be copied; `None` where only the end tells.
@@ -144,11 +128,7 @@ impl CopySource {
     pub(crate) fn fingerprint(&self, how: &str) -> Option<[u8; 32]> {
         let stamp = self.stamp.as_ref()?;
         let mut hash = Sha256::new();
-        for text in [
-            self.name.as_bytes(),
-            stamp.path.as_os_str().as_bytes(),
-            how.as_bytes(),
-        ] {
+        for text in [self.name.as_bytes(), stamp.path.as_os_str().as_bytes(), how.as_bytes()] {
             hash.update((text.len() as u64).to_le_bytes());
             hash.update(text);
         }
@@ -174,8 +154,7 @@ impl CopySource {
         let same = match &self.target {
             Some(own) => {
                 let path = own.path();
-                path.is_some_and(|path| destination.is_on(path))
-                    || remote::overlap_there(own, destination)?
+                path.is_some_and(|path| destination.is_on(path)) || remote::overlap_there(own, destination)?
             }
             None => false,
         };
@@ -203,11 +182,7 @@ fn raw_file(path: &Path) -> Result<(BaseDevice, u64, Option<File>)> {
     };
     // What was just made is in the page cache, and O_DIRECT would fetch it from the disk.
     let device = BaseDevice::of_image(image, DirectMode::Off)?;
-    let size = if file.is_some() {
-        size
-    } else {
-        device.gate.size()
-    };
+    let size = if file.is_some() { size } else { device.gate.size() };
     Ok((device, size, file))
 }
 

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use cryptline_engine::{
-    Arena, BackendChoice, Buffer, Channel, Completion, Gate, Operation, Request, Submitted,
-};
+use cryptline_engine::{Arena, BackendChoice, Buffer, Channel, Completion, Gate, Operation, Request, Submitted};
 use cryptline_sys::is_zero;
 use sha2::{Digest, Sha256};
 
@@ -36,11 +34,7 @@ impl Sum {
     }
 
     pub fn of_zeros(offset: u64, len: usize) -> Self {
-        Self {
-            offset,
-            len: u32::try_from(len).expect("no more than a chunk"),
-            hash: None,
-        }
+        Self { offset, len: u32::try_from(len).expect("no more than a chunk"), hash: None }
     }
 
     fn is_of(&self, bytes: &[u8]) -> bool {

@@ -59,16 +59,7 @@ impl<'a> Transfer<'a> {
         zeros: Zeros,
         tell: &'a dyn Fn(Progress<'_>) -> crate::Result<()>,
     ) -> Self {
-        Self {
-            source: &copy.source,
-            dest,
-            zeros,
-            sums: copy.verify,
-            stop: &copy.stop,
-            grow: None,
-            again: None,
-            tell,
-        }
+        Self { source: &copy.source, dest, zeros, sums: copy.verify, stop: &copy.stop, grow: None, again: None, tell }
     }
 
     /// From where the journal of an earlier one has ended.
@@ -151,11 +142,7 @@ impl<'a> Transfer<'a> {
             return Err(Trouble::Changed);
         }
         (self.tell)(Progress::Copied { bytes, of }).map_err(Trouble::Told)?;
-        Ok(Moved {
-            bytes,
-            skipped: shared.skipped.into_inner(),
-            sums,
-        })
+        Ok(Moved { bytes, skipped: shared.skipped.into_inner(), sums })
     }
 
     /// Where the chunks come from, and where the last whole block ends.
@@ -284,12 +271,7 @@ fn together<T: Send>(
     let ended = AtomicUsize::new(0);
     let here = thread::current();
     let one = || {
-        let mut ending = Ending {
-            failed,
-            ended: &ended,
-            here: &here,
-            is_good: false,
-        };
+        let mut ending = Ending { failed, ended: &ended, here: &here, is_good: false };
         let done = work();
         ending.is_good = done.is_ok();
         done

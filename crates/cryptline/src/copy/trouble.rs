@@ -62,9 +62,7 @@ impl fmt::Display for Left {
         match self {
             Self::Nothing => f.write_str("nothing was kept"),
             Self::Part(name) => write!(f, "{name} is incomplete"),
-            Self::Kept => {
-                f.write_str("what was copied is kept, and the same again goes on from there")
-            }
+            Self::Kept => f.write_str("what was copied is kept, and the same again goes on from there"),
         }
     }
 }
@@ -104,12 +102,7 @@ impl Trouble {
             Self::ReadBack { offset, fault } => (dest, "read back", Some(offset), fault),
             Self::Flush(fault) => (dest, "flush", None, fault),
         };
-        let problem = Problem::CopyFault {
-            action,
-            offset,
-            fault,
-            left,
-        };
+        let problem = Problem::CopyFault { action, offset, fault, left };
         problem.on(name)
     }
 }

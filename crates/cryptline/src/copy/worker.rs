@@ -11,9 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cryptline_engine::{
-    Arena, BackendChoice, Buffer, Channel, Completion, Fault, Gate, Operation, Request, Submitted,
-};
+use cryptline_engine::{Arena, BackendChoice, Buffer, Channel, Completion, Fault, Gate, Operation, Request, Submitted};
 use cryptline_sys::is_zero;
 
 use super::Trouble;
@@ -208,11 +206,7 @@ impl<'w, 'a> Worker<'w, 'a> {
     }
 
     fn end(&mut self, completion: Completion) -> Result<(), Trouble> {
-        let Request {
-            offset,
-            operation,
-            token,
-        } = completion.request;
+        let Request { offset, operation, token } = completion.request;
         match (operation, completion.result) {
             (Operation::Read(buffer), Ok(())) => {
                 self.write(offset, buffer);
@@ -252,8 +246,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         if self.shared.sums {
             self.sums.push(Sum::of(offset, &buffer));
         }
-        let writes_all = self.shared.zeros == Zeros::Write
-            || (self.shared.zeros == Zeros::Make && !self.can_zero);
+        let writes_all = self.shared.zeros == Zeros::Write || (self.shared.zeros == Zeros::Make && !self.can_zero);
         if writes_all {
             self.submit(self.dest, Request::write(offset, buffer, false, 0));
             return;
@@ -282,18 +275,8 @@ impl<'w, 'a> Worker<'w, 'a> {
             self.count(len, false);
             return;
         }
-        let operation = Operation::WriteZeroes {
-            len: len as u64,
-            may_unmap: true,
-        };
-        self.submit(
-            self.dest,
-            Request {
-                operation,
-                offset,
-                token: 0,
-            },
-        );
+        let operation = Operation::WriteZeroes { len: len as u64, may_unmap: true };
+        self.submit(self.dest, Request { operation, offset, token: 0 });
     }
 
     /// Notes what was done, and has it made durable from time to time: one flush at a time.

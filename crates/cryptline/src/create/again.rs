@@ -132,10 +132,7 @@ impl Create {
             ("offset", number(*data_offset)),
             ("detached", number(Some(u8::from(*detached)))),
             ("slot", slot.to_string()),
-            (
-                "slot cipher",
-                slot_cipher.map_or_else(String::new, |it| it.0.clone()),
-            ),
+            ("slot cipher", slot_cipher.map_or_else(String::new, |it| it.0.clone())),
             ("slot key", number(slot_cipher.map(|it| it.1))),
             ("metadata", number(*metadata_size)),
             ("keyslots", number(*keyslots_size)),
@@ -182,10 +179,7 @@ impl Create {
                 }
                 Err(error) => return Err(damaged(error)),
             };
-            let policy = SegmentPolicy {
-                allow_null_cipher: self.format.allow_null_cipher,
-                detached: false,
-            };
+            let policy = SegmentPolicy { allow_null_cipher: self.format.allow_null_cipher, detached: false };
             let segments = header.segments(policy).map_err(damaged)?;
             let (start, sector) = (segments[0].offset, segments[0].sector_size);
             Ok(Prepared {
@@ -269,9 +263,7 @@ mod tests {
             change(&mut format);
             Create::new("disk").format(format).choices()
         };
-        let seed = |byte| {
-            Some(cryptline_luks::Seed::new(SecretBuf::copy_of(&[byte; 16]).unwrap()).unwrap())
-        };
+        let seed = |byte| Some(cryptline_luks::Seed::new(SecretBuf::copy_of(&[byte; 16]).unwrap()).unwrap());
         let texts = [
             of(|_| ()),
             of(|it| it.label = "a".into()),
@@ -281,10 +273,7 @@ mod tests {
             of(|it| it.version = Version::Luks1),
         ];
         let seeded = [1, 2].map(|byte| {
-            let format = FormatOptions {
-                seed: seed(byte),
-                ..FormatOptions::default()
-            };
+            let format = FormatOptions { seed: seed(byte), ..FormatOptions::default() };
             Create::new("disk").format(format).choices()
         });
         let all: std::collections::BTreeSet<_> = texts.iter().chain(&seeded).collect();

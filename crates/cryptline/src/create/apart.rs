@@ -90,8 +90,7 @@ mod tests {
     #[test]
     fn data_that_is_replaced_is_under_no_old_header() {
         let folder = tempfile::tempdir().unwrap();
-        let [data, header, aside] =
-            ["data", "header", ".header.cryptline-old"].map(|name| folder.path().join(name));
+        let [data, header, aside] = ["data", "header", ".header.cryptline-old"].map(|name| folder.path().join(name));
         std::fs::write(&data, "old data").unwrap();
         std::fs::write(&header, "old header").unwrap();
         let create = Create::new(&data).replace(true).header(&header);

@@ -36,14 +36,7 @@ pub struct CreatedBtt {
 impl CreateBtt {
     /// A table of 4096-byte sectors in the file or on the device at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self {
-            path: path.into(),
-            size: None,
-            sector_size: 4096,
-            uuid: None,
-            replace: false,
-            observer: None,
-        }
+        Self { path: path.into(), size: None, sector_size: 4096, uuid: None, replace: false, observer: None }
     }
 
     /// Makes a new file of this many bytes, table included: whole under its name, or not at all. Without it, the
@@ -77,10 +70,7 @@ impl CreateBtt {
 
     /// Told what happens. An error from it changes nothing: a table that was begun is finished.
     #[must_use]
-    pub fn on_progress(
-        mut self,
-        observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn on_progress(mut self, observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static) -> Self {
         self.observer = Some(Box::new(observer));
         self
     }
@@ -103,10 +93,7 @@ impl CreateBtt {
             Some(size) => self.in_new_file(&new, size)?,
             None => self.in_place(&new)?,
         };
-        Ok(CreatedBtt {
-            data_size: sectors * u64::from(self.sector_size),
-            uuid: new.uuid,
-        })
+        Ok(CreatedBtt { data_size: sectors * u64::from(self.sector_size), uuid: new.uuid })
     }
 
     fn in_new_file(&self, new: &NewTable, size: u64) -> Result<u64> {

@@ -46,12 +46,7 @@ impl Draft {
             .prefix(".cryptline-")
             .tempfile_in(folder_of(&place))
             .map_err(|error| failed("make a file for", &name, error))?;
-        Ok(Self {
-            file: Held::Temporary(file),
-            place,
-            name,
-            old,
-        })
+        Ok(Self { file: Held::Temporary(file), place, name, old })
     }
 
     /// The same under a name that is always the same, so that another process can go on with it.
@@ -66,12 +61,7 @@ impl Draft {
         if old.is_err() && is_empty() {
             let _ = std::fs::remove_file(&part);
         }
-        Ok(Self {
-            old: old?,
-            file: Held::Kept(file, part),
-            place,
-            name,
-        })
+        Ok(Self { old: old?, file: Held::Kept(file, part), place, name })
     }
 
     /// The open file.
@@ -178,12 +168,7 @@ impl Draft {
 
     /// Gives it its name and makes that durable. Where only the latter fails, the file keeps its name.
     pub fn publish(self, force: bool) -> Result<()> {
-        let Self {
-            file,
-            place,
-            name,
-            old: _old,
-        } = self;
+        let Self { file, place, name, old: _old } = self;
         let published = match file {
             Held::Temporary(file) if force => file.persist(&place).map_err(|it| it.error).map(drop),
             Held::Temporary(file) => {
@@ -249,11 +234,7 @@ fn open_part(part: &Path) -> io::Result<File> {
 }
 
 /// What `open` opens at `part`, locked, and still there once it is.
-fn locked_part(
-    part: &Path,
-    name: &str,
-    mut open: impl FnMut() -> io::Result<File>,
-) -> Result<File> {
+fn locked_part(part: &Path, name: &str, mut open: impl FnMut() -> io::Result<File>) -> Result<File> {
     let busy = || {
         let busy = OpenError::busy(part);
         Err(Problem::Device(busy).into())
@@ -317,11 +298,7 @@ fn folder_of(place: &Path) -> &Path {
 }
 
 fn rename(from: &Path, to: &Path, force: bool) -> io::Result<()> {
-    let flags = if force {
-        RenameFlags::empty()
-    } else {
-        RenameFlags::NOREPLACE
-    };
+    let flags = if force { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
     match rustix::fs::renameat_with(CWD, from, CWD, to, flags) {
         // A file system that cannot do both in one step.
         Err(Errno::INVAL) => std::fs::hard_link(from, to).and_then(|()| std::fs::remove_file(from)),

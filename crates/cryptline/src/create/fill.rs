@@ -14,9 +14,7 @@ use cryptline_luks::format::FormatOptions;
 use cryptline_luks::{Header, SegmentPolicy};
 use cryptline_sys::{SecretBuf, is_zero};
 
-use super::{
-    Create, Created, Draft, Durable, Progress, draft, fit_sector, is_device, made_no_header,
-};
+use super::{Create, Created, Draft, Durable, Progress, draft, fit_sector, is_device, made_no_header};
 use crate::base::{Base, Source};
 use crate::copy::{Copy, Left, Moved, Transfer, Trouble};
 use crate::error::Problem;
@@ -70,9 +68,7 @@ impl Create {
             Source::Target(Target::Path(path) | Target::Pmem(path) | Target::Btt(path)) => {
                 self.in_place_from(source, Some(path), copy)
             }
-            Source::Target(Target::Slice(slice)) if !slice.of.is_memory() => {
-                self.in_place_from(source, None, copy)
-            }
+            Source::Target(Target::Slice(slice)) if !slice.of.is_memory() => self.in_place_from(source, None, copy),
             Source::Target(Target::Nbd(_) | Target::Rbd(_))
             | Source::Medium(_)
             | Source::Device(_)
@@ -103,9 +99,7 @@ impl Create {
         let prepared = self.prepare(&name, passphrase, data, &options)?;
         let start = prepared.start;
         let least = start + known.unwrap_or(0).next_multiple_of(prepared.sector);
-        let size = self
-            .size
-            .unwrap_or(if known.is_some() { least } else { start + ROOM });
+        let size = self.size.unwrap_or(if known.is_some() { least } else { start + ROOM });
         if size < least {
             let (has, needs) = (size.saturating_sub(start), least - start);
             return Err(Problem::CopyTooSmall { has, needs }.on(&name));
@@ -125,10 +119,7 @@ impl Create {
             self.compare(&volume, &copy, &moved, &name, Left::Nothing)?;
         }
         if grows {
-            let data = moved
-                .bytes
-                .next_multiple_of(prepared.sector)
-                .max(prepared.sector);
+            let data = moved.bytes.next_multiple_of(prepared.sector).max(prepared.sector);
             draft.set_size(start + data, false)?;
         }
         draft.sync()?;
@@ -145,11 +136,7 @@ impl Create {
     }
 
     pub(super) fn created(&self, data_size: u64, copied: crate::Copied) -> Created {
-        Created {
-            data_size,
-            warnings: Vec::new(),
-            copied: Some(copied),
-        }
+        Created { data_size, warnings: Vec::new(), copied: Some(copied) }
     }
 
     /// Makes the header and its key, in memory.
@@ -171,40 +158,19 @@ impl Create {
             self.tell(Progress::Looked)?;
             let header = cryptline_luks::read(&mut bytes, size);
             let header = header.map_err(|error| Problem::Luks(error).on(name))?;
-            let policy = SegmentPolicy {
-                allow_null_cipher: options.allow_null_cipher,
-                detached: options.detached,
-            };
+            let policy = SegmentPolicy { allow_null_cipher: options.allow_null_cipher, detached: options.detached };
             let segments = header.segments(policy);
             let segments = segments.map_err(|error| Problem::Luks(error).on(name))?;
             let (start, sector) = (segments[0].offset, segments[0].sector_size);
-            let len = if options.detached {
-                options.header_len()
-            } else {
-                Ok(start)
-            };
+            let len = if options.detached { options.header_len() } else { Ok(start) };
             let len = len.map_err(|error| Problem::Luks(error).on(name))?;
             let mut bytes = bytes.into_inner();
             bytes.truncate(usize::try_from(len).unwrap_or(HEADER_MAX));
-            Ok(Prepared {
-                bytes,
-                start,
-                header,
-                key,
-                passphrase,
-                sector: sector.into(),
-            })
+            Ok(Prepared { bytes, start, header, key, passphrase, sector: sector.into() })
         })
     }
 
-    fn fill_file(
-        &self,
-        draft: &Draft,
-        name: &str,
-        prepared: &Prepared,
-        copy: &Copy,
-        grows: bool,
-    ) -> Result<Moved> {
+    fn fill_file(&self, draft: &Draft, name: &str, prepared: &Prepared, copy: &Copy, grows: bool) -> Result<Moved> {
         let volume = self.volume_in(draft, name, prepared, Zeroes::Decrypt)?;
         let start = prepared.start;
         let grow = |room: u64| {
@@ -235,22 +201,10 @@ impl Create {
     }
 
     /// The volume under a header that is not there yet.
-    pub(super) fn volume(
-        &self,
-        base: Base,
-        name: &str,
-        prepared: &Prepared,
-        zeroes: Zeroes,
-    ) -> Result<crate::Volume> {
+    pub(super) fn volume(&self, base: Base, name: &str, prepared: &Prepared, zeroes: Zeroes) -> Result<crate::Volume> {
         // The threads of the copy are as many as there are cores.
-        let inline = DispatchOptions {
-            both: Some(Mode::Inline),
-            ..DispatchOptions::default()
-        };
-        let open = Open::new(name)
-            .dispatch(inline)
-            .zeroes(zeroes)
-            .allow_null_cipher(self.format.allow_null_cipher);
+        let inline = DispatchOptions { both: Some(Mode::Inline), ..DispatchOptions::default() };
+        let open = Open::new(name).dispatch(inline).zeroes(zeroes).allow_null_cipher(self.format.allow_null_cipher);
         let open = with_header(open, self.header.as_deref());
         open.under(base, &prepared.header, &prepared.key)
     }
@@ -283,13 +237,8 @@ impl Create {
         self.tell(Progress::Checking)?;
         let image = Image::open(draft.path(), true)?;
         with_keys(|| {
-            self.try_opening(
-                image.file(),
-                image.size(),
-                &prepared.passphrase,
-                &prepared.key,
-            )
-            .map_err(|why| Problem::DoesNotOpen(why).on(name))
+            self.try_opening(image.file(), image.size(), &prepared.passphrase, &prepared.key)
+                .map_err(|why| Problem::DoesNotOpen(why).on(name))
         })
     }
 

@@ -32,10 +32,7 @@ const SECOND_BTRFS: u64 = (64 << 20) + 64;
 /// known here only: it does not, but is worth a word before it is lost.
 pub fn name(device: &mut (impl Read + Seek)) -> io::Result<Option<&'static str>> {
     let size = device.seek(SeekFrom::End(0))?;
-    let first = [
-        (0, &b"LUKS\xba\xbe"[..], "a LUKS header"),
-        (4096, b"BTT_ARENA_INFO\0", "a block translation table"),
-    ];
+    let first = [(0, &b"LUKS\xba\xbe"[..], "a LUKS header"), (4096, b"BTT_ARENA_INFO\0", "a block translation table")];
     if let Some(name) = first_of(device, size, &first)? {
         return Ok(Some(name));
     }
@@ -166,17 +163,12 @@ fn next_data(file: &File, range: Range<u64>) -> io::Result<Option<Range<u64>>> {
 
 /// Whether any byte of a device that was looked at is not zero. `zeros` tells how many bytes from a place on, of so
 /// many, are known to be zeros; those are not read.
-pub fn device_has_data(
-    device: &mut (impl Read + Seek),
-    zeros: impl Fn(u64, u64) -> u64,
-) -> io::Result<bool> {
+pub fn device_has_data(device: &mut (impl Read + Seek), zeros: impl Fn(u64, u64) -> u64) -> io::Result<bool> {
     let size = device.seek(SeekFrom::End(0))?;
     let ends = [0..END.min(size), size.saturating_sub(END)..size];
     let stride = (size / PLACES).max(PIECE as u64);
     let middle = (0..PLACES).map(|number| number.saturating_mul(stride));
-    let middle = middle
-        .take_while(|&at| at < size)
-        .map(|at| at..at.saturating_add(PIECE as u64).min(size));
+    let middle = middle.take_while(|&at| at < size).map(|at| at..at.saturating_add(PIECE as u64).min(size));
     let mut piece = vec![0; PIECE];
     for range in ends.into_iter().chain(middle) {
         let mut at = range.start;
@@ -222,11 +214,7 @@ mod tests {
             (size - 4096, b"EFI PART", "a GPT partition table"),
             (0x1_0040, b"_BHRfS_M", "a Btrfs file system"),
             (0x400_0040, b"_BHRfS_M", "a Btrfs file system"),
-            (
-                size - 8192,
-                b"\xfc\x4e\x2b\xa9\x01\0\0\0",
-                "a part of a Linux RAID array",
-            ),
+            (size - 8192, b"\xfc\x4e\x2b\xa9\x01\0\0\0", "a part of a Linux RAID array"),
         ] {
             let mut bytes = vec![0; size];
             bytes[at..at + magic.len()].copy_from_slice(magic);
@@ -266,10 +254,7 @@ mod tests {
         for at in [0, 65535, 65536, 3 << 20, (8 << 20) + 4095] {
             let mut bytes = vec![0; (8 << 20) + 4096];
             bytes[at] = 1;
-            assert!(
-                device_has_data(&mut Cursor::new(bytes), |_, _| 0).unwrap(),
-                "{at}"
-            );
+            assert!(device_has_data(&mut Cursor::new(bytes), |_, _| 0).unwrap(), "{at}");
         }
     }
 
@@ -280,11 +265,7 @@ mod tests {
         bytes.get_mut()[3 << 20] = 1;
         let looked = |bytes: &mut Cursor<Vec<u8>>, hole: Range<u64>| {
             let zeros = |at, len: u64| {
-                if hole.contains(&at) {
-                    len.min(hole.end - at)
-                } else {
-                    0
-                }
+                if hole.contains(&at) { len.min(hole.end - at) } else { 0 }
             };
             device_has_data(bytes, zeros).unwrap()
         };
@@ -325,11 +306,7 @@ mod tests {
             (vec![], false),
             (vec![mib(2048..4096)], false),
         ] {
-            assert_eq!(
-                file_has_data(&file, &ranges).unwrap(),
-                expected,
-                "{ranges:?}"
-            );
+            assert_eq!(file_has_data(&file, &ranges).unwrap(), expected, "{ranges:?}");
         }
     }
 }

@@ -221,10 +221,7 @@ impl Create {
     /// Told what happens. An error from it ends the making. A file is then as it was before; on a device, a
     /// header that was begun is wiped, and what it has overwritten is lost.
     #[must_use]
-    pub fn on_progress(
-        mut self,
-        observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn on_progress(mut self, observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static) -> Self {
         self.observer = Some(Box::new(observer));
         self
     }
@@ -251,16 +248,12 @@ impl Create {
         }
         let mut created = with_keys(|| match (&source, &self.header) {
             (_, Some(header)) => self.in_file(header),
-            (Source::Target(Target::Path(path)), _) if !self.in_place && !is_device(path) => {
-                self.in_file(path)
-            }
+            (Source::Target(Target::Path(path)), _) if !self.in_place && !is_device(path) => self.in_file(path),
             (Source::Target(Target::Path(path) | Target::Pmem(path) | Target::Btt(path)), _) => {
                 self.put_in_place(&source, Some(path))
             }
             // Looked through as it is: where its bytes lie in a file is not known here.
-            (Source::Target(Target::Slice(slice)), _) if !slice.of.is_memory() => {
-                self.put_in_place(&source, None)
-            }
+            (Source::Target(Target::Slice(slice)), _) if !slice.of.is_memory() => self.put_in_place(&source, None),
             (
                 Source::Target(Target::Nbd(_) | Target::Rbd(_))
                 | Source::Medium(_)
@@ -303,11 +296,7 @@ impl Create {
             .map_err(|why| Problem::DoesNotOpen(why).on(&name))?;
         drop(image);
         draft.publish(self.replace)?;
-        Ok(Created {
-            data_size,
-            warnings: Vec::new(),
-            copied: None,
-        })
+        Ok(Created { data_size, warnings: Vec::new(), copied: None })
     }
 
     /// On a device that is there already.
@@ -337,11 +326,7 @@ impl Create {
         let torn = device.torn_sectors(options.sector_size.unwrap_or(sector));
         let mut warnings = device.warnings;
         warnings.extend(torn);
-        Ok(Created {
-            data_size,
-            warnings,
-            copied: None,
-        })
+        Ok(Created { data_size, warnings, copied: None })
     }
 
     /// Writes the header, with a volume key that is random or was given.
@@ -365,11 +350,7 @@ impl Create {
     }
 
     /// Opens a device that is there already, and looks whether it may be overwritten; what to make there.
-    fn open_place(
-        &self,
-        target: &Source,
-        path: Option<&Path>,
-    ) -> Result<(BaseDevice, FormatOptions)> {
+    fn open_place(&self, target: &Source, path: Option<&Path>) -> Result<(BaseDevice, FormatOptions)> {
         let mut device = target.open_device(Access::default())?;
         let geometry = *device.gate.geometry();
         let size = geometry.size;
@@ -435,25 +416,14 @@ impl Create {
         // The costs are those that were asked for.
         let limits = KdfLimits::NONE;
         let allow_null_cipher = self.format.allow_null_cipher;
-        let options = UnlockOptions {
-            limits,
-            allow_null_cipher,
-            ..UnlockOptions::default()
-        };
-        let opened = header
-            .unlock(&mut device, passphrase, &options)
-            .map_err(text)?;
+        let options = UnlockOptions { limits, allow_null_cipher, ..UnlockOptions::default() };
+        let opened = header.unlock(&mut device, passphrase, &options).map_err(text)?;
         if *opened.key != **key {
             return Err("it gives another key".to_owned());
         }
-        header
-            .verify_volume_key(&opened.key, limits)
-            .map_err(text)?;
+        header.verify_volume_key(&opened.key, limits).map_err(text)?;
         let detached = self.format.detached;
-        let policy = SegmentPolicy {
-            allow_null_cipher,
-            detached,
-        };
+        let policy = SegmentPolicy { allow_null_cipher, detached };
         let segments = header.segments(policy).map_err(text)?;
         if detached {
             return Ok(0);
@@ -463,9 +433,7 @@ impl Create {
     }
 
     fn tell(&self, progress: Progress<'_>) -> Result<()> {
-        self.observer
-            .as_ref()
-            .map_or(Ok(()), |observer| observer(progress))
+        self.observer.as_ref().map_or(Ok(()), |observer| observer(progress))
     }
 }
 
@@ -539,9 +507,7 @@ fn zeros(device: &BaseDevice, at: u64, len: u64) -> u64 {
 fn wipe(device: &mut GateBytes, options: &FormatOptions) {
     let second = options.metadata_size.unwrap_or(WIPED as u64);
     for start in [0, second] {
-        let _ = device
-            .seek(SeekFrom::Start(start))
-            .and_then(|_| device.write_all(&[0; WIPED]));
+        let _ = device.seek(SeekFrom::Start(start)).and_then(|_| device.write_all(&[0; WIPED]));
     }
     let _ = device.flush();
 }

@@ -24,12 +24,7 @@ const WIPED_AT_ONCE: usize = 1 << 20;
 
 impl Create {
     /// On a device that is there already.
-    pub(super) fn in_place_from(
-        &self,
-        target: &Source,
-        path: Option<&Path>,
-        mut copy: Copy,
-    ) -> Result<Created> {
+    pub(super) fn in_place_from(&self, target: &Source, path: Option<&Path>, mut copy: Copy) -> Result<Created> {
         if let Source::Target(target) = target {
             copy.source.refuse_same(target)?;
         }
@@ -46,11 +41,7 @@ impl Create {
         let passphrase = with_keys(|| self.new_passphrase(&name))?;
         let prepared = self.prepare(&name, passphrase, size, &options)?;
         let start = prepared.start;
-        let needs = copy
-            .source
-            .size()
-            .unwrap_or(0)
-            .next_multiple_of(prepared.sector);
+        let needs = copy.source.size().unwrap_or(0).next_multiple_of(prepared.sector);
         let has = size.saturating_sub(start);
         let has = has - has % prepared.sector;
         if has < needs {
@@ -88,9 +79,7 @@ impl Create {
         let tell = |progress: Progress<'_>| self.tell(progress);
         // What else is there is not known to be zeros, nor that it stays so.
         let moved = Transfer::new(copy, volume.gate(), Zeros::Write, &tell).run();
-        moved.map_err(|trouble| {
-            trouble.into_error(copy.source.name(), name, Left::Part(name.to_owned()))
-        })
+        moved.map_err(|trouble| trouble.into_error(copy.source.name(), name, Left::Part(name.to_owned())))
     }
 
     /// The volume that is not there yet. Each is opened anew, with a cipher of its own.
@@ -101,12 +90,7 @@ impl Create {
     }
 
     /// Puts the header where the data is.
-    fn finish_place(
-        &self,
-        device: &BaseDevice,
-        target: &Source,
-        prepared: &Prepared,
-    ) -> Result<u64> {
+    fn finish_place(&self, device: &BaseDevice, target: &Source, prepared: &Prepared) -> Result<u64> {
         let finished = self.put_header_in_place(device, target, prepared);
         finished.inspect_err(|_| {
             if let Ok(mut bytes) = GateBytes::new(&device.gate) {
@@ -115,24 +99,14 @@ impl Create {
         })
     }
 
-    fn put_header_in_place(
-        &self,
-        device: &BaseDevice,
-        target: &Source,
-        prepared: &Prepared,
-    ) -> Result<u64> {
+    fn put_header_in_place(&self, device: &BaseDevice, target: &Source, prepared: &Prepared) -> Result<u64> {
         let put = self.put_prepared(GateBytes::new(&device.gate)?, prepared, Rest::IsUnknown);
         put.map_err(|error| unreadable(error, target))?;
         self.tell(Progress::Checking)?;
         with_keys(|| {
             let bytes = GateBytes::new(&device.gate)?;
-            self.try_opening(
-                bytes,
-                device.gate.size(),
-                &prepared.passphrase,
-                &prepared.key,
-            )
-            .map_err(|why| Problem::DoesNotOpenInPlace(why).on(target))
+            self.try_opening(bytes, device.gate.size(), &prepared.passphrase, &prepared.key)
+                .map_err(|why| Problem::DoesNotOpenInPlace(why).on(target))
         })
     }
 }

@@ -27,9 +27,8 @@ impl Header {
             opened.on(edit.backup(&mut opened.device()?, opened.base.size()))?
         };
         let mut file = draft.file();
-        let written = file
-            .write_all(backup.bytes())
-            .and_then(|()| file.set_permissions(PermissionsExt::from_mode(0o400)));
+        let written =
+            file.write_all(backup.bytes()).and_then(|()| file.set_permissions(PermissionsExt::from_mode(0o400)));
         written.map_err(|source| {
             let action = "write";
             Problem::Draft { action, source }.on(path.display())
@@ -38,23 +37,14 @@ impl Header {
         draft.publish(false)?;
         let header = edit.header().clone();
         let warnings = header.warnings().iter().cloned().map(Warning::Header);
-        Ok(Edited {
-            slot: None,
-            token: None,
-            warnings: warnings.collect(),
-            header,
-        })
+        Ok(Edited { slot: None, token: None, warnings: warnings.collect(), header })
     }
 
     /// Writes a backup back. What would be lost by that is told first, and an error leaves everything as it is.
     ///
     /// # Errors
     /// What is no backup, or one of other data; a device that fails, after which it can be done again.
-    pub fn restore(
-        mut self,
-        path: impl AsRef<Path>,
-        confirm: impl FnOnce(&[String]) -> Result<()>,
-    ) -> Result<Edited> {
+    pub fn restore(mut self, path: impl AsRef<Path>, confirm: impl FnOnce(&[String]) -> Result<()>) -> Result<Edited> {
         let bytes = read(path.as_ref())?;
         let opened = self.open(false)?;
         let size = opened.base.size();
@@ -66,12 +56,7 @@ impl Header {
         let _in_use = opened.in_use(restore.known_by())?;
         let _lock = opened.lock()?;
         let header = opened.on(restore.commit(&mut opened.device()?, size))?;
-        Ok(Edited {
-            slot: None,
-            token: None,
-            warnings: Vec::new(),
-            header,
-        })
+        Ok(Edited { slot: None, token: None, warnings: Vec::new(), header })
     }
 }
 

@@ -29,10 +29,7 @@ impl Header {
     /// it leaves everything as it is. Without it, changing a key ends with [`NoRoom`](LuksError::NoRoom) or
     /// [`NoFreeSlot`](LuksError::NoFreeSlot) there.
     #[must_use]
-    pub fn may_overwrite(
-        mut self,
-        confirm: impl Fn(&Overwrite<'_>) -> Result<()> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn may_overwrite(mut self, confirm: impl Fn(&Overwrite<'_>) -> Result<()> + Send + Sync + 'static) -> Self {
         self.overwrite = Some(Box::new(confirm));
         self
     }
@@ -75,11 +72,7 @@ impl Header {
         let replaced = edit.replace(slot, key, passphrase, new);
         let (change, slot) = match (replaced, &self.overwrite) {
             (Err(LuksError::NoRoom { .. } | LuksError::NoFreeSlot(_)), Some(confirm)) => {
-                confirm(&Overwrite {
-                    name: &opened.name,
-                    slot,
-                    is_last: edit.is_last(slot),
-                })?;
+                confirm(&Overwrite { name: &opened.name, slot, is_last: edit.is_last(slot) })?;
                 let change = edit.replace_in_place(slot, key, passphrase, new);
                 (opened.on(change)?, slot)
             }

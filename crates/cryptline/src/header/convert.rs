@@ -21,11 +21,6 @@ impl Header {
         let conversion = opened.on(edit.convert(to, &mut device, size))?;
         let header = opened.on(conversion.commit(&mut device, size))?;
         let warnings = header.warnings().iter().cloned().map(Warning::Header);
-        Ok(Edited {
-            slot: None,
-            token: None,
-            warnings: warnings.collect(),
-            header,
-        })
+        Ok(Edited { slot: None, token: None, warnings: warnings.collect(), header })
     }
 }

@@ -43,10 +43,7 @@ const CHANGE: Wanted = Wanted {
 };
 
 /// Where locks are of ranges below, as on NFS, what is open for reading takes no other.
-const READ: Wanted = Wanted {
-    how: FlockOperation::NonBlockingLockShared,
-    ..CHANGE
-};
+const READ: Wanted = Wanted { how: FlockOperation::NonBlockingLockShared, ..CHANGE };
 
 /// Whoever reencrypts keeps it for hours; who removes it, for a moment.
 const USE: Wanted = Wanted {
@@ -91,19 +88,10 @@ impl<'a> Lock<'a> {
     }
 
     fn of_file(file: &'a File, wanted: Wanted) -> Result<Self, Problem> {
-        Ok(if wait(file, wanted)? {
-            Self::File(file)
-        } else {
-            Self::None
-        })
+        Ok(if wait(file, wanted)? { Self::File(file) } else { Self::None })
     }
 
-    fn of_device(
-        device: &'a File,
-        folder: &Path,
-        name: &str,
-        wanted: Wanted,
-    ) -> Result<Self, Problem> {
+    fn of_device(device: &'a File, folder: &Path, name: &str, wanted: Wanted) -> Result<Self, Problem> {
         let path = folder.join(name);
         match named(folder, &path, wanted)? {
             Some(file) => Ok(Self::Device { file, path }),
@@ -146,10 +134,7 @@ impl InUse {
         }
         let path = folder.join(format!("LN_LUKS2-reencryption-{uuid}"));
         let file = named(folder, &path, USE)?;
-        let named = |file| Self {
-            file,
-            _name: Name(path),
-        };
+        let named = |file| Self { file, _name: Name(path) };
         Ok(file.map(named))
     }
 }
@@ -201,9 +186,7 @@ fn named(folder: &Path, path: &Path, wanted: Wanted) -> Result<Option<File>, Pro
 }
 
 fn is_at(file: &File, path: &Path) -> bool {
-    let identity = |of: std::io::Result<std::fs::Metadata>| {
-        of.map(|metadata| (metadata.dev(), metadata.ino())).ok()
-    };
+    let identity = |of: std::io::Result<std::fs::Metadata>| of.map(|metadata| (metadata.dev(), metadata.ino())).ok();
     identity(file.metadata()) == identity(std::fs::symlink_metadata(path))
 }
 
@@ -292,13 +275,9 @@ mod tests {
         let other = flock(&file, FlockOperation::NonBlockingLockExclusive);
         assert_eq!(other, Err(Errno::WOULDBLOCK));
         drop(shared);
-        let [one, two] =
-            readers.map(|file| Lock::of_device(file, folder.path(), "L_7:0", READ).unwrap());
+        let [one, two] = readers.map(|file| Lock::of_device(file, folder.path(), "L_7:0", READ).unwrap());
         drop(one);
-        let locked = flock(
-            File::open(&path).unwrap(),
-            FlockOperation::NonBlockingLockExclusive,
-        );
+        let locked = flock(File::open(&path).unwrap(), FlockOperation::NonBlockingLockExclusive);
         assert_eq!(locked, Err(Errno::WOULDBLOCK));
         drop(two);
         assert!(!path.exists());

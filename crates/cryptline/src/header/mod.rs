@@ -170,10 +170,7 @@ impl Header {
 
     /// Told what happens. An error from it ends the work, as long as nothing has been written.
     #[must_use]
-    pub fn on_progress(
-        mut self,
-        observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn on_progress(mut self, observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static) -> Self {
         self.observer = Some(Box::new(observer));
         self
     }
@@ -215,11 +212,7 @@ impl Header {
             let change = opened.on(edit.remove(slot, last))?;
             if self.given.has_keys() {
                 let rest = edit.header().without_slot(slot);
-                let header = if edit.is_last(slot) {
-                    edit.header()
-                } else {
-                    &rest
-                };
+                let header = if edit.is_last(slot) { edit.header() } else { &rest };
                 self.unlock(&opened, header)?;
             }
             opened.commit(change, Some(slot))
@@ -292,13 +285,7 @@ impl Header {
     /// Unlocks, has a change made with the volume key and what gave it, and commits that.
     fn with_unlocked(
         mut self,
-        make: impl for<'a> FnOnce(
-            &Self,
-            &Opened,
-            &'a Edit,
-            SecretBuf,
-            Option<Old>,
-        ) -> Result<(Change<'a>, Option<u32>)>
+        make: impl for<'a> FnOnce(&Self, &Opened, &'a Edit, SecretBuf, Option<Old>) -> Result<(Change<'a>, Option<u32>)>
         + Send,
     ) -> Result<Edited> {
         let opened = self.open(false)?;
@@ -363,9 +350,7 @@ impl Header {
     }
 
     fn tell(&self, progress: Progress<'_>) -> Result<()> {
-        self.observer
-            .as_ref()
-            .map_or(Ok(()), |observer| observer(progress))
+        self.observer.as_ref().map_or(Ok(()), |observer| observer(progress))
     }
 }
 
@@ -404,10 +389,7 @@ fn give_back(base: &Base, freed: &[Extent]) {
         Base::Image(image) => image.file(),
         Base::Slice(part) => {
             let start = part.range().start;
-            let moved = freed.iter().map(|extent| Extent {
-                offset: extent.offset + start,
-                ..*extent
-            });
+            let moved = freed.iter().map(|extent| Extent { offset: extent.offset + start, ..*extent });
             return give_back(part.of(), &moved.collect::<Vec<_>>());
         }
         Base::Device(_) => return,
@@ -486,12 +468,7 @@ impl Opened {
         let header = self.on(change.commit(&mut self.device()?, self.base.size()))?;
         give_back(&self.base, &freed);
         let warnings = header.warnings().iter().cloned().map(Warning::Header);
-        Ok(Edited {
-            slot,
-            token: None,
-            warnings: warnings.collect(),
-            header,
-        })
+        Ok(Edited { slot, token: None, warnings: warnings.collect(), header })
     }
 
     fn on<T>(&self, done: std::result::Result<T, cryptline_luks::Error>) -> Result<T> {

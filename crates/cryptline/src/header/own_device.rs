@@ -42,20 +42,13 @@ impl OwnDevice {
         let folders = fs::read_dir(disk).ok()?.flatten().map(|it| it.path());
         let is_it = |folder: &PathBuf| {
             let sectors = |name: &str| text(folder, name)?.parse::<u64>().ok();
-            let is_at = |name: &str, bytes: u64| {
-                sectors(name).and_then(|it| it.checked_mul(SECTOR)) == Some(bytes)
-            };
+            let is_at = |name: &str, bytes: u64| sectors(name).and_then(|it| it.checked_mul(SECTOR)) == Some(bytes);
             folder.join("partition").exists() && is_at("start", start) && is_at("size", size)
         };
         let folder = folders.into_iter().find(is_it)?;
         let known = text(&folder, "uevent")?;
-        let name = known
-            .lines()
-            .find_map(|line| line.strip_prefix("DEVNAME="))?;
-        Some(Self {
-            path: Path::new("/dev").join(name),
-            number: text(&folder, "dev")?,
-        })
+        let name = known.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;
+        Some(Self { path: Path::new("/dev").join(name), number: text(&folder, "dev")? })
     }
 
     /// A container need not have it.

@@ -105,18 +105,15 @@ impl fmt::Display for ResizeError {
         match self {
             Self::TooSmall { least } => write!(f, "header and data need at least {least} bytes"),
             Self::Smaller { size } => write!(f, "it has {} ({size} bytes) now", human(*size)),
-            Self::InUse { least } => write!(
-                f,
-                "something was written behind that place; {least} bytes are the least that lose nothing"
-            ),
-            Self::Taken { end } => write!(
-                f,
-                "it ends at byte {end}, and something was written behind that place, where it would grow to"
-            ),
-            Self::NotAFile { size } => write!(
-                f,
-                "its size, {size} bytes, is not that of a file of its own, so it is not changed here"
-            ),
+            Self::InUse { least } => {
+                write!(f, "something was written behind that place; {least} bytes are the least that lose nothing")
+            }
+            Self::Taken { end } => {
+                write!(f, "it ends at byte {end}, and something was written behind that place, where it would grow to")
+            }
+            Self::NotAFile { size } => {
+                write!(f, "its size, {size} bytes, is not that of a file of its own, so it is not changed here")
+            }
             Self::Changed => f.write_str("somebody else has changed it meanwhile; try again"),
         }
     }
@@ -150,10 +147,7 @@ struct Plan {
 impl Places {
     /// Nothing of it is decrypted, so it may be in clear.
     fn policy(&self) -> SegmentPolicy {
-        SegmentPolicy {
-            allow_null_cipher: true,
-            detached: self.header.is_some(),
-        }
+        SegmentPolicy { allow_null_cipher: true, detached: self.header.is_some() }
     }
 
     /// Where the data is.
@@ -168,9 +162,7 @@ impl Places {
     fn file(&self) -> Result<(Option<PathBuf>, u64)> {
         let look = self.target.look()?;
         let file = match &self.target {
-            Source::Target(Target::Path(path)) if look.device_number.is_none() => {
-                Some(path.clone())
-            }
+            Source::Target(Target::Path(path)) if look.device_number.is_none() => Some(path.clone()),
             _ => None,
         };
         Ok((file, look.size))
@@ -195,11 +187,7 @@ impl Opens {
 }
 
 impl Plan {
-    fn new(
-        last: &Segment,
-        file: Option<PathBuf>,
-        sizes: [u64; 2],
-    ) -> std::result::Result<Self, ResizeError> {
+    fn new(last: &Segment, file: Option<PathBuf>, sizes: [u64; 2]) -> std::result::Result<Self, ResizeError> {
         let [has, wanted] = sizes;
         let sector = u64::from(last.sector_size);
         let least = last.offset.saturating_add(sector);
@@ -261,9 +249,7 @@ impl Header {
         let name = places.target.to_string();
         let failed = |error| Problem::Resize(error).on(&name);
         let segments = places.segments()?;
-        let last = segments
-            .last()
-            .ok_or_else(|| failed(ResizeError::Changed))?;
+        let last = segments.last().ok_or_else(|| failed(ResizeError::Changed))?;
         let (file, has) = places.file()?;
         let plan = Plan::new(last, file, [has, options.size.unwrap_or(has)]).map_err(failed)?;
         if plan.is_smaller() && !options.shrink {
@@ -288,13 +274,7 @@ impl Header {
 
     /// Does what was planned if all is still as it was then. The volume never ends behind its file: a file becomes
     /// longer before the header says so, and shorter after it.
-    fn change(
-        &self,
-        plan: &Plan,
-        places: &Places,
-        segments: &[Segment],
-        force: bool,
-    ) -> Result<Vec<Warning>> {
+    fn change(&self, plan: &Plan, places: &Places, segments: &[Segment], force: bool) -> Result<Vec<Warning>> {
         let opens = places.open(plan)?;
         let holder = opens.holder();
         let edit = plan.length.map(|_| holder.load()).transpose()?;
@@ -367,9 +347,7 @@ fn found(data: &Opened, plan: &Plan) -> Result<Option<ResizeError>> {
         }
     };
     let end = taken.start;
-    Ok(is_taken
-        .map_err(unread)?
-        .then_some(ResizeError::Taken { end }))
+    Ok(is_taken.map_err(unread)?.then_some(ResizeError::Taken { end }))
 }
 
 fn is_regular(file: &File) -> bool {

@@ -14,10 +14,7 @@ fn volume(folder: &Path) -> PathBuf {
     let path = folder.join("disk");
     let format = FormatOptions {
         kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost {
-            iterations: Some(1000),
-            ..KdfCost::default()
-        },
+        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
         ..FormatOptions::default()
     };
     let create = crate::Create::new(&path).size(SIZE).format(format);
@@ -36,10 +33,7 @@ fn volume(folder: &Path) -> PathBuf {
 }
 
 fn places(path: &Path) -> Places {
-    Places {
-        target: Source::Target(Target::Path(path.to_owned())),
-        header: None,
-    }
+    Places { target: Source::Target(Target::Path(path.to_owned())), header: None }
 }
 
 /// To all that there is.
@@ -52,10 +46,7 @@ fn planned(path: &Path) -> (Plan, Vec<Segment>) {
 }
 
 fn grow(path: &Path, size: u64) {
-    let options = ResizeOptions {
-        size: Some(size),
-        ..ResizeOptions::default()
-    };
+    let options = ResizeOptions { size: Some(size), ..ResizeOptions::default() };
     Header::new(path).resize(&options).unwrap();
 }
 
@@ -63,8 +54,7 @@ fn is_refused(path: &Path, (plan, segments): &(Plan, Vec<Segment>)) -> bool {
     let before = fs::read(path).unwrap();
     let done = Header::new(path).change(plan, &places(path), segments, false);
     let error = done.unwrap_err();
-    matches!(error.problem(), Problem::Resize(ResizeError::Changed))
-        && fs::read(path).unwrap() == before
+    matches!(error.problem(), Problem::Resize(ResizeError::Changed)) && fs::read(path).unwrap() == before
 }
 
 #[test]
@@ -78,13 +68,7 @@ fn volume_that_has_grown_meanwhile_is_not_made_smaller() {
     // Another length, and the same header.
     let stale = planned(&path);
     assert!(stale.0.length.is_none(), "nothing to do");
-    let stale = (
-        Plan {
-            length: Some(2 << 20),
-            ..stale.0
-        },
-        stale.1,
-    );
+    let stale = (Plan { length: Some(2 << 20), ..stale.0 }, stale.1);
     let file = File::options().write(true).open(&path).unwrap();
     file.set_len(SIZE + (1 << 20)).unwrap();
     assert!(is_refused(&path, &stale));

@@ -51,12 +51,7 @@ impl Header {
     ///
     /// # Errors
     /// As [`set_token`](Self::set_token).
-    pub fn set_keyring_token(
-        self,
-        description: &str,
-        place: TokenPlace,
-        slots: TokenSlots,
-    ) -> Result<Edited> {
+    pub fn set_keyring_token(self, description: &str, place: TokenPlace, slots: TokenSlots) -> Result<Edited> {
         self.changed_token(|edit| edit.set_keyring_token(description, place, slots))
     }
 
@@ -142,11 +137,7 @@ impl Header {
             let secret = recovery::new_key().map_err(|error| Problem::Luks(error).on(name))?;
             let jwe = pin.seal(&secret);
             let jwe = jwe.map_err(|why| Problem::Tang(why).on(name))?.to_json();
-            Ok(NewToken {
-                secret,
-                json: json!({"type": CLEVIS_TOKEN, "keyslots": [], "jwe": jwe}),
-                warning: None,
-            })
+            Ok(NewToken { secret, json: json!({"type": CLEVIS_TOKEN, "keyslots": [], "jwe": jwe}), warning: None })
         })
     }
 
@@ -156,13 +147,7 @@ impl Header {
     /// # Errors
     /// As [`add_key`](Self::add_key); a TPM that is not there, does not have these registers (with SHA-256) or does not
     /// do what it should; an empty PIN; LUKS1.
-    pub fn bind_tpm(
-        self,
-        device: &TpmDevice,
-        pcrs: Pcrs,
-        pin: Option<&AskPin>,
-        slot: Option<u32>,
-    ) -> Result<Edited> {
+    pub fn bind_tpm(self, device: &TpmDevice, pcrs: Pcrs, pin: Option<&AskPin>, slot: Option<u32>) -> Result<Edited> {
         let ask = |name: &str| {
             let pin = pin.map(|pin| pin.ask(name, None)).transpose()?;
             if pin.as_ref().is_some_and(|pin| pin.is_empty()) {
@@ -209,9 +194,6 @@ impl Header {
         let edit = opened.load()?;
         let (change, token) = opened.on(change(&edit))?;
         let edited = opened.commit(change, None)?;
-        Ok(Edited {
-            token: Some(token),
-            ..edited
-        })
+        Ok(Edited { token: Some(token), ..edited })
     }
 }

@@ -81,20 +81,12 @@ impl Default for RandomKey {
     /// AES-256 in XTS mode over pages: so discards free memory exactly where they strike, and one IV serves
     /// 4 KiB instead of 512 bytes, which is faster.
     fn default() -> Self {
-        Self {
-            cipher: "aes-xts-plain64".to_owned(),
-            key_len: 64,
-            sector_size: 4096,
-            iv_large_sectors: false,
-        }
+        Self { cipher: "aes-xts-plain64".to_owned(), key_len: 64, sector_size: 4096, iv_large_sectors: false }
     }
 }
 
 /// A cipher that this build has.
 pub(super) fn parse_cipher(word: &str) -> Result<CipherSpec> {
     let parsed = CipherSpec::parse(word).and_then(|spec| spec.check_supported().map(|()| spec));
-    Ok(parsed.map_err(|error| Problem::CipherWord {
-        word: word.to_owned(),
-        error,
-    })?)
+    Ok(parsed.map_err(|error| Problem::CipherWord { word: word.to_owned(), error })?)
 }

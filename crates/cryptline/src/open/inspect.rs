@@ -61,16 +61,11 @@ impl Open {
         let detached = self.header.as_deref().map(Look::file).transpose()?;
         let source = detached.as_ref().unwrap_or(&device);
         let header = read(source.reader()?, source.size, &source.name)?;
-        let policy = SegmentPolicy {
-            allow_null_cipher: self.allow_null_cipher,
-            detached: detached.is_some(),
-        };
+        let policy = SegmentPolicy { allow_null_cipher: self.allow_null_cipher, detached: detached.is_some() };
         let segments = header.segments(policy);
         Ok(Inspection {
             data_size: segments.and_then(|segments| {
-                let sizes = segments
-                    .iter()
-                    .map(|segment| segment.data_size(device.size));
+                let sizes = segments.iter().map(|segment| segment.data_size(device.size));
                 sizes.sum()
             }),
             kind: kind(&header),
@@ -101,19 +96,10 @@ impl Open {
         }
         let mut warnings = warnings_of(&header, &self);
         self.unbound = self.slot.is_some();
-        let (key, slot, notes) =
-            with_keys(|| unlock(&header, source.reader()?, &source.name, &self))?;
+        let (key, slot, notes) = with_keys(|| unlock(&header, source.reader()?, &source.name, &self))?;
         warnings.extend(notes);
         warnings.extend(Warning::of_key_memory());
-        let policy = SegmentPolicy {
-            allow_null_cipher: self.allow_null_cipher,
-            detached: true,
-        };
-        Ok(Unlocked {
-            key,
-            slot,
-            warnings,
-            usable: header.segments(policy).map(drop),
-        })
+        let policy = SegmentPolicy { allow_null_cipher: self.allow_null_cipher, detached: true };
+        Ok(Unlocked { key, slot, warnings, usable: header.segments(policy).map(drop) })
     }
 }

@@ -99,19 +99,12 @@ impl Open {
         });
         let mut start = 0;
         let lines = segments.into_iter().zip(sizes).map(|(segment, size)| {
-            let span = Span {
-                start,
-                len: size / 512,
-            };
+            let span = Span { start, len: size / 512 };
             start += span.len;
             let offset = (device.start + segment.offset) / 512;
             let device = device_word(device);
             let Some(cipher) = segment.cipher else {
-                return Line::Linear(LinearTarget {
-                    span,
-                    device,
-                    offset,
-                });
+                return Line::Linear(LinearTarget { span, device, offset });
             };
             // The feature words that cryptsetup would give the kernel.
             let options = CryptOptions {
@@ -144,11 +137,7 @@ impl Open {
         if size == 0 || size > left {
             return Err(Problem::TooShort { left }.on(&device.name));
         }
-        let key = if show_keys {
-            read_key(self, &device.name, plain, key_len)?.to_vec()
-        } else {
-            vec![0; key_len]
-        };
+        let key = if show_keys { read_key(self, &device.name, plain, key_len)?.to_vec() } else { vec![0; key_len] };
         // The feature words that cryptsetup would give the kernel.
         let options = CryptOptions {
             allow_discards: self.discards,
@@ -190,11 +179,7 @@ fn text_of(lines: &[Line], show_keys: bool) -> Zeroizing<String> {
 }
 
 fn table_key(cipher: &CipherSpec, key: Zeroizing<Vec<u8>>) -> TableKey {
-    if cipher.is_null() {
-        TableKey::Empty
-    } else {
-        TableKey::Bytes(key)
-    }
+    if cipher.is_null() { TableKey::Empty } else { TableKey::Bytes(key) }
 }
 
 /// `MAJOR:MINOR`, or the path of a regular file.

@@ -22,20 +22,14 @@ use crate::volume::Volume;
 use crate::{Result, Warning, tokens};
 
 /// Opens and locks the target, reads its header or the detached one, and unlocks it.
-pub(super) fn open(
-    mut open: Open,
-    source: &Source,
-    version: Option<LuksVersion>,
-) -> Result<Volume> {
+pub(super) fn open(mut open: Open, source: &Source, version: Option<LuksVersion>) -> Result<Volume> {
     let target = source.to_string();
     if source.is_memory() {
         return Err(Problem::HoldsNothing.on(target));
     }
     let base = source.open(open.access)?;
     let header_image = open.header.as_deref();
-    let header_image = header_image
-        .map(|path| open_detached(path, &base))
-        .transpose()?;
+    let header_image = header_image.map(|path| open_detached(path, &base)).transpose()?;
     let holder = header_image.as_ref().unwrap_or(&base);
     let name = match &open.header {
         Some(path) => path.display().to_string(),
@@ -66,23 +60,14 @@ pub(super) fn open(
         parts.push(Part {
             base: 0,
             start: segment.offset,
-            size: if may_grow && segment.size.is_none() && crypt.is_some() {
-                None
-            } else {
-                Some(size)
-            },
+            size: if may_grow && segment.size.is_none() && crypt.is_some() { None } else { Some(size) },
             // Here it is the header that is wrong, not the caller.
             crypt: crypt.transpose().map_err(|error| error.on(&name))?,
         });
     }
     drop((key, header_image));
     warnings.extend(unknown);
-    let plan = Plan {
-        source: target,
-        kind: kind(&header),
-        dispatch: decision.dispatch,
-        parts,
-    };
+    let plan = Plan { source: target, kind: kind(&header), dispatch: decision.dispatch, parts };
     let locks = (in_use, open.in_use.take());
     let volume = plan.build(vec![base], open, warnings)?;
     Ok(volume.identified(identity, slot).kept(locks))
@@ -106,40 +91,21 @@ impl Open {
                 crypt: crypt.transpose().map_err(|error| error.on(&name))?,
             });
         }
-        let plan = Plan {
-            source: name,
-            kind: kind(header),
-            dispatch: decision.dispatch,
-            parts,
-        };
+        let plan = Plan { source: name, kind: kind(header), dispatch: decision.dispatch, parts };
         plan.build(vec![base], self, Vec::new())
     }
 }
 
 /// How the data of a segment is encrypted. A call for each: what leaves the stack that keys are used on does so
 /// by itself.
-fn crypt_of(
-    cipher: &CipherSpec,
-    segment: &Segment,
-    key: &SecretBuf,
-    discards: bool,
-) -> Result<Crypt> {
-    let sectors = SectorOptions {
-        sector_size: segment.sector_size,
-        iv_offset: segment.iv_tweak,
-        iv_large_sectors: false,
-    };
+fn crypt_of(cipher: &CipherSpec, segment: &Segment, key: &SecretBuf, discards: bool) -> Result<Crypt> {
+    let sectors =
+        SectorOptions { sector_size: segment.sector_size, iv_offset: segment.iv_tweak, iv_large_sectors: false };
     // The null cipher takes no key, whatever the header keeps for it.
     let key = if cipher.is_null() { &[][..] } else { key };
     let wrong = |error| Problem::HeaderCipher(error).into();
     let (sector_cipher, key_len) = sector_cipher(cipher, sectors, || Ok(key), wrong)?;
-    Ok(Crypt {
-        spec: cipher.clone(),
-        cipher: sector_cipher,
-        key_len,
-        sectors,
-        discards,
-    })
+    Ok(Crypt { spec: cipher.clone(), cipher: sector_cipher, key_len, sectors, discards })
 }
 
 /// Bytes of each segment on a device of `size` bytes.
@@ -197,28 +163,20 @@ pub(super) fn warnings_of(header: &Header, open: &Open) -> Vec<Warning> {
     found
 }
 
-pub(super) fn check_version(
-    header: &Header,
-    wanted: Option<LuksVersion>,
-    name: &str,
-) -> Result<()> {
+pub(super) fn check_version(header: &Header, wanted: Option<LuksVersion>, name: &str) -> Result<()> {
     let found = kind(header);
     match (wanted, found) {
-        (Some(LuksVersion::Luks1), VolumeKind::Luks2)
-        | (Some(LuksVersion::Luks2), VolumeKind::Luks1) => Err(Problem::Version { found }.on(name)),
+        (Some(LuksVersion::Luks1), VolumeKind::Luks2) | (Some(LuksVersion::Luks2), VolumeKind::Luks1) => {
+            Err(Problem::Version { found }.on(name))
+        }
         _ => Ok(()),
     }
 }
 
 /// Where the data is, if it can and may be opened.
 pub(super) fn usable_segments(header: &Header, open: &Open, name: &str) -> Result<Vec<Segment>> {
-    let policy = SegmentPolicy {
-        allow_null_cipher: open.allow_null_cipher,
-        detached: open.header.is_some(),
-    };
-    header
-        .segments(policy)
-        .map_err(|error| Problem::Luks(error).on(name))
+    let policy = SegmentPolicy { allow_null_cipher: open.allow_null_cipher, detached: open.header.is_some() };
+    header.segments(policy).map_err(|error| Problem::Luks(error).on(name))
 }
 
 /// The volume key, and the slot that gave it; no slot where the caller has the key. And what is to be said of tokens.
@@ -279,9 +237,7 @@ pub(crate) fn unlock_with(
             None if request.failed == 0 => return Err(Problem::NoKey.on(name)),
             None => return Err(failed(cryptline_luks::Error::NoKey)),
         };
-        if let Some((key, slot, passphrase)) =
-            unlock_recovery(header, &mut device, &passphrase, options)?
-        {
+        if let Some((key, slot, passphrase)) = unlock_recovery(header, &mut device, &passphrase, options)? {
             return Ok((key, Some((slot, passphrase))));
         }
         match header.unlock(&mut device, &passphrase, options) {
@@ -307,25 +263,16 @@ fn unlock_recovery(
     let Some(passphrase) = recovery::normalised(typed).map_err(Problem::Luks)? else {
         return Ok(None);
     };
-    let options = UnlockOptions {
-        slot: None,
-        ..options.clone()
-    };
+    let options = UnlockOptions { slot: None, ..options.clone() };
     // What else is wrong will be told of the passphrase as it is.
-    let unlocked = header
-        .with_slots(&slots)
-        .unlock(device, &passphrase, &options);
-    Ok(unlocked
-        .ok()
-        .map(|found| (found.key, found.slot, passphrase)))
+    let unlocked = header.with_slots(&slots).unlock(device, &passphrase, &options);
+    Ok(unlocked.ok().map(|found| (found.key, found.slot, passphrase)))
 }
 
 /// A detached header, which must not be the data itself.
 fn open_detached(path: &Path, base: &Base) -> Result<Base> {
     let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
-    let data = base
-        .file()
-        .and_then(|file| file.metadata().map(identity).ok());
+    let data = base.file().and_then(|file| file.metadata().map(identity).ok());
     if data.is_some() && std::fs::metadata(path).map(identity).ok() == data {
         return Err(Problem::HeaderIsTarget.into());
     }

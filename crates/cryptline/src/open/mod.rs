@@ -360,11 +360,7 @@ impl Open {
         if let Source::Target(Target::Table(line)) = &source {
             return table::open(self, line);
         }
-        let usual = if source.is_memory() {
-            Format::RandomKey(RandomKey::default())
-        } else {
-            Format::Luks(None)
-        };
+        let usual = if source.is_memory() { Format::RandomKey(RandomKey::default()) } else { Format::Luks(None) };
         let stamp = match &source {
             Source::Target(target) => Stamp::of(target),
             _ => None,
@@ -397,16 +393,10 @@ impl Open {
         let header = (self.header.is_some(), "a header file");
         let format = (self.format.is_some(), "a format");
         let (volume, useless) = match (source, &self.format) {
-            (Source::Target(Target::Table(_)), _) => {
-                ("a table line", [key, header, format].to_vec())
-            }
+            (Source::Target(Target::Table(_)), _) => ("a table line", [key, header, format].to_vec()),
             (_, Some(Format::Plain(_))) => ("a volume without a header", vec![header]),
-            (_, Some(Format::RandomKey(_))) => {
-                ("a new volume under a random key", vec![key, header])
-            }
-            (source, None) if source.is_memory() => {
-                ("a new volume under a random key", vec![key, header])
-            }
+            (_, Some(Format::RandomKey(_))) => ("a new volume under a random key", vec![key, header]),
+            (source, None) if source.is_memory() => ("a new volume under a random key", vec![key, header]),
             _ => return Ok(()),
         };
         match useless.into_iter().find(|(is_given, _)| *is_given) {

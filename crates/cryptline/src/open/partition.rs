@@ -30,17 +30,9 @@ pub(super) fn of_clear_disk(
     let lower = if is_aligned || keeps_blocks || clear.geometry().zones.is_some() {
         clear
     } else {
-        let options = SubBlockOptions {
-            logical_block: LEAST_BLOCK,
-            sector: block,
-            exclusion: Exclusion::Shared,
-        };
+        let options = SubBlockOptions { logical_block: LEAST_BLOCK, sector: block, exclusion: Exclusion::Shared };
         Gate::new(SubBlockDevice::new(clear, options)?)
     };
-    let segment = Segment {
-        lower,
-        offset: range.start,
-        len: range.end - range.start,
-    };
+    let segment = Segment { lower, offset: range.start, len: range.end - range.start };
     Ok(joined(vec![segment]).map_err(Problem::Device)?)
 }

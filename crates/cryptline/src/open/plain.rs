@@ -28,28 +28,10 @@ pub(super) fn open(open: Open, source: &Source, plain: &Plain) -> Result<Volume>
         refuse_others(&base, plain, &name)?;
     }
     let read_key = || read_key(&open, &name, plain, key_len);
-    let (sector_cipher, key_len) = sector_cipher(&cipher, sectors, read_key, |error| {
-        Problem::Cipher(error).into()
-    })?;
-    let crypt = Crypt {
-        spec: cipher,
-        cipher: sector_cipher,
-        key_len,
-        sectors,
-        discards: open.discards,
-    };
-    let part = Part {
-        base: 0,
-        start: plain.start,
-        size: plain.size,
-        crypt: Some(crypt),
-    };
-    let plan = Plan {
-        source: name.clone(),
-        kind: VolumeKind::Plain,
-        dispatch: decision.dispatch,
-        parts: vec![part],
-    };
+    let (sector_cipher, key_len) = sector_cipher(&cipher, sectors, read_key, |error| Problem::Cipher(error).into())?;
+    let crypt = Crypt { spec: cipher, cipher: sector_cipher, key_len, sectors, discards: open.discards };
+    let part = Part { base: 0, start: plain.start, size: plain.size, crypt: Some(crypt) };
+    let plan = Plan { source: name.clone(), kind: VolumeKind::Plain, dispatch: decision.dispatch, parts: vec![part] };
     plan.build(vec![base], open, Vec::new())
 }
 
@@ -71,29 +53,13 @@ pub(super) fn open_random(open: Open, source: &Source, random: &RandomKey) -> Re
     }
     let cipher = parse_cipher(&random.cipher)?;
     let key_len = if cipher.is_null() { 0 } else { random.key_len };
-    let sectors = SectorOptions {
-        sector_size: random.sector_size,
-        iv_offset: 0,
-        iv_large_sectors: random.iv_large_sectors,
-    };
+    let sectors =
+        SectorOptions { sector_size: random.sector_size, iv_offset: 0, iv_large_sectors: random.iv_large_sectors };
     let base = source.open(open.access)?;
     let new_key = || Ok(SecretBuf::random(key_len).map_err(Problem::KeyMemory)?);
-    let (sector_cipher, key_len) = sector_cipher(&cipher, sectors, new_key, |error| {
-        Problem::Cipher(error).into()
-    })?;
-    let crypt = Crypt {
-        spec: cipher,
-        cipher: sector_cipher,
-        key_len,
-        sectors,
-        discards: true,
-    };
-    let part = Part {
-        base: 0,
-        start: 0,
-        size: None,
-        crypt: Some(crypt),
-    };
+    let (sector_cipher, key_len) = sector_cipher(&cipher, sectors, new_key, |error| Problem::Cipher(error).into())?;
+    let crypt = Crypt { spec: cipher, cipher: sector_cipher, key_len, sectors, discards: true };
+    let part = Part { base: 0, start: 0, size: None, crypt: Some(crypt) };
     let plan = Plan {
         source: source.to_string(),
         kind: VolumeKind::RandomKey,
@@ -104,12 +70,7 @@ pub(super) fn open_random(open: Open, source: &Source, random: &RandomKey) -> Re
 }
 
 /// The volume key, made as cryptsetup makes it.
-pub(super) fn read_key(
-    open: &Open,
-    name: &str,
-    plain: &Plain,
-    key_len: usize,
-) -> Result<SecretBuf> {
+pub(super) fn read_key(open: &Open, name: &str, plain: &Plain, key_len: usize) -> Result<SecretBuf> {
     if key_len == 0 {
         return no_key();
     }

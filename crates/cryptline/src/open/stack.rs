@@ -8,8 +8,8 @@ use cryptline_engine::Gate;
 use cryptline_engine::dispatch::{Dispatch, Helpers, Mode, may_raise_priority};
 use cryptline_engine::layer::linear::{Segment, joined};
 use cryptline_engine::layer::{
-    CipherRange, CryptDevice, CryptOptions, DelayDevice, DelaySpec, Exclusion, FaultDevice,
-    FaultPlan, SubBlockDevice, SubBlockOptions, zoned,
+    CipherRange, CryptDevice, CryptOptions, DelayDevice, DelaySpec, Exclusion, FaultDevice, FaultPlan, SubBlockDevice,
+    SubBlockOptions, zoned,
 };
 
 use super::{Blocks, Open, partition};
@@ -59,12 +59,7 @@ pub(super) struct Crypt {
 
 impl Plan {
     /// Lays the parts of `bases` one behind the other, and the ciphers over them.
-    pub fn build(
-        mut self,
-        bases: Vec<Base>,
-        mut open: Open,
-        mut warnings: Vec<Warning>,
-    ) -> Result<Volume> {
+    pub fn build(mut self, bases: Vec<Base>, mut open: Open, mut warnings: Vec<Warning>) -> Result<Volume> {
         let bases = self.move_into_slices(bases, &mut warnings)?;
         let sector = self.largest_sector();
         let block = open.blocks.checked(sector)?;
@@ -81,9 +76,7 @@ impl Plan {
         info.helpers = options.helpers.as_ref().map_or(0, Helpers::count);
         let gate = clear_disk(self.parts, &lowers, options)?;
         let shared = open.access.shared;
-        let (gate, small_writes) = open
-            .blocks
-            .lay_over(gate, sector.min(border), block, shared)?;
+        let (gate, small_writes) = open.blocks.lay_over(gate, sector.min(border), block, shared)?;
         let keeps_blocks = block.is_some() || shared;
         let gate = match &open.partition {
             Some(name) => partition::of_clear_disk(gate, name, keeps_blocks, &mut warnings)
@@ -103,28 +96,18 @@ impl Plan {
         info.size = geometry.size;
         info.read_only = geometry.read_only;
         info.discards = geometry.discard;
-        Ok(Volume::new(
-            gate,
-            info,
-            without_repeats(warnings),
-            keeps_blocks,
-        ))
+        Ok(Volume::new(gate, info, without_repeats(warnings), keeps_blocks))
     }
 
     /// The bases as a whole; what lies on a part of one begins further on, and ends there.
-    fn move_into_slices(
-        &mut self,
-        bases: Vec<Base>,
-        warnings: &mut Vec<Warning>,
-    ) -> Result<Vec<Base>> {
+    fn move_into_slices(&mut self, bases: Vec<Base>, warnings: &mut Vec<Warning>) -> Result<Vec<Base>> {
         let mut whole = Vec::with_capacity(bases.len());
         for (number, base) in bases.into_iter().enumerate() {
             let (base, slice) = base.into_whole(warnings);
             whole.push(base);
             let Some(slice) = slice else { continue };
             for part in self.parts.iter_mut().filter(|part| part.base == number) {
-                part.move_into(&slice)
-                    .map_err(|error| error.on(&self.source))?;
+                part.move_into(&slice).map_err(|error| error.on(&self.source))?;
             }
         }
         Ok(whole)
@@ -182,12 +165,7 @@ impl Plan {
     }
 
     /// Where the first part's data lies, and how all ciphers are used.
-    fn crypt_options(
-        &self,
-        lowers: &[Gate],
-        open: &Open,
-        warnings: &mut Vec<Warning>,
-    ) -> Result<CryptOptions> {
+    fn crypt_options(&self, lowers: &[Gate], open: &Open, warnings: &mut Vec<Warning>) -> Result<CryptOptions> {
         let mut options = CryptOptions {
             allow_discards: self.crypts().all(|crypt| crypt.discards),
             dispatch: self.dispatch,
@@ -244,11 +222,7 @@ impl Plan {
                     warnings.extend(torn);
                 }
                 warnings.extend(device.warnings);
-                Ok(Bottom {
-                    gate: device.gate,
-                    info: device.info,
-                    is_atomic,
-                })
+                Ok(Bottom { gate: device.gate, info: device.info, is_atomic })
             }
             Base::Image(image) => {
                 let units = parts().map(|part| part.unit(block));
@@ -261,11 +235,7 @@ impl Plan {
                 if open.access.shared && !direct {
                     warnings.push(Warning::SharedPageCache);
                 }
-                Ok(Bottom {
-                    gate: Gate::new(device),
-                    info: BaseInfo::File { direct },
-                    is_atomic: false,
-                })
+                Ok(Bottom { gate: Gate::new(device), info: BaseInfo::File { direct }, is_atomic: false })
             }
         }
     }
@@ -310,11 +280,7 @@ fn slowed(bottoms: &[Bottom], delay: Option<&DelaySpec>, faults: &Arc<FaultPlan>
             None => bottom.gate.clone(),
             Some(delay) => Gate::new(DelayDevice::new(bottom.gate.clone(), delay.clone())),
         };
-        if faults.0.is_empty() {
-            slow
-        } else {
-            Gate::new(FaultDevice::new(slow, Arc::clone(faults)))
-        }
+        if faults.0.is_empty() { slow } else { Gate::new(FaultDevice::new(slow, Arc::clone(faults))) }
     });
     lowers.collect()
 }
@@ -330,11 +296,7 @@ fn clear_disk(parts: Vec<Part>, lowers: &[Gate], options: CryptOptions) -> Resul
         match part.crypt {
             // What it lies on may have zones, and the offset is the cipher's affair.
             Some(crypt) if is_one => {
-                let options = CryptOptions {
-                    start,
-                    size,
-                    ..options
-                };
+                let options = CryptOptions { start, size, ..options };
                 return Ok(zoned::encrypted(lower, crypt.cipher, options)?);
             }
             crypt => {
@@ -344,11 +306,7 @@ fn clear_disk(parts: Vec<Part>, lowers: &[Gate], options: CryptOptions) -> Resul
                 let cipher = crypt.map(|crypt| crypt.cipher);
                 ranges.push(CipherRange { len, cipher });
                 segments.push(Segment {
-                    lower: if is_one {
-                        zoned::ordered(lower)?
-                    } else {
-                        lower
-                    },
+                    lower: if is_one { zoned::ordered(lower)? } else { lower },
                     offset: start,
                     len,
                 });
@@ -420,18 +378,12 @@ impl Blocks {
             return Err(Problem::SharedRewrites { block, least }.into());
         }
         let exclusive = self.exclusion == Exclusion::Exclusive;
-        let small_writes = (block < sector || rewrites).then_some(SmallWrites {
-            rewrites: rewrites.then_some(least),
-            exclusive,
-        });
+        let small_writes =
+            (block < sector || rewrites).then_some(SmallWrites { rewrites: rewrites.then_some(least), exclusive });
         if !rewrites && !exclusive {
             return Ok((clear, small_writes));
         }
-        let options = SubBlockOptions {
-            logical_block: block,
-            sector,
-            exclusion: self.exclusion,
-        };
+        let options = SubBlockOptions { logical_block: block, sector, exclusion: self.exclusion };
         let gate = Gate::new(SubBlockDevice::new(clear, options)?);
         Ok((gate, small_writes))
     }

@@ -25,11 +25,7 @@ use crate::volume::Volume;
 pub(super) fn open(open: Open, table: &TableLine) -> Result<Volume> {
     let lines = with_keys(|| Ok(without_keys(table.parse()?)))?;
     let end = (lines.last()).map_or(0, |(line, _)| line.span().start + line.span().len);
-    let mut devices = Devices {
-        access: open.access,
-        size: bytes(end),
-        opened: Vec::new(),
-    };
+    let mut devices = Devices { access: open.access, size: bytes(end), opened: Vec::new() };
     let mut parts = Vec::with_capacity(lines.len());
     for (number, (line, key_len)) in lines.iter().enumerate() {
         parts.push(match line {
@@ -99,12 +95,7 @@ fn make(target: &CryptTarget) -> std::result::Result<SectorCipher, cryptline_cip
 }
 
 fn part(base: usize, offset: u64, span: Span, crypt: Option<Crypt>) -> Part {
-    Part {
-        base,
-        start: bytes(offset),
-        size: Some(bytes(span.len)),
-        crypt,
-    }
+    Part { base, start: bytes(offset), size: Some(bytes(span.len)), crypt }
 }
 
 /// The parser has bounded all sums: they end below 2^64 bytes.
@@ -148,9 +139,7 @@ impl Devices {
         let identity = target_identity(&target);
         let is_same = |device: &Device| match &device.name {
             Name::Written { text: known, .. } if known == text => true,
-            Name::Written {
-                identity: known, ..
-            } => known.is_some() && *known == identity,
+            Name::Written { identity: known, .. } => known.is_some() && *known == identity,
             Name::Blank(_) => false,
         };
         if let Some(number) = self.opened.iter().position(is_same) {
@@ -187,10 +176,7 @@ fn target_identity(target: &Target) -> Option<Identity> {
         if metadata.file_type().is_block_device() {
             Identity::BlockDevice(metadata.rdev())
         } else {
-            Identity::File {
-                device: metadata.dev(),
-                inode: metadata.ino(),
-            }
+            Identity::File { device: metadata.dev(), inode: metadata.ino() }
         }
     };
     match target {

@@ -26,11 +26,7 @@ const ENTRIES_MAX: u32 = 1024;
 const ENTRY: Range<u32> = 128..4097;
 
 /// The table of a disk that says it has one.
-pub(super) fn read(
-    disk: &mut dyn ReadSeek,
-    size: u64,
-    block: u32,
-) -> Result<PartitionTable, PartitionError> {
+pub(super) fn read(disk: &mut dyn ReadSeek, size: u64, block: u32) -> Result<PartitionTable, PartitionError> {
     let mut sectors = vec![block];
     sectors.retain(|block| block.is_power_of_two() && (512..=SECTOR_MAX).contains(block));
     sectors.extend(SECTORS.into_iter().filter(|&sector| sector != block));
@@ -56,9 +52,7 @@ pub(super) fn read(
         }
     }
     let backup = damage.unwrap_or_else(|| "there is none at the end of the disk".to_owned());
-    Err(PartitionError::Damaged(format!(
-        "no GPT header can be used (first: {first}; backup: {backup})"
-    )))
+    Err(PartitionError::Damaged(format!("no GPT header can be used (first: {first}; backup: {backup})")))
 }
 
 /// A good header with its entries.
@@ -74,12 +68,7 @@ struct Header {
 }
 
 /// The header in sector `lba`; `None` where there is none, and why not where it is not good.
-fn header_at(
-    disk: &mut dyn ReadSeek,
-    size: u64,
-    sector: u32,
-    lba: u64,
-) -> Result<Option<Header>, String> {
+fn header_at(disk: &mut dyn ReadSeek, size: u64, sector: u32, lba: u64) -> Result<Option<Header>, String> {
     let bytes_in = u64::from(sector);
     let Some(start) = lba.checked_mul(bytes_in) else {
         return Ok(None);
@@ -107,14 +96,7 @@ fn header_at(
     if crc32(&entries) != u32_at(&bytes, 88) {
         return Err("the checksum of its entries is wrong".to_owned());
     }
-    Ok(Some(Header {
-        sector,
-        lba,
-        other: u64_at(&bytes, 32),
-        array,
-        entry_len: entry_len as usize,
-        entries,
-    }))
+    Ok(Some(Header { sector, lba, other: u64_at(&bytes, 32), array, entry_len: entry_len as usize, entries }))
 }
 
 /// Whether the header in `bytes` is whole and lies in its own place.
@@ -160,12 +142,7 @@ impl Header {
             partitions: partitions.collect(),
             damage,
             disk_size,
-            reserved: vec![
-                place(0),
-                place(self.lba),
-                place(self.other),
-                self.array.clone(),
-            ],
+            reserved: vec![place(0), place(self.lba), place(self.other), self.array.clone()],
             containers: Vec::new(),
         }
     }

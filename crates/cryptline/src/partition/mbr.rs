@@ -53,10 +53,7 @@ impl BootRecord {
             return None;
         }
         let is_flag = |number: usize| bytes[446 + 16 * number] & 0x7f == 0;
-        (0..4).all(is_flag).then(|| Self {
-            entries: entries_of(bytes),
-            signature: u32_at(bytes, 440),
-        })
+        (0..4).all(is_flag).then(|| Self { entries: entries_of(bytes), signature: u32_at(bytes, 440) })
     }
 
     /// Whether it only keeps those off who do not know GPT.
@@ -75,11 +72,7 @@ impl BootRecord {
 fn entries_of(bytes: &[u8; LEN]) -> [Entry; 4] {
     std::array::from_fn(|number| {
         let entry = &bytes[446 + 16 * number..][..16];
-        Entry {
-            kind: entry[4],
-            first: u32_at(entry, 8),
-            count: u32_at(entry, 12),
-        }
+        Entry { kind: entry[4], first: u32_at(entry, 8), count: u32_at(entry, 12) }
     })
 }
 
@@ -100,12 +93,7 @@ impl Entry {
 }
 
 /// The table that begins with `boot`.
-pub(super) fn read(
-    boot: &BootRecord,
-    disk: &mut dyn ReadSeek,
-    size: u64,
-    block: u32,
-) -> PartitionTable {
+pub(super) fn read(boot: &BootRecord, disk: &mut dyn ReadSeek, size: u64, block: u32) -> PartitionTable {
     let sector = block.clamp(512, 4096);
     let mut table = PartitionTable {
         kind: TableKind::Mbr,
@@ -158,19 +146,13 @@ fn follow(
         read_at(disk, at, &mut bytes).map_err(|error| format!("byte {at}: {error}"))?;
         if !bytes.ends_with(&MARK) {
             // Nothing was ever made in there.
-            return if at == container.start {
-                Ok(())
-            } else {
-                Err(format!("byte {at} is no link"))
-            };
+            return if at == container.start { Ok(()) } else { Err(format!("byte {at} is no link")) };
         }
         table.reserved.push(at..at + sector);
         let used = || entries_of(&bytes).into_iter().filter(|it| it.is_used());
         if let Some(logical) = used().find(|entry| !entry.is_extended()) {
             let range = logical.range(at, sector);
-            table
-                .partitions
-                .push(partition(boot, *number, logical, &range));
+            table.partitions.push(partition(boot, *number, logical, &range));
             *number += 1;
         }
         let Some(link) = used().find(|entry| entry.is_extended()) else {

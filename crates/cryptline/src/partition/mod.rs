@@ -136,11 +136,7 @@ impl PartitionTable {
     ///
     /// # Errors
     /// One that cannot be read, and one of which nothing can be used.
-    pub fn read(
-        disk: &mut (impl Read + Seek),
-        size: u64,
-        block: u32,
-    ) -> Result<Option<Self>, PartitionError> {
+    pub fn read(disk: &mut (impl Read + Seek), size: u64, block: u32) -> Result<Option<Self>, PartitionError> {
         let disk: &mut dyn ReadSeek = disk;
         if size < mbr::LEN as u64 {
             return Ok(None);
@@ -150,11 +146,8 @@ impl PartitionTable {
         let Some(boot) = mbr::BootRecord::parse(&first) else {
             return Ok(None);
         };
-        let mut table = if boot.is_protective() {
-            gpt::read(disk, size, block)?
-        } else {
-            mbr::read(&boot, disk, size, block)
-        };
+        let mut table =
+            if boot.is_protective() { gpt::read(disk, size, block)? } else { mbr::read(&boot, disk, size, block) };
         table.look_for_luks(disk);
         Ok(Some(table))
     }
@@ -169,19 +162,11 @@ impl PartitionTable {
             [] => Err(self.not_there(name)),
             [one] => {
                 let judged = self.judge(one);
-                judged
-                    .map(|()| one)
-                    .map_err(|what| PartitionError::Impossible {
-                        number: one.number,
-                        what,
-                    })
+                judged.map(|()| one).map_err(|what| PartitionError::Impossible { number: one.number, what })
             }
             _ => {
                 let numbers: Vec<_> = found.iter().map(|one| one.number.to_string()).collect();
-                Err(PartitionError::Ambiguous {
-                    name: name.to_string(),
-                    numbers: numbers.join(", "),
-                })
+                Err(PartitionError::Ambiguous { name: name.to_string(), numbers: numbers.join(", ") })
             }
         }
     }
@@ -199,8 +184,7 @@ impl PartitionTable {
             PartitionName::Number(number) => one.number == *number,
             PartitionName::Text(text) => {
                 let uuid = one.uuid.as_deref();
-                one.label.as_deref() == Some(text)
-                    || uuid.is_some_and(|uuid| uuid.eq_ignore_ascii_case(text))
+                one.label.as_deref() == Some(text) || uuid.is_some_and(|uuid| uuid.eq_ignore_ascii_case(text))
             }
         };
         self.partitions.iter().filter(is_meant).collect()
@@ -210,14 +194,8 @@ impl PartitionTable {
         let there = self.there();
         let container = |one: &&Partition| *name == PartitionName::Number(one.number);
         match self.containers.iter().find(container) {
-            Some(Partition { number, .. }) => PartitionError::Container {
-                number: *number,
-                there,
-            },
-            None => PartitionError::NotThere {
-                name: name.to_string(),
-                there,
-            },
+            Some(Partition { number, .. }) => PartitionError::Container { number: *number, there },
+            None => PartitionError::NotThere { name: name.to_string(), there },
         }
     }
 
@@ -236,8 +214,7 @@ impl PartitionTable {
         if self.reserved.iter().any(|place| overlap(place, &range)) {
             return Err("lies over the partition table".to_owned());
         }
-        let is_in_the_way =
-            |other: &&Partition| other.number != one.number && overlap(&other.range(), &range);
+        let is_in_the_way = |other: &&Partition| other.number != one.number && overlap(&other.range(), &range);
         if let Some(other) = self.partitions.iter().find(is_in_the_way) {
             return Err(format!("overlaps partition {}", other.number));
         }
@@ -274,9 +251,7 @@ impl PartitionError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::NotThere { .. } | Self::Ambiguous { .. } | Self::Container { .. } => {
-                ErrorKind::Parameters
-            }
+            Self::NotThere { .. } | Self::Ambiguous { .. } | Self::Container { .. } => ErrorKind::Parameters,
             _ => ErrorKind::Device,
         }
     }
@@ -317,9 +292,7 @@ impl FromStr for PartitionName {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse() {
             Ok(number) if !text.starts_with('+') => Ok(Self::Number(number)),
-            _ if text.is_empty() => {
-                Err("no partition is named; give its number, label or UUID".to_owned())
-            }
+            _ if text.is_empty() => Err("no partition is named; give its number, label or UUID".to_owned()),
             _ => Ok(Self::Text(text.to_owned())),
         }
     }

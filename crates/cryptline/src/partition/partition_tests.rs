@@ -31,13 +31,7 @@ fn gpt(sector: usize, partitions: &[(u64, u64, &str)]) -> Vec<u8> {
         for (at, word) in [(8, 0x1_0000), (12, 92), (80, 128), (84, 128)] {
             header[at..at + 4].copy_from_slice(&u32::to_le_bytes(word));
         }
-        for (at, word) in [
-            (24, lba),
-            (32, other),
-            (40, 34),
-            (48, last - 33),
-            (72, array),
-        ] {
+        for (at, word) in [(24, lba), (32, other), (40, 34), (48, last - 33), (72, array)] {
             header[at..at + 8].copy_from_slice(&u64::to_le_bytes(word));
         }
         header[88..92].copy_from_slice(&gpt::crc32(&entries).to_le_bytes());
@@ -94,19 +88,13 @@ fn refusal(disk: &[u8], name: &str) -> String {
 #[test]
 fn partition_of_a_gpt_is_found_by_number_label_and_uuid() {
     for sector in [512, 4096] {
-        let disk = gpt(
-            sector,
-            &[(100, 199, "EFI"), (200, 299, "Größe"), (300, 300, "")],
-        );
+        let disk = gpt(sector, &[(100, 199, "EFI"), (200, 299, "Größe"), (300, 300, "")]);
         let bytes = |first: u64, last: u64| first * sector as u64..(last + 1) * sector as u64;
         assert_eq!(table(&disk).sector_size as usize, sector);
         assert_eq!(found(&disk, "1"), bytes(100, 199));
         assert_eq!(found(&disk, "EFI"), bytes(100, 199));
         assert_eq!(found(&disk, "Größe"), bytes(200, 299));
-        assert_eq!(
-            found(&disk, "02020202-0202-0202-0202-020202020202"),
-            bytes(300, 300)
-        );
+        assert_eq!(found(&disk, "02020202-0202-0202-0202-020202020202"), bytes(300, 300));
         assert_eq!(table(&disk).damage, None);
     }
 }
@@ -116,10 +104,7 @@ fn those_that_are_there_are_listed_where_one_is_not() {
     let disk = gpt(512, &[(100, 199, "EFI"), (2048, 4095, "a'\n")]);
     for name in ["3", "efi", "+1", "99999999999999"] {
         let refused = refusal(&disk, name);
-        assert!(
-            refused.contains("1 'EFI' (50 KiB), 2 'a\\'\\n' (1 MiB)"),
-            "{refused}"
-        );
+        assert!(refused.contains("1 'EFI' (50 KiB), 2 'a\\'\\n' (1 MiB)"), "{refused}");
         assert!(refused.starts_with("there is no partition "), "{refused}");
     }
     let empty = refusal(&gpt(512, &[]), "1");
@@ -191,17 +176,10 @@ fn partition_that_lies_is_refused_and_its_neighbour_is_not() {
     ] {
         let disk = gpt(512, &[(100, 199, "a"), (first, end, "b")]);
         let refused = refusal(&disk, "b");
-        assert!(
-            refused.contains(what) && refused.starts_with("partition 2 "),
-            "{refused}"
-        );
+        assert!(refused.contains(what) && refused.starts_with("partition 2 "), "{refused}");
         let neighbour = table(&disk);
         let neighbour = neighbour.find(&PartitionName::Number(1));
-        assert_eq!(
-            neighbour.is_err(),
-            what.contains("overlaps"),
-            "{first}..{end}"
-        );
+        assert_eq!(neighbour.is_err(), what.contains("overlaps"), "{first}..{end}");
     }
 }
 
@@ -280,10 +258,7 @@ fn boot_sector_of_a_file_system_is_no_table() {
 fn no_damage_makes_a_partition_that_leaves_the_disk() {
     let mut disk = gpt(512, &[(100, 199, "EFI"), (200, 299, "root")]);
     let last = SIZE - 512;
-    for at in [446..512, 512..612, 1024..1280, last..last + 92]
-        .into_iter()
-        .flatten()
-    {
+    for at in [446..512, 512..612, 1024..1280, last..last + 92].into_iter().flatten() {
         for bit in 0..8 {
             let sealed = disk[512..1024].to_vec();
             disk[at] ^= 1 << bit;

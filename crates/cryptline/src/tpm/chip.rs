@@ -11,8 +11,8 @@ use super::code::Code;
 use super::device::Line;
 use super::session::{self, COORDINATE, DECRYPT, ENCRYPT, Kind, LAST, Proposal, Session};
 use super::wire::{
-    ALG_AES, ALG_CFB, ALG_ECC, ALG_KEYEDHASH, ALG_NULL, ALG_RSA, ALG_SHA256, CURVE_P256, HEADER,
-    MESSAGE_MAX, RH_OWNER, RS_PASSWORD, Reader, ST_NO_SESSIONS, ST_SESSIONS, Writer, pcr_selection,
+    ALG_AES, ALG_CFB, ALG_ECC, ALG_KEYEDHASH, ALG_NULL, ALG_RSA, ALG_SHA256, CURVE_P256, HEADER, MESSAGE_MAX, RH_OWNER,
+    RS_PASSWORD, Reader, ST_NO_SESSIONS, ST_SESSIONS, Writer, pcr_selection,
 };
 use crate::refusal::Refusal;
 
@@ -150,11 +150,7 @@ impl Drop for Tpm<'_> {
 
 impl<'a> Tpm<'a> {
     pub fn new(line: &'a mut dyn Line, deadline: Instant) -> Self {
-        Self {
-            line,
-            deadline,
-            left_there: Vec::new(),
-        }
+        Self { line, deadline, left_there: Vec::new() }
     }
 
     /// The key of the owner that is the same each time.
@@ -174,10 +170,7 @@ impl<'a> Tpm<'a> {
     pub fn read_public(&mut self, handle: u32) -> Result<Loaded> {
         let body = self.plain(READ_PUBLIC, &Writer::default().u32(handle).0)?;
         let public = Reader(&body).sized().ok_or(DAMAGED)?.to_vec();
-        Ok(Loaded {
-            handle,
-            public: Public(public),
-        })
+        Ok(Loaded { handle, public: Public(public) })
     }
 
     /// Loads what lies under `parent`: both areas with their lengths.
@@ -186,10 +179,7 @@ impl<'a> Tpm<'a> {
         let body = self.with_password(LOAD, parent.handle, &parameters)?;
         let handle = self.loaded(&mut Reader(&body))?;
         let public = Reader(public).sized().ok_or(DAMAGED)?.to_vec();
-        Ok(Loaded {
-            handle,
-            public: Public(public),
-        })
+        Ok(Loaded { handle, public: Public(public) })
     }
 
     /// A session that nobody else can read along with, salted to `key`.
@@ -247,12 +237,7 @@ impl<'a> Tpm<'a> {
     }
 
     /// What was sealed, over a session with its policy, which ends. `auth` is its secret, if the policy asks for one.
-    pub fn unseal(
-        &mut self,
-        sealed: &Loaded,
-        session: &Session,
-        auth: Option<&[u8]>,
-    ) -> Result<SecretBuf> {
+    pub fn unseal(&mut self, sealed: &Loaded, session: &Session, auth: Option<&[u8]>) -> Result<SecretBuf> {
         let (auth, proves) = (auth.unwrap_or_default(), auth.is_some());
         let call = session.call(UNSEAL, LAST | ENCRYPT, auth, proves)?;
         let area = call.authorisation(&[&sealed.public.name()], &[]);
@@ -338,13 +323,7 @@ impl<'a> Tpm<'a> {
         self.with_area(code, handle, &area, parameters)
     }
 
-    fn with_area(
-        &mut self,
-        code: u32,
-        handle: u32,
-        area: &[u8],
-        parameters: &[u8],
-    ) -> Result<Vec<u8>> {
+    fn with_area(&mut self, code: u32, handle: u32, area: &[u8], parameters: &[u8]) -> Result<Vec<u8>> {
         let len = u32::try_from(area.len()).map_err(|_| "the command is too long")?;
         let rest = Writer::default().u32(handle).u32(len);
         self.exchange(ST_SESSIONS, code, &rest.bytes(area).bytes(parameters).0)

@@ -27,11 +27,7 @@ pub struct Code(pub u32);
 impl Code {
     /// Without the number of what was wrong.
     fn error(self) -> u32 {
-        if self.0 & FORMAT_ONE == 0 {
-            self.0
-        } else {
-            self.0 & 0xbf
-        }
+        if self.0 & FORMAT_ONE == 0 { self.0 } else { self.0 & 0xbf }
     }
 
     /// What was loaded was not made by this TPM.

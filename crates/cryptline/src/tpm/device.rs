@@ -110,8 +110,7 @@ fn open(path: &Path) -> io::Result<Device> {
     let kind = std::fs::metadata(path)?.file_type();
     if kind.is_socket() {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
         return Device::of_socket(socket);
     }
@@ -122,10 +121,7 @@ fn open(path: &Path) -> io::Result<Device> {
     let mut options = File::options();
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = options.read(true).write(true).custom_flags(flags);
-    Ok(Device {
-        file: file.open(path)?.into(),
-        is_socket: false,
-    })
+    Ok(Device { file: file.open(path)?.into(), is_socket: false })
 }
 
 /// What takes commands.
@@ -143,10 +139,7 @@ pub struct Device {
 impl Device {
     fn of_socket(socket: OwnedFd) -> io::Result<Self> {
         fcntl_setfl(&socket, OFlags::NONBLOCK)?;
-        Ok(Self {
-            file: socket,
-            is_socket: true,
-        })
+        Ok(Self { file: socket, is_socket: true })
     }
 
     fn send(&self, bytes: &[u8]) -> Result<usize, rustix::io::Errno> {
@@ -168,10 +161,7 @@ impl Device {
         loop {
             let left = left(deadline)?;
             let timeout = left.try_into().map_err(|_| "it takes too long to answer")?;
-            match poll(
-                &mut [PollFd::new(&self.file.as_fd(), flags)],
-                Some(&timeout),
-            ) {
+            match poll(&mut [PollFd::new(&self.file.as_fd(), flags)], Some(&timeout)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => continue,
                 Ok(_) => {}
                 Err(error) => return Err(broken(error)),
@@ -203,9 +193,7 @@ impl Line for Device {
         let mut len = 0;
         loop {
             let piece = &mut response[len..];
-            len += self.patiently(PollFlags::IN, deadline, || {
-                rustix::io::read(&self.file, &mut *piece)
-            })?;
+            len += self.patiently(PollFlags::IN, deadline, || rustix::io::read(&self.file, &mut *piece))?;
             // The length is behind the tag.
             let stated = Reader(response[..len].get(2..).unwrap_or_default()).u32();
             match stated.map(|stated| usize::try_from(stated).unwrap_or(usize::MAX)) {
@@ -260,9 +248,7 @@ mod tests {
             let mut command = [0; HEADER];
             stream.read_exact(&mut command).unwrap();
             // The other side may have gone before the last piece.
-            let _ = answer
-                .chunks(7)
-                .try_for_each(|piece| stream.write_all(piece));
+            let _ = answer.chunks(7).try_for_each(|piece| stream.write_all(piece));
             let shut = (!answer.is_empty()).then_some(std::net::Shutdown::Write);
             shut.map(|how| stream.shutdown(how));
             // Until the other side has gone.

@@ -54,10 +54,7 @@ impl Enrolled {
     /// The token of this JSON, and the TPM there.
     pub fn new(token: &str, device: &TpmDevice, deadline: Instant) -> Result<Self, Refusal> {
         let token: Value = serde_json::from_str(token).map_err(|_| "it is no JSON")?;
-        Ok(Self {
-            token: Token::parse(&token)?,
-            tpm: device.open(deadline)?,
-        })
+        Ok(Self { token: Token::parse(&token)?, tpm: device.open(deadline)? })
     }
 
     /// Whether it opens for somebody only who knows a PIN.
@@ -71,11 +68,7 @@ impl Enrolled {
     }
 
     /// The passphrase.
-    pub fn passphrase(
-        mut self,
-        pin: Option<&SecretBuf>,
-        deadline: Instant,
-    ) -> Result<SecretBuf, Refusal> {
+    pub fn passphrase(mut self, pin: Option<&SecretBuf>, deadline: Instant) -> Result<SecretBuf, Refusal> {
         let salt = self.token.salt.as_deref();
         let auth = pin.map(|pin| auth_of(pin, salt)).transpose()?;
         open(&self.token, &mut self.tpm, deadline, auth.as_ref())
@@ -83,12 +76,7 @@ impl Enrolled {
 }
 
 /// The same with a TPM that is open.
-fn open(
-    token: &Token,
-    line: &mut dyn Line,
-    deadline: Instant,
-    auth: Option<&SecretBuf>,
-) -> Result<SecretBuf, Refusal> {
+fn open(token: &Token, line: &mut dyn Line, deadline: Instant, auth: Option<&SecretBuf>) -> Result<SecretBuf, Refusal> {
     let mut tpm = Tpm::new(line, deadline);
     let mut attempts = ATTEMPTS;
     loop {
@@ -171,17 +159,11 @@ fn parent(tpm: &mut Tpm<'_>, token: &Token) -> Result<Loaded, Denied> {
     let Some(known) = &token.parent else {
         return Ok(tpm.create_primary(token.algorithm)?);
     };
-    let parent = tpm
-        .read_public(known.handle)
-        .map_err(|failure| match failure {
-            Failure::Code(code) if code.is_foreign() => Denied::Foreign,
-            failure => Denied::Tpm(failure),
-        })?;
-    if parent.public.name() == known.name {
-        Ok(parent)
-    } else {
-        Err(Denied::Foreign)
-    }
+    let parent = tpm.read_public(known.handle).map_err(|failure| match failure {
+        Failure::Code(code) if code.is_foreign() => Denied::Foreign,
+        failure => Denied::Tpm(failure),
+    })?;
+    if parent.public.name() == known.name { Ok(parent) } else { Err(Denied::Foreign) }
 }
 
 /// A session salted to `parent`, or to a key that is fit for that.
@@ -196,13 +178,7 @@ fn session(tpm: &mut Tpm<'_>, kind: Kind, parent: &Loaded) -> Result<Session, Fa
 }
 
 /// In the order in which systemd does.
-fn show_policy(
-    tpm: &mut Tpm<'_>,
-    session: &Session,
-    bank: u16,
-    pcrs: Pcrs,
-    has_pin: bool,
-) -> Result<(), Failure> {
+fn show_policy(tpm: &mut Tpm<'_>, session: &Session, bank: u16, pcrs: Pcrs, has_pin: bool) -> Result<(), Failure> {
     if pcrs != Pcrs::NONE {
         tpm.policy_pcr(session, bank, pcrs.mask())?;
     }
@@ -213,11 +189,7 @@ fn show_policy(
 }
 
 /// A token that yields a new passphrase under a policy that holds now, and with this PIN.
-pub(crate) fn seal(
-    device: &TpmDevice,
-    pcrs: Pcrs,
-    pin: Option<&SecretBuf>,
-) -> Result<NewToken, Refusal> {
+pub(crate) fn seal(device: &TpmDevice, pcrs: Pcrs, pin: Option<&SecretBuf>) -> Result<NewToken, Refusal> {
     let secret = SecretBuf::random(SECRET)?;
     let deadline = Instant::now() + PATIENCE;
     let mut line = device.open(deadline)?;
@@ -232,23 +204,16 @@ pub(crate) fn seal(
     if opened[..] != in_base64(&secret)?[..] {
         return Err("the TPM gives back another secret than it was given".into());
     }
-    Ok(NewToken {
-        secret: opened,
-        json: token.to_json(),
-        warning: weakness(pcrs, registers, pin.is_some()),
-    })
+    Ok(NewToken { secret: opened, json: token.to_json(), warning: weakness(pcrs, registers, pin.is_some()) })
 }
 
 /// What a policy leaves open.
 fn weakness(pcrs: Pcrs, registers: Registers, has_pin: bool) -> Option<Warning> {
     let unused = pcrs.without(registers.measured);
     let why = if pcrs == Pcrs::NONE && !has_pin {
-        "whoever has this machine can open the volume: no register and no PIN keeps them from it"
-            .to_owned()
+        "whoever has this machine can open the volume: no register and no PIN keeps them from it".to_owned()
     } else if unused != Pcrs::NONE {
-        format!(
-            "nothing was measured into PCR {unused} of this TPM, so its value does not tell what has booted"
-        )
+        format!("nothing was measured into PCR {unused} of this TPM, so its value does not tell what has booted")
     } else {
         return None;
     };
@@ -306,10 +271,9 @@ fn refusal(denied: &Denied, token: &Token) -> Refusal {
         Denied::Pin => return Refusal::Counted("the PIN is wrong".to_owned()),
         Denied::Password(failure) => return Refusal::Counted(format!("the TPM: {failure}")),
         Denied::Foreign => "it was enrolled with another TPM, or this one was cleared".to_owned(),
-        Denied::Policy => format!(
-            "the TPM's registers (PCR {}) have other values than when it was enrolled",
-            token.pcrs
-        ),
+        Denied::Policy => {
+            format!("the TPM's registers (PCR {}) have other values than when it was enrolled", token.pcrs)
+        }
         Denied::Tpm(failure) => format!("the TPM: {failure}"),
     };
     Refusal::Failed(why)
@@ -329,10 +293,7 @@ fn auth_of(pin: &[u8], salt: Option<&[u8]>) -> Result<SecretBuf, std::io::Error>
         }
     }
     // TPMs do not keep zeros at the end.
-    let len = auth
-        .iter()
-        .rposition(|&byte| byte != 0)
-        .map_or(0, |at| at + 1);
+    let len = auth.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1);
     SecretBuf::copy_of(&auth[..len])
 }
 

@@ -49,11 +49,7 @@ pub struct Proposal {
 
 impl Proposal {
     /// Salted with the public point `x`, `y` of a key that the TPM has at `handle`.
-    pub fn new(
-        kind: Kind,
-        handle: u32,
-        (x, y): &([u8; COORDINATE], [u8; COORDINATE]),
-    ) -> Result<Self, String> {
+    pub fn new(kind: Kind, handle: u32, (x, y): &([u8; COORDINATE], [u8; COORDINATE])) -> Result<Self, String> {
         let random = SystemRandom::new();
         let no_key = |_| "no key can be made for it";
         let own = EphemeralPrivateKey::generate(&ECDH_P256, &random).map_err(no_key)?;
@@ -76,20 +72,12 @@ impl Proposal {
         let command = Writer::default().u32(handle).u32(RH_NULL);
         let command = command.sized(&nonce).sized(&point).u8(kind as u8);
         let command = command.u16(ALG_AES).u16(AES_BITS).u16(ALG_CFB);
-        Ok(Self {
-            salt,
-            nonce,
-            command: command.u16(ALG_SHA256).0,
-        })
+        Ok(Self { salt, nonce, command: command.u16(ALG_SHA256).0 })
     }
 
     /// With what the TPM answered.
     pub fn accepted(self, handle: u32, nonce_tpm: &[u8]) -> Session {
-        Session {
-            handle,
-            key: kdf(&self.salt[..], "ATH", nonce_tpm, &self.nonce),
-            nonce_tpm: nonce_tpm.to_vec(),
-        }
+        Session { handle, key: kdf(&self.salt[..], "ATH", nonce_tpm, &self.nonce), nonce_tpm: nonce_tpm.to_vec() }
     }
 }
 
@@ -115,13 +103,7 @@ pub struct Call<'a> {
 impl Session {
     /// Begins a command about something whose secret is `auth`. `proves` says that the session proves knowledge of
     /// that, which a policy may not ask for.
-    pub fn call(
-        &self,
-        code: u32,
-        attributes: u8,
-        auth: &[u8],
-        proves: bool,
-    ) -> Result<Call<'_>, String> {
+    pub fn call(&self, code: u32, attributes: u8, auth: &[u8], proves: bool) -> Result<Call<'_>, String> {
         let no_memory = |error: std::io::Error| error.to_string();
         let mut value = SecretBuf::zeroed(DIGEST + auth.len()).map_err(no_memory)?;
         value[..DIGEST].copy_from_slice(&self.key[..]);
@@ -161,13 +143,7 @@ impl Call<'_> {
     }
 
     /// Whether the TPM that has the key has made this response, whose parameters are still encrypted.
-    pub fn is_genuine(
-        &self,
-        parameters: &[u8],
-        nonce_tpm: &[u8],
-        attributes: u8,
-        mac: &[u8],
-    ) -> bool {
+    pub fn is_genuine(&self, parameters: &[u8], nonce_tpm: &[u8], attributes: u8, mac: &[u8]) -> bool {
         let mut hash = Sha256::new();
         // It has succeeded.
         hash.update(0_u32.to_be_bytes());

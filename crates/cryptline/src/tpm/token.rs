@@ -9,12 +9,8 @@ use super::chip::Algorithm;
 use super::wire::{ALG_SHA1, ALG_SHA256, ALG_SHA384, ALG_SHA512, Reader};
 use crate::refusal::Refusal;
 
-const BANKS: [(&str, u16); 4] = [
-    ("sha1", ALG_SHA1),
-    ("sha256", ALG_SHA256),
-    ("sha384", ALG_SHA384),
-    ("sha512", ALG_SHA512),
-];
+const BANKS: [(&str, u16); 4] =
+    [("sha1", ALG_SHA1), ("sha256", ALG_SHA256), ("sha384", ALG_SHA384), ("sha512", ALG_SHA512)];
 
 /// Handles of keys that stay in a TPM.
 const PERSISTENT: std::ops::RangeInclusive<u32> = 0x8100_0000..=0x81ff_ffff;
@@ -48,10 +44,7 @@ impl Token {
         if json["tpm2_pcrlock"] == true {
             return Err(not_used("a policy of systemd-pcrlock"));
         }
-        if json["tpm2_pubkey_pcrs"]
-            .as_array()
-            .is_some_and(|pcrs| !pcrs.is_empty())
-        {
+        if json["tpm2_pubkey_pcrs"].as_array().is_some_and(|pcrs| !pcrs.is_empty()) {
             return Err(not_used("a signed policy"));
         }
         if json["tpm2-blob"].is_array() {
@@ -84,10 +77,7 @@ impl Token {
             policy: of_hex(policy).ok_or("its tpm2-policy-hash is damaged")?,
             has_pin: json["tpm2-pin"] == true,
             salt: salt.transpose()?,
-            parent: parent
-                .transpose()?
-                .map(|it| Parent::parse(&it))
-                .transpose()?,
+            parent: parent.transpose()?.map(|it| Parent::parse(&it)).transpose()?,
         })
     }
 
@@ -99,11 +89,7 @@ impl Token {
             Algorithm::Ecc => "ecc",
             Algorithm::Rsa => "rsa",
         };
-        let policy: String = self
-            .policy
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let policy: String = self.policy.iter().map(|byte| format!("{byte:02x}")).collect();
         json!({
             "type": TPM_TOKEN,
             "keyslots": [],
@@ -128,10 +114,7 @@ impl Parent {
         if !PERSISTENT.contains(&handle) {
             return Err("its tpm2_srk names no key that stays in the TPM");
         }
-        Ok(Self {
-            handle,
-            name: name.to_vec(),
-        })
+        Ok(Self { handle, name: name.to_vec() })
     }
 }
 
@@ -140,9 +123,7 @@ fn not_used(what: &str) -> Refusal {
 }
 
 fn bytes(json: &Value, name: &str) -> Result<Vec<u8>, Refusal> {
-    let decoded = json[name]
-        .as_str()
-        .and_then(|it| Base64::decode_vec(it).ok());
+    let decoded = json[name].as_str().and_then(|it| Base64::decode_vec(it).ok());
     decoded.ok_or_else(|| format!("its {name} is damaged").into())
 }
 
@@ -208,21 +189,9 @@ mod tests {
             ("tpm2-pcrs", json!([-1]), "tpm2-pcrs are damaged"),
             ("tpm2-pcrs", Value::Null, "tpm2-pcrs are damaged"),
             ("tpm2-pcr-bank", "md5".into(), "tpm2-pcr-bank is not known"),
-            (
-                "tpm2-primary-alg",
-                "x".into(),
-                "tpm2-primary-alg is not known",
-            ),
-            (
-                "tpm2-policy-hash",
-                "0".into(),
-                "tpm2-policy-hash is damaged",
-            ),
-            (
-                "tpm2-policy-hash",
-                "\u{e4}".into(),
-                "tpm2-policy-hash is damaged",
-            ),
+            ("tpm2-primary-alg", "x".into(), "tpm2-primary-alg is not known"),
+            ("tpm2-policy-hash", "0".into(), "tpm2-policy-hash is damaged"),
+            ("tpm2-policy-hash", "\u{e4}".into(), "tpm2-policy-hash is damaged"),
             ("tpm2_salt", 7.into(), "tpm2_salt is damaged"),
             ("tpm2_srk", blob(b"\x81\0\0"), "tpm2_srk is damaged"),
             ("tpm2_srk", blob(b"\x80\xff\xff\xff\0\0"), "names no key"),

@@ -104,10 +104,7 @@ impl<'a> Reader<'a> {
             let (named, len) = (self.u16()?, self.u8()?);
             let bits = self.take(len.into())?;
             let shifts = (0_u32..24).step_by(8);
-            let bits = bits
-                .iter()
-                .zip(shifts)
-                .map(|(&byte, by)| u32::from(byte) << by);
+            let bits = bits.iter().zip(shifts).map(|(&byte, by)| u32::from(byte) << by);
             if named == bank {
                 pcrs |= bits.sum::<u32>();
             }

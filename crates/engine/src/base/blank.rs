@@ -28,15 +28,9 @@ impl BlankDevice {
     /// Errors: the size is no whole number of sectors, or none at all.
     pub fn new(what: Blank, size: u64, read_only: bool) -> Result<Self, OpenError> {
         if size > 0 && size.is_multiple_of(512) {
-            Ok(Self {
-                what,
-                size,
-                read_only,
-            })
+            Ok(Self { what, size, read_only })
         } else {
-            Err(OpenError::Geometry(format!(
-                "a range of {size} bytes is not a whole number of 512-byte sectors"
-            )))
+            Err(OpenError::Geometry(format!("a range of {size} bytes is not a whole number of 512-byte sectors")))
         }
     }
 }
@@ -63,11 +57,7 @@ impl Device for BlankDevice {
 
     fn extent(&self, _offset: u64, len: u64) -> Result<Extent, Fault> {
         let is_hole = self.what == Blank::Zeros;
-        Ok(Extent {
-            len,
-            hole: is_hole,
-            zero: is_hole,
-        })
+        Ok(Extent { len, hole: is_hole, zero: is_hole })
     }
 }
 
@@ -77,9 +67,7 @@ impl Immediate for BlankQueue {
     fn answer(&mut self, request: &mut Request) -> Result<(), Fault> {
         match (&mut request.operation, self.0) {
             (Operation::Flush, _) => Ok(()),
-            (Operation::Read(_) | Operation::Cache { .. }, Blank::Errors) => {
-                Err(Fault::Io(Errno::IO))
-            }
+            (Operation::Read(_) | Operation::Cache { .. }, Blank::Errors) => Err(Fault::Io(Errno::IO)),
             // Nothing that was acknowledged is lost by that.
             (_, Blank::Errors) => Err(Fault::NoStore),
             (Operation::Read(buffer), Blank::Zeros) => {

@@ -17,10 +17,7 @@ pub(super) struct Descriptors(Mutex<Vec<Arc<OwnedFd>>>);
 
 impl Descriptors {
     /// One that nobody uses: from the pool, or made by `open`.
-    pub fn take(
-        &self,
-        open: impl FnOnce() -> Result<OwnedFd, Errno>,
-    ) -> Result<Arc<OwnedFd>, Errno> {
+    pub fn take(&self, open: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<Arc<OwnedFd>, Errno> {
         let mut pool = cryptline_sys::lock(&self.0);
         // Whoever uses one holds it beside us; only here, under the lock, do users become more.
         let mut free = pool.iter().filter(|file| Arc::strong_count(file) == 1);

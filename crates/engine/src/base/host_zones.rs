@@ -37,9 +37,7 @@ pub(super) fn model_of(device: &File, block: u32) -> Option<ZoneModel> {
 fn attribute(device: &File, name: &str) -> Option<String> {
     let number = rustix::fs::fstat(device).ok()?.st_rdev;
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let read = |up: &str| {
-        std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{up}queue/{name}")).ok()
-    };
+    let read = |up: &str| std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{up}queue/{name}")).ok();
     let text = read("").or_else(|| read("../"))?;
     Some(text.trim().to_owned())
 }
@@ -117,13 +115,8 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         assert_eq!(model_of(&file, 512), None);
         assert!(report(&file, 0, &mut [Zone::default()]).is_err());
-        let model = ZoneModel {
-            zone_size: 1 << 20,
-            max_open: 0,
-            max_active: 0,
-            append_limit: 0,
-            write_granularity: 512,
-        };
+        let model =
+            ZoneModel { zone_size: 1 << 20, max_open: 0, max_active: 0, append_limit: 0, write_granularity: 512 };
         assert!(act(&file, &model, 1 << 24, 1 << 20, ZoneAction::Reset).is_err());
     }
 

@@ -87,13 +87,9 @@ impl Image {
 
     fn open_with(path: &Path, read_only: bool, alone: bool) -> Result<Self, OpenError> {
         let alone = alone && !read_only;
-        let metadata =
-            std::fs::metadata(path).map_err(|error| OpenError::system("open", path, error))?;
+        let metadata = std::fs::metadata(path).map_err(|error| OpenError::system("open", path, error))?;
         let kind = metadata.file_type();
-        let wrong = |what| OpenError::WrongKind {
-            path: path.to_owned(),
-            what,
-        };
+        let wrong = |what| OpenError::WrongKind { path: path.to_owned(), what };
         if kind.is_dir() {
             return Err(wrong("a directory"));
         }
@@ -106,11 +102,7 @@ impl Image {
         let file = File::options()
             .read(true)
             .write(!read_only)
-            .custom_flags(if exclusive {
-                OFlags::EXCL.bits().cast_signed()
-            } else {
-                0
-            })
+            .custom_flags(if exclusive { OFlags::EXCL.bits().cast_signed() } else { 0 })
             .open(path)
             .map_err(|error| open_error(path, read_only, error))?;
         lock(&file, path, alone)?;
@@ -123,14 +115,7 @@ impl Image {
             let size = metadata.map_err(|error| OpenError::system("stat", path, error))?;
             (size.len(), 512)
         };
-        Ok(Self {
-            file,
-            path: path.to_owned(),
-            size,
-            block,
-            is_block_device,
-            read_only,
-        })
+        Ok(Self { file, path: path.to_owned(), size, block, is_block_device, read_only })
     }
 
     /// A regular file that somebody else has opened, and calls `name`. The lock is the open file's, so it may have it
@@ -139,10 +124,7 @@ impl Image {
     /// # Errors
     /// What is no regular file, or not open as it must be; where another has the lock.
     pub fn of_file(file: File, name: &Path, read_only: bool) -> Result<Self, OpenError> {
-        let wrong = |what| OpenError::WrongKind {
-            path: name.to_owned(),
-            what,
-        };
+        let wrong = |what| OpenError::WrongKind { path: name.to_owned(), what };
         let failed = |error| OpenError::system("stat", name, error);
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
@@ -158,14 +140,7 @@ impl Image {
             return Err(wrong("open for appending"));
         }
         lock(&file, name, !read_only)?;
-        Ok(Self {
-            file,
-            path: name.to_owned(),
-            size: metadata.len(),
-            block: 512,
-            is_block_device: false,
-            read_only,
-        })
+        Ok(Self { file, path: name.to_owned(), size: metadata.len(), block: 512, is_block_device: false, read_only })
     }
 
     /// Size in bytes.
@@ -205,37 +180,23 @@ impl Image {
 
     /// A device over the image, for transfers that are multiples of `granularity` bytes at
     /// multiples of `granularity`.
-    pub fn into_device(
-        self,
-        granularity: u32,
-        direct: DirectMode,
-    ) -> Result<FileDevice, OpenError> {
+    pub fn into_device(self, granularity: u32, direct: DirectMode) -> Result<FileDevice, OpenError> {
         let alignment = match direct {
             DirectMode::Off => None,
             DirectMode::Uncached if self.is_mostly_cached() => None,
-            DirectMode::Auto | DirectMode::On | DirectMode::Uncached => {
-                self.try_direct(granularity)
-            }
+            DirectMode::Auto | DirectMode::On | DirectMode::Uncached => self.try_direct(granularity),
         };
         if direct == DirectMode::On && alignment.is_none() {
-            return Err(OpenError::NoDirect {
-                path: self.path,
-                granularity,
-            });
+            return Err(OpenError::NoDirect { path: self.path, granularity });
         }
         let block = alignment.unwrap_or(512).max(512);
-        let zones = if self.is_block_device {
-            host_zones::model_of(&self.file, self.block.max(block))
-        } else {
-            None
-        };
+        let zones = if self.is_block_device { host_zones::model_of(&self.file, self.block.max(block)) } else { None };
         if zones.is_some() && alignment.is_none() {
             return Err(OpenError::NeedsDirect { path: self.path });
         }
-        let block_device = self.is_block_device.then(|| BlockDevice {
-            block: self.block,
-            zeroes: self.limit("write_zeroes_max_bytes") != Some(0),
-        });
+        let block_device = self
+            .is_block_device
+            .then(|| BlockDevice { block: self.block, zeroes: self.limit("write_zeroes_max_bytes") != Some(0) });
         let geometry = Geometry {
             size: self.size - self.size % u64::from(block),
             logical_block: block,
@@ -269,9 +230,8 @@ impl Image {
         let flags = rustix::fs::fcntl_getfl(&self.file).ok()?;
         rustix::fs::fcntl_setfl(&self.file, flags | OFlags::DIRECT).ok()?;
         // Some file systems accept the flag and refuse the transfer: try one.
-        let works = Buffer::alloc(granularity as usize).is_ok_and(|mut buffer| {
-            rustix::io::pread(&self.file, &mut buffer[..], u64::from(granularity)).is_ok()
-        });
+        let works = Buffer::alloc(granularity as usize)
+            .is_ok_and(|mut buffer| rustix::io::pread(&self.file, &mut buffer[..], u64::from(granularity)).is_ok());
         if works {
             return Some(stated.unwrap_or(granularity));
         }
@@ -286,10 +246,7 @@ impl Image {
             return None;
         }
         let stat = rustix::fs::fstat(&self.file).ok()?;
-        let (major, minor) = (
-            rustix::fs::major(stat.st_rdev),
-            rustix::fs::minor(stat.st_rdev),
-        );
+        let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
         ["", "../"].iter().find_map(|whole| {
             let path = format!("/sys/dev/block/{major}:{minor}/{whole}queue/{name}");
             std::fs::read_to_string(path).ok()?.trim().parse().ok()
@@ -300,13 +257,8 @@ impl Image {
 pub(super) fn open_error(path: &Path, read_only: bool, error: io::Error) -> OpenError {
     use io::ErrorKind as Kind;
     match error.kind() {
-        Kind::PermissionDenied | Kind::ReadOnlyFilesystem
-            if !read_only && File::open(path).is_ok() =>
-        {
-            OpenError::NotWritable {
-                path: path.to_owned(),
-                source: error,
-            }
+        Kind::PermissionDenied | Kind::ReadOnlyFilesystem if !read_only && File::open(path).is_ok() => {
+            OpenError::NotWritable { path: path.to_owned(), source: error }
         }
         _ => OpenError::system("open", path, error),
     }

@@ -36,8 +36,7 @@ impl PersistentMemory {
     /// # Errors
     /// As [`Image::open`]; and where it can not be mapped.
     pub fn open(path: &Path, read_only: bool) -> Result<Self, OpenError> {
-        let metadata =
-            std::fs::metadata(path).map_err(|error| OpenError::system("open", path, error))?;
+        let metadata = std::fs::metadata(path).map_err(|error| OpenError::system("open", path, error))?;
         let kind = metadata.file_type();
         let (file, size, is_dax) = if kind.is_char_device() {
             let size = dax_size(path, &metadata)?;
@@ -55,10 +54,7 @@ impl PersistentMemory {
             ))
         })?;
         let mapping = Mapping::new(file, len, !read_only, is_dax);
-        Ok(Self {
-            mapping: mapping.map_err(|error| OpenError::system("map", path, error))?,
-            is_file: kind.is_file(),
-        })
+        Ok(Self { mapping: mapping.map_err(|error| OpenError::system("map", path, error))?, is_file: kind.is_file() })
     }
 
     /// Lets a kernel of a test's making sync it.
@@ -229,17 +225,11 @@ impl Device for PmemDevice {
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        Ok(Box::new(PmemQueue {
-            memory: Arc::clone(&self.memory),
-        }))
+        Ok(Box::new(PmemQueue { memory: Arc::clone(&self.memory) }))
     }
 
     fn extent(&self, _offset: u64, len: u64) -> Result<Extent, Fault> {
-        Ok(Extent {
-            len,
-            hole: false,
-            zero: false,
-        })
+        Ok(Extent { len, hole: false, zero: false })
     }
 }
 

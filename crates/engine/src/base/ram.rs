@@ -34,9 +34,7 @@ fn check_size(size: u64) -> Result<(), OpenError> {
     if size > 0 && size.is_multiple_of(512) {
         Ok(())
     } else {
-        Err(OpenError::Geometry(format!(
-            "a RAM disk of {size} bytes is not a whole number of 512-byte sectors"
-        )))
+        Err(OpenError::Geometry(format!("a RAM disk of {size} bytes is not a whole number of 512-byte sectors")))
     }
 }
 
@@ -57,19 +55,13 @@ impl Device for RamDevice {
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        Ok(Box::new(RamQueue {
-            memory: Arc::clone(&self.memory),
-        }))
+        Ok(Box::new(RamQueue { memory: Arc::clone(&self.memory) }))
     }
 
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
         let (start, end) = (position(offset), position(offset + len));
         let (written, run_end) = self.memory.run(start, end);
-        Ok(Extent {
-            len: (run_end - start) as u64,
-            hole: !written,
-            zero: !written,
-        })
+        Ok(Extent { len: (run_end - start) as u64, hole: !written, zero: !written })
     }
 }
 

@@ -44,11 +44,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     pub fn new(file: OwnedFd) -> Self {
-        Self {
-            file: Arc::new(file),
-            asking: Mutex::new(()),
-            lost: Arc::default(),
-        }
+        Self { file: Arc::new(file), asking: Mutex::new(()), lost: Arc::default() }
     }
 
     pub fn file(&self) -> &Arc<OwnedFd> {
@@ -97,11 +93,7 @@ pub(super) struct Syncs<T> {
 
 impl<T> Syncs<T> {
     pub fn new(depth: usize) -> Self {
-        Self {
-            oldest: 0,
-            ended: VecDeque::with_capacity(depth),
-            held: VecDeque::with_capacity(depth),
-        }
+        Self { oldest: 0, ended: VecDeque::with_capacity(depth), held: VecDeque::with_capacity(depth) }
     }
 
     /// Begins a sync; its number.

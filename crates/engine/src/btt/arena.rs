@@ -84,23 +84,12 @@ impl Arena {
 
     /// Reads whole sectors from sector `premap` on; the range lies in the arena. `home` is the
     /// caller's number (see [`LanePool::take`]).
-    pub fn read(
-        &self,
-        medium: &impl Medium,
-        home: usize,
-        premap: u32,
-        target: &mut [u8],
-    ) -> Result<(), Fault> {
+    pub fn read(&self, medium: &impl Medium, home: usize, premap: u32, target: &mut [u8]) -> Result<(), Fault> {
         let lane = self.lanes.take(home, 1);
         for (premap, sector) in (premap..).zip(target.chunks_mut(self.sector())) {
             match self.settle(medium, &lane, premap)? {
-                MapEntry {
-                    state: State::Zero, ..
-                } => sector.fill(0),
-                MapEntry {
-                    state: State::Error,
-                    ..
-                } => return Err(Fault::Io(Errno::IO)),
+                MapEntry { state: State::Zero, .. } => sector.fill(0),
+                MapEntry { state: State::Error, .. } => return Err(Fault::Io(Errno::IO)),
                 MapEntry { block, .. } => {
                     medium.read(self.start + self.layout.block_offset(block), sector)?;
                 }
@@ -111,13 +100,7 @@ impl Arena {
 
     /// Writes whole sectors from sector `premap` on; durable on return. Each is old or new after
     /// a crash, never a mix.
-    pub fn write(
-        &self,
-        medium: &impl Medium,
-        home: usize,
-        premap: u32,
-        source: &[u8],
-    ) -> Result<(), Fault> {
+    pub fn write(&self, medium: &impl Medium, home: usize, premap: u32, source: &[u8]) -> Result<(), Fault> {
         let (mut premap, mut rest) = (premap, source);
         while !rest.is_empty() {
             if self.broken.load(Ordering::Relaxed) {
@@ -134,12 +117,7 @@ impl Arena {
 
     /// The entry of a sector, whose block is published as being read and stays as it is until
     /// the lane reads another one.
-    fn settle(
-        &self,
-        medium: &impl Medium,
-        lane: &Lanes<'_>,
-        premap: u32,
-    ) -> Result<MapEntry, Fault> {
+    fn settle(&self, medium: &impl Medium, lane: &Lanes<'_>, premap: u32) -> Result<MapEntry, Fault> {
         let mut raw = self.load_map(medium, premap)?;
         loop {
             let entry = self.decode(raw, premap)?;
@@ -152,13 +130,7 @@ impl Arena {
         }
     }
 
-    fn write_batch(
-        &self,
-        medium: &impl Medium,
-        lanes: &Lanes<'_>,
-        premap: u32,
-        source: &[u8],
-    ) -> Result<(), Fault> {
+    fn write_batch(&self, medium: &impl Medium, lanes: &Lanes<'_>, premap: u32, source: &[u8]) -> Result<(), Fault> {
         for (index, sector) in source.chunks(self.sector()).enumerate() {
             let block = lanes.free(index).block;
             self.lanes.wait_until_unread(block);
@@ -184,24 +156,13 @@ impl Arena {
     }
 
     /// Log and map, in order. The map's lines are locked.
-    fn commit(
-        &self,
-        medium: &impl Medium,
-        lanes: &Lanes<'_>,
-        premap: u32,
-        old: &[u32],
-    ) -> Result<(), Fault> {
+    fn commit(&self, medium: &impl Medium, lanes: &Lanes<'_>, premap: u32, old: &[u32]) -> Result<(), Fault> {
         let entries = || {
             (premap..).zip(old).enumerate().map(|(index, (lba, &old))| {
                 let FreeBlock { block, second, seq } = lanes.free(index);
                 let slot = self.slots.number(second) * SLOT_LEN;
                 let group = self.layout.flog_offset(lanes.number(index));
-                let entry = Entry {
-                    lba,
-                    old,
-                    new: block,
-                    seq,
-                };
+                let entry = Entry { lba, old, new: block, seq };
                 (self.start + group + slot as u64, entry)
             })
         };
@@ -247,11 +208,7 @@ impl Arena {
     /// A block outside the arena would be somebody else's bytes.
     fn decode(&self, raw: u32, premap: u32) -> Result<MapEntry, Fault> {
         let entry = MapEntry::decode(raw, premap);
-        if entry.block < self.layout.internal_nlba {
-            Ok(entry)
-        } else {
-            Err(Fault::Io(Errno::UCLEAN))
-        }
+        if entry.block < self.layout.internal_nlba { Ok(entry) } else { Err(Fault::Io(Errno::UCLEAN)) }
     }
 
     /// Bytes in a sector.

@@ -68,9 +68,7 @@ pub enum Damage {
         error: FlogError,
     },
     /// A lane's log names something outside the arena.
-    #[error(
-        "lane {lane}: its log names sector {lba}, blocks {old} and {new}, not all in the arena"
-    )]
+    #[error("lane {lane}: its log names sector {lba}, blocks {old} and {new}, not all in the arena")]
     LaneRange {
         /// Which lane.
         lane: u32,
@@ -182,11 +180,7 @@ fn check_info(
     }
     let (offset, damage, repaired) = match arena.copies {
         Copies::Both => return Ok(()),
-        Copies::First => (
-            arena.start + arena.info.layout.info_copy,
-            Damage::SecondInfo,
-            Repair::SecondInfo(number),
-        ),
+        Copies::First => (arena.start + arena.info.layout.info_copy, Damage::SecondInfo, Repair::SecondInfo(number)),
         Copies::Second => (arena.start, Damage::FirstInfo, Repair::FirstInfo(number)),
     };
     if !repair {
@@ -221,10 +215,7 @@ impl<M: Medium> Checker<'_, M> {
             self.findings.interrupted_writes += owed.len() as u64;
         } else if !owed.is_empty() {
             complete(self.medium, self.arena, &owed)?;
-            self.findings.repaired.push(Repair::Interrupted {
-                arena: self.number,
-                count: owed.len(),
-            });
+            self.findings.repaired.push(Repair::Interrupted { arena: self.number, count: owed.len() });
         }
         Ok(())
     }
@@ -252,12 +243,7 @@ impl<M: Medium> Checker<'_, M> {
             let inside = entry.old < layout.internal_nlba && entry.new < layout.internal_nlba;
             if !inside || entry.lba >= layout.external_nlba {
                 let (lba, old, new) = (entry.lba, entry.old, entry.new);
-                let what = Damage::LaneRange {
-                    lane,
-                    lba,
-                    old,
-                    new,
-                };
+                let what = Damage::LaneRange { lane, lba, old, new };
                 self.add(what);
                 continue;
             }
@@ -274,11 +260,7 @@ impl<M: Medium> Checker<'_, M> {
     }
 
     /// Every sector's block, as it is after the owed entries are written.
-    fn check_map(
-        &mut self,
-        owed: &[(u32, u32)],
-        progress: &mut impl FnMut(u64),
-    ) -> Result<(), BttError> {
+    fn check_map(&mut self, owed: &[(u32, u32)], progress: &mut impl FnMut(u64)) -> Result<(), BttError> {
         let layout = self.arena.info.layout;
         let mut bytes = vec![0; STEP as usize * 4];
         for first in (0..layout.external_nlba).step_by(STEP as usize) {
@@ -287,10 +269,7 @@ impl<M: Medium> Checker<'_, M> {
             let offset = self.arena.start + layout.map_offset(first);
             self.medium.read(offset, bytes)?;
             for (lba, entry) in (first..).zip(bytes.chunks_exact(4)) {
-                let stored = entry
-                    .iter()
-                    .rev()
-                    .fold(0, |word, &byte| word << 8 | u32::from(byte));
+                let stored = entry.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte));
                 let found = owed.binary_search_by_key(&lba, |owed| owed.0);
                 self.check_entry(lba, found.map_or(stored, |found| owed[found].1));
             }
@@ -329,9 +308,7 @@ impl Owners {
     fn new(blocks: u32) -> Result<Self, BttError> {
         let len = (blocks as usize).div_ceil(64);
         let mut words = Vec::new();
-        words
-            .try_reserve_exact(len)
-            .map_err(|_| BttError::Medium(Fault::Io(rustix::io::Errno::NOMEM)))?;
+        words.try_reserve_exact(len).map_err(|_| BttError::Medium(Fault::Io(rustix::io::Errno::NOMEM)))?;
         words.resize(len, 0);
         Ok(Self { words, blocks })
     }
@@ -352,11 +329,7 @@ impl Owners {
     }
 
     fn free_count(&self) -> u64 {
-        let owned: u64 = self
-            .words
-            .iter()
-            .map(|word| u64::from(word.count_ones()))
-            .sum();
+        let owned: u64 = self.words.iter().map(|word| u64::from(word.count_ones())).sum();
         u64::from(self.blocks) - owned
     }
 }

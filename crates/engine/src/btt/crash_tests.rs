@@ -9,11 +9,7 @@ const MOST: u64 = 300;
 
 fn fresh(sector_size: u32) -> Recorder {
     let medium = Recorder::new(SIZE);
-    let new = NewTable {
-        sector_size,
-        uuid: [7; 16],
-        is_zero: true,
-    };
+    let new = NewTable { sector_size, uuid: [7; 16], is_zero: true };
     assert!(new.write(&medium, |_| ()).unwrap() > 0);
     medium.settle();
     medium
@@ -32,10 +28,7 @@ fn stamped(sector_size: u32, stamps: impl IntoIterator<Item = u64>) -> Vec<u8> {
 
 /// The one stamp of a sector.
 fn stamp_of(sector: &[u8]) -> u64 {
-    let words: Vec<[u8; 8]> = sector
-        .chunks(8)
-        .map(|word| word.try_into().unwrap())
-        .collect();
+    let words: Vec<[u8; 8]> = sector.chunks(8).map(|word| word.try_into().unwrap()).collect();
     assert!(words.iter().all(|word| *word == words[0]), "a torn sector");
     u64::from_le_bytes(words[0])
 }
@@ -69,10 +62,7 @@ fn crash_in_a_write(sector_size: u32, first: u64, count: u64, rounds: u64) {
         for (index, sector) in (0..count).zip(read.chunks(sector_size as usize)) {
             let stamp = stamp_of(sector);
             let (old, new) = (1000 * rounds + index, 500_000 + index);
-            assert!(
-                stamp == old || stamp == new,
-                "{stamp} is neither old nor new"
-            );
+            assert!(stamp == old || stamp == new, "{stamp} is neither old nor new");
             saw_old |= stamp == old;
             saw_new |= stamp == new;
         }
@@ -142,20 +132,13 @@ fn crash_in_the_recovery_is_recovered_from() {
 fn crash_while_a_table_is_made_leaves_none_or_a_whole_one() {
     for is_zero in [true, false] {
         let medium = Recorder::new(SIZE);
-        let new = NewTable {
-            sector_size: 4096,
-            uuid: [1; 16],
-            is_zero,
-        };
+        let new = NewTable { sector_size: 4096, uuid: [1; 16], is_zero };
         if !is_zero {
             new.write(&medium, |_| ()).unwrap();
             open(&medium).write(0, 0, &stamped(4096, [5; 40])).unwrap();
         }
         medium.settle();
-        let again = NewTable {
-            uuid: [2; 16],
-            ..new
-        };
+        let again = NewTable { uuid: [2; 16], ..new };
         again.write(&medium, |_| ()).unwrap();
         let (mut none, mut whole) = (0, 0);
         for state in medium.crashes(40) {
@@ -165,10 +148,7 @@ fn crash_while_a_table_is_made_leaves_none_or_a_whole_one() {
                     let table = open(&state);
                     let mut read = vec![1; 40 * 4096];
                     table.read(0, 0, &mut read).unwrap();
-                    assert!(
-                        read.iter().all(|&byte| byte == 0),
-                        "old data in a new table"
-                    );
+                    assert!(read.iter().all(|&byte| byte == 0), "old data in a new table");
                     let (_, findings) = check(&state, true, |_| ()).unwrap();
                     assert_eq!(findings.problems, []);
                 }
@@ -182,10 +162,7 @@ fn crash_while_a_table_is_made_leaves_none_or_a_whole_one() {
                 Err(_) => none += 1,
             }
         }
-        assert!(
-            none > 0 && whole > 0,
-            "{none} without, {whole} with a table"
-        );
+        assert!(none > 0 && whole > 0, "{none} without, {whole} with a table");
     }
 }
 
@@ -219,9 +196,7 @@ fn write_without_its_persistence_points_is_caught() {
             return true;
         };
         let mut read = vec![0; 512];
-        table.read(0, 512 * 9, &mut read).is_err()
-            || ![1, 2].contains(&read[0])
-            || read[0] != read[504]
+        table.read(0, 512 * 9, &mut read).is_err() || ![1, 2].contains(&read[0]) || read[0] != read[504]
     });
     assert!(is_mixed);
 }

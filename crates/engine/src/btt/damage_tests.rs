@@ -10,11 +10,7 @@ fn bad_info_block_is_replaced_by_its_copy_and_repaired_only_when_asked() {
     open(&medium).write(0, 0, &[5; 512]).unwrap();
     for (offset, wanted, repair) in [
         (START, Copies::Second, Repair::FirstInfo(0)),
-        (
-            START + layout(512).info_copy,
-            Copies::First,
-            Repair::SecondInfo(0),
-        ),
+        (START + layout(512).info_copy, Copies::First, Repair::SecondInfo(0)),
     ] {
         let mut byte = [0];
         medium.read(offset + 60, &mut byte).unwrap();
@@ -24,11 +20,7 @@ fn bad_info_block_is_replaced_by_its_copy_and_repaired_only_when_asked() {
         assert_eq!(table.warnings().len(), 1);
         assert_eq!(read(&table, 0), Ok(vec![5; 512]));
         assert_eq!(problems(&medium).len(), 1);
-        assert_eq!(
-            locate(&medium).unwrap()[0].copies,
-            wanted,
-            "repaired unasked"
-        );
+        assert_eq!(locate(&medium).unwrap()[0].copies, wanted, "repaired unasked");
         let (_, findings) = check(&medium, true, |_| ()).unwrap();
         assert_eq!((findings.count, findings.repaired), (0, vec![repair]));
         assert_eq!(locate(&medium).unwrap()[0].copies, Copies::Both);
@@ -39,14 +31,9 @@ fn bad_info_block_is_replaced_by_its_copy_and_repaired_only_when_asked() {
 fn two_bad_info_blocks_are_refused() {
     let medium = fresh(512);
     medium.store(START + 200, &[1]).unwrap();
-    medium
-        .store(START + layout(512).info_copy + 200, &[1])
-        .unwrap();
+    medium.store(START + layout(512).info_copy + 200, &[1]).unwrap();
     let refused = refusal(&medium);
-    assert!(
-        refused.contains("checksum is wrong, and so is its copy"),
-        "{refused}"
-    );
+    assert!(refused.contains("checksum is wrong, and so is its copy"), "{refused}");
     assert!(check(&medium, true, |_| ()).is_err());
     medium.store(START, &[0; 4096]).unwrap();
     assert!(refusal(&medium).contains("holds no BTT"));
@@ -96,9 +83,7 @@ fn failed_arena_can_be_read_but_not_written() {
 fn interrupted_write_is_seen_through_a_read_only_table() {
     let medium = fresh(512);
     let new = layout(512).external_nlba + 3;
-    medium
-        .store(START + layout(512).block_offset(new), &[0x99; 512])
-        .unwrap();
+    medium.store(START + layout(512).block_offset(new), &[0x99; 512]).unwrap();
     set_slot(&medium, 3, 1, [40, 40, new, 2]);
     medium.settle();
     let table = Btt::open(medium.clone(), true).unwrap();
@@ -106,10 +91,7 @@ fn interrupted_write_is_seen_through_a_read_only_table() {
     assert_eq!(read(&table, 41), Ok(vec![0; 512]));
     assert!(medium.events().is_empty());
     let (_, findings) = check(&medium, true, |_| ()).unwrap();
-    assert_eq!(
-        findings.repaired,
-        [Repair::Interrupted { arena: 0, count: 1 }]
-    );
+    assert_eq!(findings.repaired, [Repair::Interrupted { arena: 0, count: 1 }]);
     assert_eq!(map(&medium, 40), new | 0xc000_0000);
 }
 
@@ -145,20 +127,14 @@ fn shared_free_blocks_and_nonsense_in_the_log_are_found_and_refused() {
         let medium = fresh(512);
         set_slot(&medium, 3, 0, words);
         let found = problems(&medium);
-        assert!(
-            found.iter().any(|problem| problem.contains(expected)),
-            "{found:?}"
-        );
+        assert!(found.iter().any(|problem| problem.contains(expected)), "{found:?}");
         let refused = refusal(&medium);
         assert!(refused.contains("lane 3"), "{refused}");
     }
     let medium = fresh(512);
     set_slot(&medium, 3, 3, [1, 1, 1, 1]);
     assert!(refusal(&medium).contains("different slots"));
-    assert_eq!(
-        problems(&medium)[0],
-        "lanes use different slots of their log"
-    );
+    assert_eq!(problems(&medium)[0], "lanes use different slots of their log");
 }
 
 /// Every medium is noise to somebody: no bytes make a panic.
@@ -180,12 +156,7 @@ fn damaged_tables_never_panic() {
                 1 => layout.flog + next() % 16384,
                 _ => layout.map + next() % 15000,
             };
-            medium
-                .store(
-                    START + place,
-                    &next().to_le_bytes()[..1 + (seed % 8) as usize],
-                )
-                .unwrap();
+            medium.store(START + place, &next().to_le_bytes()[..1 + (seed % 8) as usize]).unwrap();
         }
         if let Ok(arenas) = locate(&medium) {
             // Sealed damage goes further than random damage.

@@ -26,11 +26,7 @@ impl<M: Medium> BttDevice<M> {
 
     /// The same over a table that others read and write too.
     pub fn over(table: Arc<Btt<M>>, read_only: bool) -> Self {
-        Self {
-            table,
-            read_only,
-            queues: AtomicUsize::new(0),
-        }
+        Self { table, read_only, queues: AtomicUsize::new(0) }
     }
 }
 
@@ -51,18 +47,11 @@ impl<M: Medium + 'static> Device for BttDevice<M> {
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        Ok(Box::new(BttQueue {
-            table: Arc::clone(&self.table),
-            home: self.queues.fetch_add(1, Ordering::Relaxed),
-        }))
+        Ok(Box::new(BttQueue { table: Arc::clone(&self.table), home: self.queues.fetch_add(1, Ordering::Relaxed) }))
     }
 
     fn extent(&self, _offset: u64, len: u64) -> Result<Extent, Fault> {
-        Ok(Extent {
-            len,
-            hole: false,
-            zero: false,
-        })
+        Ok(Extent { len, hole: false, zero: false })
     }
 }
 

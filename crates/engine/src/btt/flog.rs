@@ -78,12 +78,7 @@ impl Group {
     /// What a new table has for `lane`, whose free block is `block`.
     #[must_use]
     pub fn initial(lane: u32, block: u32) -> [u8; GROUP_LEN] {
-        let first = Entry {
-            lba: lane,
-            old: block,
-            new: block,
-            seq: 1,
-        };
+        let first = Entry { lba: lane, old: block, new: block, seq: 1 };
         let mut bytes = [0; GROUP_LEN];
         bytes[..8].copy_from_slice(&first.low_half().to_le_bytes());
         bytes[8..16].copy_from_slice(&first.high_half().to_le_bytes());
@@ -173,12 +168,7 @@ mod tests {
     fn group(slots: [(usize, u32); 2]) -> Group {
         let mut group = Group::default();
         for (slot, seq) in slots {
-            group.0[slot] = Entry {
-                lba: 9,
-                old: 100 + seq,
-                new: 200 + seq,
-                seq,
-            };
+            group.0[slot] = Entry { lba: 9, old: 100 + seq, new: 200 + seq, seq };
         }
         group
     }
@@ -196,10 +186,7 @@ mod tests {
             assert_eq!(newer(later, older), Ok((later, false)));
         }
         for (first, second) in [(0, 0), (1, 1), (3, 3), (4, 1), (1, 4), (0, 4), (4, 0)] {
-            assert_eq!(
-                newer(first, second),
-                Err(FlogError::Sequence(first, second))
-            );
+            assert_eq!(newer(first, second), Err(FlogError::Sequence(first, second)));
         }
     }
 
@@ -233,12 +220,7 @@ mod tests {
 
     #[test]
     fn halves_are_the_bytes_on_the_medium() {
-        let entry = Entry {
-            lba: 1,
-            old: 2,
-            new: 3,
-            seq: 2,
-        };
+        let entry = Entry { lba: 1, old: 2, new: 3, seq: 2 };
         let mut bytes = [0; GROUP_LEN];
         bytes[..8].copy_from_slice(&entry.low_half().to_le_bytes());
         bytes[8..16].copy_from_slice(&entry.high_half().to_le_bytes());

@@ -76,20 +76,14 @@ impl NewTable {
                 medium.persist()?;
             }
         }
-        let sectors = arenas
-            .iter()
-            .map(|(_, layout)| u64::from(layout.external_nlba));
+        let sectors = arenas.iter().map(|(_, layout)| u64::from(layout.external_nlba));
         Ok(sectors.sum())
     }
 
     /// Bytes that [`write`](Self::write) will report as done in the end.
     #[must_use]
     pub fn work(&self, size: u64) -> u64 {
-        if self.is_zero {
-            0
-        } else {
-            size.saturating_sub(START_V1)
-        }
+        if self.is_zero { 0 } else { size.saturating_sub(START_V1) }
     }
 }
 
@@ -106,12 +100,7 @@ fn hide_old_table(medium: &impl Medium, arenas: &[(u64, ArenaLayout)]) -> Result
 }
 
 /// Clears blocks, map, log and the copy of the info block.
-fn clear(
-    medium: &impl Medium,
-    start: u64,
-    layout: &ArenaLayout,
-    progress: &mut impl FnMut(u64),
-) -> Result<(), Fault> {
+fn clear(medium: &impl Medium, start: u64, layout: &ArenaLayout, progress: &mut impl FnMut(u64)) -> Result<(), Fault> {
     let (mut at, end) = (start + INFO_SIZE, start + layout.size);
     while at < end {
         let len = STEP.min(end - at);

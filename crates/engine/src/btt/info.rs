@@ -60,9 +60,7 @@ pub enum InfoError {
     #[error("the info block is sealed but wrong: {0}")]
     Field(&'static str),
     /// Sectors that this program does not serve.
-    #[error(
-        "the table has sectors of {0} bytes; 512 and 4096 are supported, those with integrity metadata are not"
-    )]
+    #[error("the table has sectors of {0} bytes; 512 and 4096 are supported, those with integrity metadata are not")]
     SectorSize(u32),
 }
 
@@ -211,11 +209,7 @@ mod tests {
     #[test]
     fn encoded_block_parses_to_itself() {
         assert_eq!(Info::parse(&info().encode()), Ok(info()));
-        let last = Info {
-            next: 512 << 30,
-            flags: FLAG_ERROR,
-            ..info()
-        };
+        let last = Info { next: 512 << 30, flags: FLAG_ERROR, ..info() };
         assert!(Info::parse(&last.encode()).unwrap().has_failed());
         assert_eq!(Info::parse(&last.encode()), Ok(last));
     }
@@ -250,9 +244,7 @@ mod tests {
 
     #[test]
     fn sealed_nonsense_is_refused() {
-        let put = |at: usize, value: u32| {
-            sealed(move |bytes| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes()))
-        };
+        let put = |at: usize, value: u32| sealed(move |bytes| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes()));
         assert_eq!(put(52, 3), Err(InfoError::Version { major: 3, minor: 0 }));
         assert_eq!(put(56, 520), Err(InfoError::SectorSize(520)));
         for (at, value) in [

@@ -68,12 +68,8 @@ impl LanePool {
             let bits = (0..64).filter(|bit| bit * count + word < free.len());
             Line(AtomicU64::new(bits.fold(0, |bits, bit| bits | 1 << bit)))
         };
-        let lane = |free: &FreeBlock| {
-            Line(Lane {
-                reading: AtomicU32::new(NOT_READING),
-                free: AtomicU64::new(free.pack()),
-            })
-        };
+        let lane =
+            |free: &FreeBlock| Line(Lane { reading: AtomicU32::new(NOT_READING), free: AtomicU64::new(free.pack()) });
         Self {
             words: (0..count).map(word).collect(),
             lanes: free.iter().map(lane).collect(),
@@ -94,11 +90,7 @@ impl LanePool {
     }
 
     fn try_take(&self, home: usize, want: usize) -> Option<Lanes<'_>> {
-        let mut lanes = Lanes {
-            pool: self,
-            numbers: [0; BATCH],
-            count: 0,
-        };
+        let mut lanes = Lanes { pool: self, numbers: [0; BATCH], count: 0 };
         for step in 0..self.words.len() {
             let word = (home + step) % self.words.len();
             let bits = &self.words[word].0;
@@ -161,11 +153,7 @@ impl Lanes<'_> {
     /// Notes that the write on the lane at `index` is in the map: `block` is free instead.
     pub fn freed(&self, index: usize, block: u32) {
         let used = self.free(index);
-        let next = FreeBlock {
-            block,
-            second: !used.second,
-            seq: next_seq(used.seq),
-        };
+        let next = FreeBlock { block, second: !used.second, seq: next_seq(used.seq) };
         self.lane(index).free.store(next.pack(), Ordering::Relaxed);
     }
 
@@ -193,8 +181,7 @@ impl Lanes<'_> {
         while bits != 0 {
             let bit = bits.trailing_zeros() as usize;
             let number = bit * self.pool.words.len() + word;
-            self.numbers[self.count] =
-                u16::try_from(number).expect("a pool has 4096 lanes at most");
+            self.numbers[self.count] = u16::try_from(number).expect("a pool has 4096 lanes at most");
             self.count += 1;
             bits &= bits - 1;
         }
@@ -221,11 +208,7 @@ impl FreeBlock {
 
     fn unpack(word: u64) -> Self {
         let [b0, b1, b2, b3, seq, second, ..] = word.to_le_bytes();
-        Self {
-            block: u32::from_le_bytes([b0, b1, b2, b3]),
-            seq: u32::from(seq),
-            second: second != 0,
-        }
+        Self { block: u32::from_le_bytes([b0, b1, b2, b3]), seq: u32::from(seq), second: second != 0 }
     }
 }
 
@@ -253,11 +236,7 @@ mod tests {
     use super::*;
 
     fn pool(lanes: u32) -> LanePool {
-        let free = |block| FreeBlock {
-            block,
-            second: true,
-            seq: 2,
-        };
+        let free = |block| FreeBlock { block, second: true, seq: 2 };
         LanePool::new(&(0..lanes).map(free).collect::<Vec<_>>())
     }
 
@@ -293,11 +272,7 @@ mod tests {
         let lanes = pool.take(0, 1);
         lanes.freed(0, (1 << 30) - 1);
         drop(lanes);
-        let next = FreeBlock {
-            block: (1 << 30) - 1,
-            second: false,
-            seq: 3,
-        };
+        let next = FreeBlock { block: (1 << 30) - 1, second: false, seq: 3 };
         assert_eq!(pool.take(9, 1).free(0), next);
     }
 

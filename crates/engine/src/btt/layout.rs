@@ -103,25 +103,13 @@ impl ArenaLayout {
         let blocks = u64::from(self.internal_nlba) * u64::from(self.internal_lbasize);
         let map_len = u64::from(self.external_nlba) * MAP_ENTRY;
         let flog_len = u64::from(self.nfree) * FLOG_GROUP;
-        let room = |from: u64, to: u64, needed: u64| {
-            to.checked_sub(from).is_some_and(|room| room >= needed)
-        };
+        let room = |from: u64, to: u64, needed: u64| to.checked_sub(from).is_some_and(|room| room >= needed);
         let rules = [
+            (is_sector_size(self.external_lbasize), "its sectors have neither 512 nor 4096 bytes"),
+            (self.internal_lbasize >= self.external_lbasize, "its blocks are smaller than its sectors"),
+            ((1..=4096).contains(&self.nfree), "it has no spare blocks, or more than 4096"),
             (
-                is_sector_size(self.external_lbasize),
-                "its sectors have neither 512 nor 4096 bytes",
-            ),
-            (
-                self.internal_lbasize >= self.external_lbasize,
-                "its blocks are smaller than its sectors",
-            ),
-            (
-                (1..=4096).contains(&self.nfree),
-                "it has no spare blocks, or more than 4096",
-            ),
-            (
-                u64::from(self.external_nlba) + u64::from(self.nfree)
-                    == u64::from(self.internal_nlba)
+                u64::from(self.external_nlba) + u64::from(self.nfree) == u64::from(self.internal_nlba)
                     && self.external_nlba > 0
                     && u64::from(self.internal_nlba) <= BLOCKS_MAX,
                 "its numbers of blocks contradict each other",
@@ -140,10 +128,7 @@ impl ArenaLayout {
                     && room(self.info_copy, self.size, INFO_SIZE),
                 "its parts overlap",
             ),
-            (
-                (ARENA_MIN..=ARENA_MAX).contains(&self.size),
-                "it is smaller than 16 MiB or larger than 512 GiB",
-            ),
+            ((ARENA_MIN..=ARENA_MAX).contains(&self.size), "it is smaller than 16 MiB or larger than 512 GiB"),
         ];
         match rules.iter().find(|(holds, _)| !holds) {
             Some((_, why)) => Err(why),
@@ -178,11 +163,7 @@ pub fn arenas(size: u64, external_lbasize: u32) -> Vec<(u64, ArenaLayout)> {
 }
 
 /// As [`arenas`], with another largest arena: tests have no terabytes.
-pub(super) fn arenas_of_at_most(
-    most: u64,
-    size: u64,
-    external_lbasize: u32,
-) -> Vec<(u64, ArenaLayout)> {
+pub(super) fn arenas_of_at_most(most: u64, size: u64, external_lbasize: u32) -> Vec<(u64, ArenaLayout)> {
     let mut found = Vec::new();
     let mut start = START_V1;
     while let Some(rest) = size.checked_sub(start) {
@@ -212,24 +193,15 @@ mod tests {
         let layout = |size, sector| ArenaLayout::new(size, sector).unwrap();
         let small = layout(16 << 20, 512);
         assert_eq!((small.internal_nlba, small.external_nlba), (32458, 32202));
-        assert_eq!(
-            (small.map, small.flog, small.info_copy),
-            (16_625_664, 16_756_736, 16_773_120)
-        );
+        assert_eq!((small.map, small.flog, small.info_copy), (16_625_664, 16_756_736, 16_773_120));
         let small = layout(16 << 20, 4096);
         assert_eq!((small.internal_nlba, small.external_nlba), (4085, 3829));
         assert_eq!(small.map, 16_740_352);
         let middle = layout(1 << 30, 4096);
-        assert_eq!(
-            (middle.internal_nlba, middle.external_nlba),
-            (261_881, 261_625)
-        );
+        assert_eq!((middle.internal_nlba, middle.external_nlba), (261_881, 261_625));
         assert_eq!(middle.map, 1_072_672_768);
         let largest = layout(512 << 30, 512);
-        assert_eq!(
-            (largest.internal_nlba, largest.external_nlba),
-            (1_065_418_188, 1_065_417_932)
-        );
+        assert_eq!((largest.internal_nlba, largest.external_nlba), (1_065_418_188, 1_065_417_932));
         assert_eq!(largest.map, 545_494_118_400);
     }
 

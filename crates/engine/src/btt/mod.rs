@@ -90,13 +90,7 @@ impl<M: Medium> Btt<M> {
             arenas.push((size, open::open_arena(&medium, number, arena, read_only)?));
             size += arena.info.layout.external_size();
         }
-        Ok(Self {
-            medium,
-            sector_size: located[0].info.layout.external_lbasize,
-            arenas,
-            size,
-            warnings,
-        })
+        Ok(Self { medium, sector_size: located[0].info.layout.external_lbasize, arenas, size, warnings })
     }
 
     /// Bytes that the user sees.
@@ -163,17 +157,10 @@ impl<M: Medium> Btt<M> {
         let left = arena.layout().external_size() - inside;
         let premap = inside / u64::from(self.sector_size);
         let premap = u32::try_from(premap).expect("a sector's number in an arena has 30 bits");
-        (
-            arena,
-            premap,
-            usize::try_from(left).map_or(len, |left| left.min(len)),
-        )
+        (arena, premap, usize::try_from(left).map_or(len, |left| left.min(len)))
     }
 }
 
 fn warning(number: usize, arena: &Located) -> Option<InfoBlockLost> {
-    (arena.copies != Copies::Both).then_some(InfoBlockLost {
-        arena: number,
-        is_copy: arena.copies == Copies::First,
-    })
+    (arena.copies != Copies::Both).then_some(InfoBlockLost { arena: number, is_copy: arena.copies == Copies::First })
 }

@@ -16,14 +16,10 @@ const ARENAS_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BttError {
     /// There is none.
-    #[error(
-        "it holds no BTT (no info block at byte 4096 or 0, and no copy at the end); was it cut short?"
-    )]
+    #[error("it holds no BTT (no info block at byte 4096 or 0, and no copy at the end); was it cut short?")]
     Nothing,
     /// An arena's info block and its copy are both bad.
-    #[error(
-        "arena {arena}: {primary}, and so is its copy ({copy}); restore the image from a backup"
-    )]
+    #[error("arena {arena}: {primary}, and so is its copy ({copy}); restore the image from a backup")]
     Info {
         /// Which arena, from 0.
         arena: usize,
@@ -41,9 +37,7 @@ pub enum BttError {
         error: InfoError,
     },
     /// An arena ends behind the medium's end.
-    #[error(
-        "arena {arena} ends at byte {end}, but there are {size} bytes; was the image cut short?"
-    )]
+    #[error("arena {arena} ends at byte {end}, but there are {size} bytes; was the image cut short?")]
     CutShort {
         /// Which arena, from 0.
         arena: usize,
@@ -143,16 +137,10 @@ pub fn locate(medium: &impl Medium) -> Result<Vec<Located>, BttError> {
         let differs = [
             (arena.info.uuid != first.uuid, "UUID"),
             (arena.info.version != first.version, "version"),
-            (
-                arena.info.layout.external_lbasize != first.layout.external_lbasize,
-                "sector size",
-            ),
+            (arena.info.layout.external_lbasize != first.layout.external_lbasize, "sector size"),
         ];
         if let Some((_, what)) = differs.into_iter().find(|(differs, _)| *differs) {
-            return Err(BttError::Stranger {
-                arena: number,
-                what,
-            });
+            return Err(BttError::Stranger { arena: number, what });
         }
         arenas.push(arena);
     }
@@ -196,43 +184,24 @@ fn arena_at(
     let (info, copies) = match primary {
         Ok(info) => {
             let copy = read_info(medium, start.saturating_add(info.layout.info_copy))?;
-            let copies = if copy == Ok(info) {
-                Copies::Both
-            } else {
-                Copies::First
-            };
+            let copies = if copy == Ok(info) { Copies::Both } else { Copies::First };
             (info, copies)
         }
         Err(error @ (InfoError::Version { .. } | InfoError::SectorSize(_))) => {
-            return Err(BttError::Refused {
-                arena: number,
-                error,
-            });
+            return Err(BttError::Refused { arena: number, error });
         }
         Err(primary) => match guess_copy(medium, start)? {
             Some(info) => (info, Copies::Second),
             None => {
-                return Err(BttError::Info {
-                    arena: number,
-                    primary,
-                    copy: InfoError::NoSignature,
-                });
+                return Err(BttError::Info { arena: number, primary, copy: InfoError::NoSignature });
             }
         },
     };
     let end = start.saturating_add(info.layout.size);
     if end > medium.size() {
-        return Err(BttError::CutShort {
-            arena: number,
-            end,
-            size: medium.size(),
-        });
+        return Err(BttError::CutShort { arena: number, end, size: medium.size() });
     }
-    Ok(Located {
-        start,
-        info,
-        copies,
-    })
+    Ok(Located { start, info, copies })
 }
 
 /// The copy of a bad info block at `start`: an arena ends 512 GiB on, or with the medium.
@@ -248,10 +217,7 @@ fn guess_copy(medium: &impl Medium, start: u64) -> Result<Option<Info>, BttError
 }
 
 /// The info block at `offset`; what lies outside the medium is no info block.
-pub(super) fn read_info(
-    medium: &impl Medium,
-    offset: u64,
-) -> Result<Result<Info, InfoError>, Fault> {
+pub(super) fn read_info(medium: &impl Medium, offset: u64) -> Result<Result<Info, InfoError>, Fault> {
     let mut bytes = [0; 4096];
     let end = offset.checked_add(INFO_SIZE);
     if end.is_none_or(|end| end > medium.size()) {
@@ -270,10 +236,7 @@ pub(super) struct Log {
 }
 
 /// Reads the flog.
-pub(super) fn read_log(
-    medium: &impl Medium,
-    arena: &Located,
-) -> Result<Result<Log, FlogError>, Fault> {
+pub(super) fn read_log(medium: &impl Medium, arena: &Located) -> Result<Result<Log, FlogError>, Fault> {
     let layout = &arena.info.layout;
     let mut groups = Vec::with_capacity(layout.nfree as usize);
     for lane in 0..layout.nfree {
@@ -281,20 +244,14 @@ pub(super) fn read_log(
         medium.read(arena.start + layout.flog_offset(lane), &mut bytes)?;
         groups.push(Group::parse(&bytes));
     }
-    Ok(Slots::detect(&groups).map(|slots| Log {
-        slots,
-        newest: groups.iter().map(|group| slots.newer(group)).collect(),
-    }))
+    Ok(Slots::detect(&groups)
+        .map(|slots| Log { slots, newest: groups.iter().map(|group| slots.newer(group)).collect() }))
 }
 
 /// The map entry that an interrupted write still owes, if `entry` is one: the map still says
 /// `old`. Linux, UEFI and this program complete such a write. `None` also where the numbers are
 /// out of range.
-pub(super) fn owed(
-    medium: &impl Medium,
-    arena: &Located,
-    entry: &Entry,
-) -> Result<Option<u32>, Fault> {
+pub(super) fn owed(medium: &impl Medium, arena: &Located, entry: &Entry) -> Result<Option<u32>, Fault> {
     let layout = &arena.info.layout;
     if !entry.is_write() || entry.lba >= layout.external_nlba {
         return Ok(None);
@@ -316,23 +273,14 @@ pub(super) fn open_arena(
         return Err(BttError::Failed { arena: number });
     }
     let log = read_log(medium, arena)?;
-    let log = log.map_err(|error| BttError::Flog {
-        arena: number,
-        error,
-    })?;
+    let log = log.map_err(|error| BttError::Flog { arena: number, error })?;
     let layout = arena.info.layout;
     let mut free = Vec::with_capacity(log.newest.len());
     let mut pending = Vec::new();
     for (lane, newest) in (0..).zip(&log.newest) {
-        let wrong = |why: String| BttError::Lane {
-            arena: number,
-            lane,
-            why,
-        };
+        let wrong = |why: String| BttError::Lane { arena: number, lane, why };
         let (entry, second) = newest.map_err(|error| wrong(error.to_string()))?;
-        let inside = [entry.old, entry.new]
-            .iter()
-            .all(|&block| block < layout.internal_nlba);
+        let inside = [entry.old, entry.new].iter().all(|&block| block < layout.internal_nlba);
         if !inside || entry.lba >= layout.external_nlba {
             return Err(wrong(format!(
                 "its log names sector {}, blocks {} and {}, which are not all in the arena",
@@ -342,47 +290,25 @@ pub(super) fn open_arena(
         if let Some(raw) = owed(medium, arena, &entry)? {
             pending.push((entry.lba, raw));
         }
-        free.push(FreeBlock {
-            block: entry.old,
-            second: !second,
-            seq: next_seq(entry.seq),
-        });
+        free.push(FreeBlock { block: entry.old, second: !second, seq: next_seq(entry.seq) });
     }
     if let Some(lane) = shared_block(&free) {
-        return Err(BttError::Lane {
-            arena: number,
-            lane,
-            why: "its free block is another lane's too".into(),
-        });
+        return Err(BttError::Lane { arena: number, lane, why: "its free block is another lane's too".into() });
     }
     if !read_only {
         complete(medium, arena, &pending)?;
         pending.clear();
     }
     pending.sort_unstable();
-    Ok(Arena::new(Found {
-        start: arena.start,
-        layout,
-        slots: log.slots,
-        free,
-        pending,
-    }))
+    Ok(Arena::new(Found { start: arena.start, layout, slots: log.slots, free, pending }))
 }
 
 /// Writes the map entries that interrupted writes owe.
-pub(super) fn complete(
-    medium: &impl Medium,
-    arena: &Located,
-    owed: &[(u32, u32)],
-) -> Result<(), Fault> {
+pub(super) fn complete(medium: &impl Medium, arena: &Located, owed: &[(u32, u32)]) -> Result<(), Fault> {
     for (lba, raw) in owed {
         medium.store32(arena.start + arena.info.layout.map_offset(*lba), *raw)?;
     }
-    if owed.is_empty() {
-        Ok(())
-    } else {
-        medium.persist()
-    }
+    if owed.is_empty() { Ok(()) } else { medium.persist() }
 }
 
 /// A lane whose free block is also an earlier lane's: two writers would share it.

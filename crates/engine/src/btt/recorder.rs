@@ -36,11 +36,7 @@ impl Recorder {
     }
 
     fn over(base: Arc<Vec<u8>>) -> Self {
-        Self(Arc::new(Mutex::new(State {
-            base,
-            pages: BTreeMap::new(),
-            events: Vec::new(),
-        })))
+        Self(Arc::new(Mutex::new(State { base, pages: BTreeMap::new(), events: Vec::new() })))
     }
 
     /// Forgets the events so far and makes all of it the picture that crashes start from.
@@ -61,9 +57,7 @@ impl Recorder {
     /// As if there had been no persistence point.
     pub fn forget_persistence(&self) {
         let mut state = self.0.lock().unwrap();
-        state
-            .events
-            .retain(|event| matches!(event, Event::Store(..)));
+        state.events.retain(|event| matches!(event, Event::Store(..)));
     }
 
     /// The medium as some of the events leave it.
@@ -99,11 +93,7 @@ impl Recorder {
             for pick in 0..most.min(1 << loose.len().min(63)) {
                 let is_all = 1 << loose.len().min(63) <= most;
                 let arrives = |part: usize| {
-                    if is_all {
-                        pick >> part & 1 != 0
-                    } else {
-                        arrives_by_chance(pick, part, loose.len())
-                    }
+                    if is_all { pick >> part & 1 != 0 } else { arrives_by_chance(pick, part, loose.len()) }
                 };
                 let chosen = loose.iter().enumerate();
                 let chosen = chosen.filter(|(part, _)| arrives(*part));
@@ -155,10 +145,8 @@ fn torn(event: &Event) -> Vec<Event> {
         return words;
     }
     let half = bytes.len() / 16 * 8;
-    let mut parts = vec![
-        Event::Store(*offset, bytes[..half].into()),
-        Event::Store(offset + half as u64, bytes[half..].into()),
-    ];
+    let mut parts =
+        vec![Event::Store(*offset, bytes[..half].into()), Event::Store(offset + half as u64, bytes[half..].into())];
     parts.extend(words.into_iter().step_by(2).take(3));
     parts
 }

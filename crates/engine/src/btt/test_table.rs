@@ -14,11 +14,7 @@ pub fn fresh(sector_size: u32) -> Recorder {
 }
 
 pub fn make(medium: &impl Medium, sector_size: u32) {
-    let new = NewTable {
-        sector_size,
-        uuid: [7; 16],
-        is_zero: true,
-    };
+    let new = NewTable { sector_size, uuid: [7; 16], is_zero: true };
     assert!(new.write(medium, |_| ()).unwrap() > 0);
 }
 
@@ -63,9 +59,5 @@ pub fn refusal(medium: &Recorder) -> String {
 pub fn problems(medium: &Recorder) -> Vec<String> {
     let (_, findings) = check(medium, false, |_| ()).unwrap();
     assert_eq!(findings.count, findings.problems.len() as u64);
-    findings
-        .problems
-        .iter()
-        .map(|problem| problem.what.to_string())
-        .collect()
+    findings.problems.iter().map(|problem| problem.what.to_string()).collect()
 }

@@ -53,9 +53,7 @@ fn only_normal_map_entries_and_unflagged_logs_are_written() {
     }
     for lane in 0..64 {
         let mut group = [0; 64];
-        medium
-            .read(START + layout(512).flog_offset(lane), &mut group)
-            .unwrap();
+        medium.read(START + layout(512).flog_offset(lane), &mut group).unwrap();
         for word in [4, 8, 20, 24] {
             assert!(group[word + 3] < 0x40, "a flag in the log of lane {lane}");
         }
@@ -67,12 +65,7 @@ fn only_normal_map_entries_and_unflagged_logs_are_written() {
 #[test]
 fn interrupted_write_of_linux_and_of_pmdk_is_rolled_forward() {
     let spare = layout(512).external_nlba;
-    for (flags, old_seq, new_seq) in [
-        (0, 1, 2),
-        (0, 3, 1),
-        (0xc000_0000, 1, 2),
-        (0xc000_0000, 3, 1),
-    ] {
+    for (flags, old_seq, new_seq) in [(0, 1, 2), (0, 3, 1), (0xc000_0000, 1, 2), (0xc000_0000, 3, 1)] {
         let medium = fresh(512);
         let new = spare + 3;
         let data = START + layout(512).block_offset(new);
@@ -130,16 +123,10 @@ fn complete_write_is_not_repeated() {
 #[test]
 fn never_written_sector_is_the_block_of_its_number() {
     let medium = fresh(512);
-    medium
-        .store(START + layout(512).block_offset(5), &[0x77; 512])
-        .unwrap();
+    medium.store(START + layout(512).block_offset(5), &[0x77; 512]).unwrap();
     assert_eq!(read(&open(&medium), 5), Ok(vec![0x77; 512]));
     // So a table over old data clears the blocks.
-    let new = NewTable {
-        sector_size: 512,
-        uuid: [8; 16],
-        is_zero: false,
-    };
+    let new = NewTable { sector_size: 512, uuid: [8; 16], is_zero: false };
     let mut done = 0;
     new.write(&medium, |bytes| done = bytes).unwrap();
     assert_eq!(done, new.work(medium.size()));
@@ -156,9 +143,7 @@ fn table_of_an_old_kernel_keeps_its_slots() {
     open(&medium).write(0, 0, &vec![3; 512 * 600]).unwrap();
     let mut group = [0; 64];
     for lane in 0..layout(512).nfree {
-        medium
-            .read(START + layout(512).flog_offset(lane), &mut group)
-            .unwrap();
+        medium.read(START + layout(512).flog_offset(lane), &mut group).unwrap();
         assert_eq!(group[16..32], [0; 16], "slot 1 of lane {lane} was written");
     }
     assert_eq!(problems(&medium), [""; 0]);
@@ -227,11 +212,7 @@ fn sectors_of_all_arenas_follow_one_another() {
     let most = 16 << 20;
     let size = START + 2 * most + (17 << 20);
     let medium = Recorder::new(usize::try_from(size).unwrap());
-    let new = NewTable {
-        sector_size: 512,
-        uuid: [7; 16],
-        is_zero: true,
-    };
+    let new = NewTable { sector_size: 512, uuid: [7; 16], is_zero: true };
     let sectors = new.write_arenas(most, &medium, |_| ()).unwrap();
     let arenas = locate(&medium).unwrap();
     let starts: Vec<u64> = arenas.iter().map(|arena| arena.start).collect();
@@ -244,9 +225,7 @@ fn sectors_of_all_arenas_follow_one_another() {
     table.write(0, border - 512 * 100, &data).unwrap();
     table.write(0, table.size() - 512, &[0xaa; 512]).unwrap();
     let mut again = vec![0; data.len()];
-    open(&medium)
-        .read(0, border - 512 * 100, &mut again)
-        .unwrap();
+    open(&medium).read(0, border - 512 * 100, &mut again).unwrap();
     assert!(again == data);
     assert_eq!(problems(&medium), [""; 0]);
     // The second arena is another table's.
@@ -264,8 +243,6 @@ fn sectors_of_all_arenas_follow_one_another() {
 fn new_group_is_the_initial_state() {
     let medium = fresh(512);
     let mut group = [0; 64];
-    medium
-        .read(START + layout(512).flog_offset(9), &mut group)
-        .unwrap();
+    medium.read(START + layout(512).flog_offset(9), &mut group).unwrap();
     assert_eq!(group, Group::initial(9, layout(512).external_nlba + 9));
 }

@@ -48,18 +48,13 @@ impl Helpers {
     /// sees requests shared on any machine, and as small as can be.
     pub fn always(count: usize) -> Result<Self, OpenError> {
         let idle = Idle::always(count);
-        Self::with(count, HelperWork::new(idle), |_| {
-            (Duration::ZERO, Duration::ZERO)
-        })
+        Self::with(count, HelperWork::new(idle), |_| (Duration::ZERO, Duration::ZERO))
     }
 
     /// Helpers that take nothing, though every core is idle.
     #[cfg(test)]
     pub(crate) fn deaf(count: usize) -> Self {
-        let work = HelperWork {
-            is_deaf: true,
-            ..HelperWork::new(Idle::always(count))
-        };
+        let work = HelperWork { is_deaf: true, ..HelperWork::new(Idle::always(count)) };
         Self::with(count, work, |_| (Duration::ZERO, Duration::ZERO)).expect("threads")
     }
 
@@ -72,12 +67,7 @@ impl Helpers {
         let pool = WorkerPool::start("helper", count.min(THREADS_MAX), &work);
         let (pool, _) = pool.map_err(OpenError::Ring)?;
         let (awake, asleep) = measure(&pool);
-        Ok(Self(Arc::new(Inner {
-            pool,
-            work,
-            awake,
-            asleep,
-        })))
+        Ok(Self(Arc::new(Inner { pool, work, awake, asleep })))
     }
 
     /// How many there are.
@@ -110,12 +100,7 @@ impl Helpers {
     /// Wakes `count` helpers to work on what is in `slots`.
     pub(crate) fn call(&self, slots: &Arc<SharedSlots>, count: usize) {
         for _ in 0..count {
-            if self
-                .0
-                .pool
-                .hand_out(Call::SharedSlots(Arc::clone(slots)))
-                .is_err()
-            {
+            if self.0.pool.hand_out(Call::SharedSlots(Arc::clone(slots))).is_err() {
                 return;
             }
         }
@@ -177,9 +162,7 @@ fn work_on(slots: &SharedSlots) {
             job.run();
             slots.give_back(job);
             waits_since = None;
-        } else if slots.more_comes()
-            && waits_since.get_or_insert_with(Instant::now).elapsed() < LOOKOUT
-        {
+        } else if slots.more_comes() && waits_since.get_or_insert_with(Instant::now).elapsed() < LOOKOUT {
             std::hint::spin_loop();
         } else {
             return;

@@ -79,12 +79,7 @@ impl Idle {
             used: Duration::ZERO,
             quota: f64::INFINITY,
         };
-        let mut gauge = Gauge {
-            stat,
-            text,
-            quota: Quota::find(),
-            last,
-        };
+        let mut gauge = Gauge { stat, text, quota: Quota::find(), last };
         if let Some(first) = gauge.measure(None, 0) {
             gauge.last = first;
         }
@@ -129,11 +124,7 @@ impl Idle {
         };
         let now = Instant::now();
         let whose = Pid::from_raw(self.whose.load(Ordering::Relaxed));
-        let helped = self
-            .helped
-            .iter()
-            .map(|it| it.load(Ordering::Relaxed))
-            .sum();
+        let helped = self.helped.iter().map(|it| it.load(Ordering::Relaxed)).sum();
         let cores = match gauge.measure(whose, helped) {
             Some(next) => {
                 let last = std::mem::replace(&mut gauge.last, next);
@@ -165,10 +156,7 @@ impl Gauge {
         let at = Instant::now();
         let len = self.stat.as_ref()?.read_at(&mut self.text, 0).ok()?;
         // The buffer may end in the middle of what follows the cores.
-        let idle = self.text[..len]
-            .utf8_chunks()
-            .next()
-            .and_then(|chunk| idle_time(chunk.valid(), &cores))?;
+        let idle = self.text[..len].utf8_chunks().next().and_then(|chunk| idle_time(chunk.valid(), &cores))?;
         let used = clock_gettime(ClockId::ProcessCPUTime);
         Some(Sample {
             at,
@@ -193,10 +181,7 @@ fn spare(last: &Sample, next: &Sample) -> usize {
     let helped = Duration::from_nanos(next.helped.saturating_sub(last.helped)).as_secs_f64();
     let left = next.quota * elapsed - used;
     let cores = ((idle.min(left) + helped) / elapsed + ENOUGH).floor();
-    (0..=THREADS_MAX)
-        .rev()
-        .find(|&count| count as f64 <= cores)
-        .unwrap_or(0)
+    (0..=THREADS_MAX).rev().find(|&count| count as f64 <= cores).unwrap_or(0)
 }
 
 /// The time that `cores` together have been idle, or waited for a disk, since the machine started. The

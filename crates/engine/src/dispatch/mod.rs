@@ -71,11 +71,7 @@ impl Dispatch {
     /// The same mode for both directions, no flags.
     #[must_use]
     pub fn both(mode: Mode) -> Self {
-        Self {
-            read: mode,
-            write: mode,
-            ..Self::default()
-        }
+        Self { read: mode, write: mode, ..Self::default() }
     }
 
     /// Whether a direction goes through worker threads.
@@ -93,9 +89,7 @@ impl FromStr for Mode {
             "inline" => Ok(Self::Inline),
             "queue" => Ok(Self::Queue),
             "auto" => Ok(Self::Auto),
-            other => Err(format!(
-                "{other:?} is no dispatch mode; inline, queue and auto are"
-            )),
+            other => Err(format!("{other:?} is no dispatch mode; inline, queue and auto are")),
         }
     }
 }

@@ -33,15 +33,10 @@ impl Pace {
         };
         // The first time warms caches and fills lazily made tables.
         let first = take(SHORT);
-        let (time, len) = if first > SLOW {
-            (take(SHORT), SHORT)
-        } else {
-            ((0..4).map(|_| take(LONG)).min().unwrap_or(first), LONG)
-        };
+        let (time, len) =
+            if first > SLOW { (take(SHORT), SHORT) } else { ((0..4).map(|_| take(LONG)).min().unwrap_or(first), LONG) };
         let picos = time.as_nanos().saturating_mul(1000) / len as u128;
-        Self {
-            picos_per_byte: u64::try_from(picos).unwrap_or(u64::MAX).max(1),
-        }
+        Self { picos_per_byte: u64::try_from(picos).unwrap_or(u64::MAX).max(1) }
     }
 
     /// Bytes that take `time`.
@@ -62,9 +57,7 @@ mod tests {
 
     #[test]
     fn bytes_and_time_are_two_sides_of_one_speed() {
-        let pace = Pace {
-            picos_per_byte: 200,
-        };
+        let pace = Pace { picos_per_byte: 200 };
         assert_eq!(pace.bytes_in(Duration::from_micros(1)), 5000);
         assert_eq!(pace.time_of(5000), Duration::from_micros(1));
         assert_eq!(pace.time_of(usize::MAX), pace.time_of(usize::MAX));

@@ -62,28 +62,19 @@ struct Common<T> {
 impl<T: Send + 'static> WorkerPool<T> {
     /// Starts `count` threads, at most [`THREADS_MAX`]. The second value is the first error of a
     /// thread's beginning.
-    pub fn start<W: Work<T>>(
-        name: &str,
-        count: usize,
-        work: &Arc<W>,
-    ) -> io::Result<(Self, Option<io::Error>)> {
+    pub fn start<W: Work<T>>(name: &str, count: usize, work: &Arc<W>) -> io::Result<(Self, Option<io::Error>)> {
         let common = Arc::new(Common {
             todo: ArrayQueue::new(LIST),
             sleepers: AtomicU64::new(0),
             looking: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
         });
-        let mut pool = Self {
-            common,
-            threads: Vec::new(),
-            wake: Vec::new(),
-        };
+        let mut pool = Self { common, threads: Vec::new(), wake: Vec::new() };
         let (say, heard) = std::sync::mpsc::channel();
         for index in 0..count.min(THREADS_MAX) {
             let (common, work, say) = (Arc::clone(&pool.common), Arc::clone(work), say.clone());
-            let builder = std::thread::Builder::new()
-                .name(format!("{name}/{index}"))
-                .stack_size(cryptline_sys::GUARDED_STACK);
+            let builder =
+                std::thread::Builder::new().name(format!("{name}/{index}")).stack_size(cryptline_sys::GUARDED_STACK);
             let thread = builder.spawn(move || {
                 let _guard = cryptline_sys::StackGuard::new();
                 let _ = say.send(work.begin(index));

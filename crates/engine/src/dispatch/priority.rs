@@ -13,7 +13,5 @@ pub(super) fn raise_priority() -> io::Result<()> {
 /// Whether threads of this process may run at the priority that `high_priority` asks for.
 #[must_use]
 pub fn may_raise_priority() -> bool {
-    std::thread::spawn(raise_priority)
-        .join()
-        .is_ok_and(|raised| raised.is_ok())
+    std::thread::spawn(raise_priority).join().is_ok_and(|raised| raised.is_ok())
 }

@@ -34,33 +34,15 @@ pub(crate) struct Workers {
 impl Workers {
     /// Starts what `dispatch` asks for; the writer writes to `lower`, `start` bytes further on than
     /// its jobs say, and does its I/O as `backend` says.
-    pub fn start(
-        dispatch: Dispatch,
-        lower: &Gate,
-        start: u64,
-        backend: BackendChoice,
-    ) -> Result<Self, OpenError> {
+    pub fn start(dispatch: Dispatch, lower: &Gate, start: u64, backend: BackendChoice) -> Result<Self, OpenError> {
         let wants_writer = dispatch.write == Mode::Queue && !dispatch.submit_from_crypt_cpus;
         let nice = dispatch.high_priority;
-        let writer = if wants_writer {
-            Some(Writer::start(lower.clone(), start, backend, nice)?)
-        } else {
-            None
-        };
+        let writer = if wants_writer { Some(Writer::start(lower.clone(), start, backend, nice)?) } else { None };
         let cores = usable_cores();
         let pinned = dispatch.same_cpu_crypt;
-        let kcryptd = |core| {
-            Arc::new(Kcryptd {
-                writer: writer.clone(),
-                core,
-                high_priority: nice,
-            })
-        };
-        let groups: Vec<(usize, Option<usize>)> = if pinned {
-            cores.iter().map(|&core| (1, Some(core))).collect()
-        } else {
-            vec![(cores.len(), None)]
-        };
+        let kcryptd = |core| Arc::new(Kcryptd { writer: writer.clone(), core, high_priority: nice });
+        let groups: Vec<(usize, Option<usize>)> =
+            if pinned { cores.iter().map(|&core| (1, Some(core))).collect() } else { vec![(cores.len(), None)] };
         let pools = groups.into_iter().map(|(count, core)| {
             let (pool, _) = WorkerPool::start("kcryptd", count, &kcryptd(core))?;
             Ok(pool)
@@ -74,10 +56,7 @@ impl Workers {
 
     /// Gives a job to a worker. Where they are too far behind, the caller does it.
     pub fn hand_out(&self, job: Job, slots: &Arc<SharedSlots>) {
-        let order = Order {
-            job,
-            slots: Arc::clone(slots),
-        };
+        let order = Order { job, slots: Arc::clone(slots) };
         let here = if self.cores.is_empty() {
             0
         } else {
@@ -105,11 +84,7 @@ impl Work<Order> for Kcryptd {
             set.set(core);
             sched_setaffinity(None, &set)?;
         }
-        if self.high_priority {
-            raise_priority()
-        } else {
-            Ok(())
-        }
+        if self.high_priority { raise_priority() } else { Ok(()) }
     }
 
     fn run(&self, mut order: Order) {

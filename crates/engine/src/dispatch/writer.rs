@@ -36,16 +36,8 @@ struct Inbox {
 }
 
 impl Writer {
-    pub fn start(
-        lower: Gate,
-        start: u64,
-        backend: BackendChoice,
-        high_priority: bool,
-    ) -> Result<Arc<Self>, OpenError> {
-        let inbox = Arc::new(Inbox {
-            orders: Mutex::new(Vec::with_capacity(LIST)),
-            stop: AtomicBool::new(false),
-        });
+    pub fn start(lower: Gate, start: u64, backend: BackendChoice, high_priority: bool) -> Result<Arc<Self>, OpenError> {
+        let inbox = Arc::new(Inbox { orders: Mutex::new(Vec::with_capacity(LIST)), stop: AtomicBool::new(false) });
         let (say, heard) = std::sync::mpsc::channel();
         let thread_inbox = Arc::clone(&inbox);
         let builder = std::thread::Builder::new().name("dmcrypt_write".to_owned());
@@ -61,14 +53,9 @@ impl Writer {
             }
         };
         let thread = builder.spawn(run).map_err(OpenError::Ring)?;
-        let waker = heard.recv().map_err(|_| {
-            OpenError::Ring(std::io::Error::other("the writer's thread did not start"))
-        })??;
-        Ok(Arc::new(Self {
-            inbox,
-            waker,
-            thread: Some(thread),
-        }))
+        let waker =
+            heard.recv().map_err(|_| OpenError::Ring(std::io::Error::other("the writer's thread did not start")))??;
+        Ok(Arc::new(Self { inbox, waker, thread: Some(thread) }))
     }
 
     /// Gives an encrypted write to the writer.
@@ -117,8 +104,7 @@ impl WriterLoop {
             let stop = inbox.stop.load(Ordering::Acquire);
             if self.held.is_empty() {
                 std::mem::swap(&mut self.held, &mut lock(&inbox.orders));
-                self.held
-                    .sort_unstable_by_key(|order| std::cmp::Reverse(order.job.offset));
+                self.held.sort_unstable_by_key(|order| std::cmp::Reverse(order.job.offset));
             }
             self.submit_held();
             if stop && self.below.is_empty() && self.held.is_empty() {
@@ -146,9 +132,7 @@ impl WriterLoop {
             };
             let durable = direction == Direction::Encrypt { durable: true };
             let mut request = Request::write(offset, data, durable, 0);
-            let Ok(()) = self.below.enter(&mut request, order) else {
-                unreachable!("a place was free a moment ago")
-            };
+            let Ok(()) = self.below.enter(&mut request, order) else { unreachable!("a place was free a moment ago") };
             match self.lower.submit(request) {
                 Submitted::Done(completion) => self.give_back(completion),
                 Submitted::Pending => {}
@@ -157,10 +141,7 @@ impl WriterLoop {
     }
 
     fn give_back(&mut self, completion: Completion) {
-        let Completion {
-            mut request,
-            result,
-        } = completion;
+        let Completion { mut request, result } = completion;
         let Order { mut job, slots } = self.below.leave(&mut request);
         if let Operation::Write { data, .. } = request.operation {
             job.data = Some(data);

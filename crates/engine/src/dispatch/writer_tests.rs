@@ -38,10 +38,7 @@ impl Device for Notes {
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        Ok(Box::new(NotesQueue {
-            seen: self.seen.clone(),
-            first: self.first.lock().unwrap().take(),
-        }))
+        Ok(Box::new(NotesQueue { seen: self.seen.clone(), first: self.first.lock().unwrap().take() }))
     }
 
     fn extent(&self, _offset: u64, _len: u64) -> Result<Extent, Fault> {
@@ -80,34 +77,21 @@ fn order(sector: u64, cipher_map: &Arc<CipherMap>, slots: &Arc<SharedSlots>) -> 
         measured: false,
         took_ns: 0,
     };
-    Order {
-        job,
-        slots: Arc::clone(slots),
-    }
+    Order { job, slots: Arc::clone(slots) }
 }
 
 #[test]
 fn writes_that_came_while_it_was_busy_are_submitted_by_sector_and_all_before_it_ends() {
     let spec = CipherSpec::parse("cipher_null-ecb").unwrap();
-    let options = SectorOptions {
-        sector_size: 512,
-        iv_offset: 0,
-        iv_large_sectors: false,
-    };
+    let options = SectorOptions { sector_size: 512, iv_offset: 0, iv_large_sectors: false };
     let cipher = SectorCipher::new(&spec, &[], options).unwrap();
-    let range = CipherRange {
-        len: 1 << 20,
-        cipher: Some(cipher),
-    };
+    let range = CipherRange { len: 1 << 20, cipher: Some(cipher) };
     let cipher_map = Arc::new(CipherMap::new(vec![range], Zeroes::Decrypt));
     let mut ring = Ring::new(BackendChoice::Syscalls, 8).unwrap();
     let slots = Arc::new(SharedSlots::new(16, ring.waker().unwrap(), Vec::new()));
     let (seen, heard) = channel();
     let (let_through, first) = channel();
-    let notes = Notes {
-        seen,
-        first: Mutex::new(Some(first)),
-    };
+    let notes = Notes { seen, first: Mutex::new(Some(first)) };
     let writer = Writer::start(Gate::new(notes), 4096, BackendChoice::Syscalls, false).unwrap();
     writer.hand_over(order(7, &cipher_map, &slots));
     assert_eq!(heard.recv().unwrap(), 4096 + 7 * 512);
@@ -119,8 +103,5 @@ fn writes_that_came_while_it_was_busy_are_submitted_by_sector_and_all_before_it_
     let sectors: Vec<u64> = heard.try_iter().map(|at| (at - 4096) / 512).collect();
     assert_eq!(sectors, [1, 2, 3, 50, 70, 90]);
     let back = std::iter::from_fn(|| slots.collect());
-    assert!(
-        back.map(|job| (job.result, job.data.is_some()))
-            .eq([(Some(Ok(())), true); 7])
-    );
+    assert!(back.map(|job| (job.result, job.data.is_some())).eq([(Some(Ok(())), true); 7]));
 }

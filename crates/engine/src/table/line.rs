@@ -50,10 +50,7 @@ impl Line {
     #[must_use]
     pub fn span(&self) -> Span {
         match self {
-            Self::Crypt(target) => Span {
-                start: target.start,
-                len: target.len,
-            },
+            Self::Crypt(target) => Span { start: target.start, len: target.len },
             Self::Linear(LinearTarget { span, .. }) | Self::Zero(span) | Self::Error(span) => *span,
         }
     }
@@ -101,23 +98,15 @@ impl Line {
         let (start, len) = match (parse_u64(start), parse_u64(len)) {
             (Some(start), Some(len)) => (start, len),
             _ => {
-                return Err(format_error(
-                    "start and length are decimal numbers of sectors",
-                ));
+                return Err(format_error("start and length are decimal numbers of sectors"));
             }
         };
         if len == 0 {
-            return Err(kernel(
-                "zero-length target",
-                "give the length in 512-byte sectors",
-            ));
+            return Err(kernel("zero-length target", "give the length in 512-byte sectors"));
         }
         let kind = Kind::parse(target)?;
         if start != next_start {
-            return Err(kernel(
-                "Gap in table",
-                format!("this line must start at {next_start}"),
-            ));
+            return Err(kernel("Gap in table", format!("this line must start at {next_start}")));
         }
         if start.checked_add(len).is_none_or(|end| end > MAX_SECTORS) {
             return Err(format_error("the target ends beyond 2^64 bytes"));
@@ -159,16 +148,9 @@ impl LinearTarget {
     /// `device offset`
     fn parse(span: Span, arguments: &[Zeroizing<String>]) -> Result<Self, TableError> {
         let [device, offset] = arguments else {
-            return Err(kernel(
-                "Invalid argument count",
-                "linear takes: device offset",
-            ));
+            return Err(kernel("Invalid argument count", "linear takes: device offset"));
         };
-        Ok(Self {
-            span,
-            device: String::clone(device),
-            offset: parse_offset(offset, span.len)?,
-        })
+        Ok(Self { span, device: String::clone(device), offset: parse_offset(offset, span.len)? })
     }
 }
 
@@ -178,12 +160,9 @@ pub(super) fn parse_offset(text: &str, len: u64) -> Result<u64, TableError> {
         let end = offset.checked_add(len);
         end.is_some_and(|end| end <= MAX_SECTORS)
     };
-    parse_u64(text).filter(fits).ok_or_else(|| {
-        kernel(
-            "Invalid device sector",
-            "the offset is a decimal number of sectors",
-        )
-    })
+    parse_u64(text)
+        .filter(fits)
+        .ok_or_else(|| kernel("Invalid device sector", "the offset is a decimal number of sectors"))
 }
 
 /// The line as it was given, with the key hidden.

@@ -65,24 +65,12 @@ impl Integrity {
     fn parse(text: &str) -> Result<Integrity, TableError> {
         let parts = text.split_once(':').and_then(|(bytes, profile)| {
             let tag_bytes = parse_u32(bytes)?;
-            (1..=MAX_INTEGRITY_BYTES)
-                .contains(&tag_bytes)
-                .then(|| (tag_bytes, profile.to_owned()))
+            (1..=MAX_INTEGRITY_BYTES).contains(&tag_bytes).then(|| (tag_bytes, profile.to_owned()))
         });
-        let (tag_bytes, profile) = parts.ok_or_else(|| {
-            kernel(
-                "Invalid integrity arguments",
-                "write integrity:BYTES:aead, 1 to 480 bytes",
-            )
-        })?;
-        if !["aead", "none"]
-            .iter()
-            .any(|known| profile.eq_ignore_ascii_case(known))
-        {
-            return Err(kernel(
-                "Unknown integrity profile",
-                "aead and none are possible",
-            ));
+        let (tag_bytes, profile) =
+            parts.ok_or_else(|| kernel("Invalid integrity arguments", "write integrity:BYTES:aead, 1 to 480 bytes"))?;
+        if !["aead", "none"].iter().any(|known| profile.eq_ignore_ascii_case(known)) {
+            return Err(kernel("Unknown integrity profile", "aead and none are possible"));
         }
         Ok(Integrity { tag_bytes, profile })
     }
@@ -125,10 +113,7 @@ impl CryptOptions {
         } else if let Some(size) = word.strip_prefix("sector_size:").and_then(parse_u32) {
             self.set_sector_size(size, len)?;
         } else {
-            return Err(kernel(
-                "Invalid feature arguments",
-                format!("{word:?} is not known"),
-            ));
+            return Err(kernel("Invalid feature arguments", format!("{word:?} is not known")));
         }
         Ok(())
     }
@@ -169,8 +154,7 @@ impl CryptOptions {
             integrity.map(|it| format!("integrity:{}:{}", it.tag_bytes, it.profile)),
             (self.sector_size != SECTOR_BYTES).then(|| format!("sector_size:{}", self.sector_size)),
             flag(self.iv_large_sectors, "iv_large_sectors"),
-            self.integrity_key_size
-                .map(|size| format!("integrity_key_size:{size}")),
+            self.integrity_key_size.map(|size| format!("integrity_key_size:{size}")),
         ];
         let words: Vec<String> = before.chain(perf).chain(after).flatten().collect();
         if words.is_empty() {

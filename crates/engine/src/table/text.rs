@@ -41,13 +41,7 @@ fn unescape(word: &str) -> Zeroizing<String> {
 /// The inverse for one word.
 pub(super) fn escape(word: &str) -> String {
     let special = |character: char| is_space(character) || character == '\\';
-    let escaped = word.chars().map(|c| {
-        if special(c) {
-            format!("\\{c}")
-        } else {
-            c.to_string()
-        }
-    });
+    let escaped = word.chars().map(|c| if special(c) { format!("\\{c}") } else { c.to_string() });
     escaped.collect()
 }
 

@@ -50,11 +50,7 @@ impl DelayDevice {
 impl Device for DelayDevice {
     fn geometry(&self) -> Geometry {
         let lower = *self.lower.geometry();
-        Geometry {
-            rotational: lower.rotational || self.medium.seeks(),
-            answers_at_once: false,
-            ..lower
-        }
+        Geometry { rotational: lower.rotational || self.medium.seeks(), answers_at_once: false, ..lower }
     }
 
     fn below(&self) -> &[Gate] {
@@ -152,11 +148,7 @@ impl DelayQueue {
             return Some(completion);
         }
         self.arrivals += 1;
-        self.held.push(Held {
-            due,
-            arrival: self.arrivals,
-            completion,
-        });
+        self.held.push(Held { due, arrival: self.arrivals, completion });
         None
     }
 }

@@ -24,9 +24,7 @@ use rustix::io::Errno;
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
 use crate::zone::Zone;
-use crate::{
-    Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted,
-};
+use crate::{Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted};
 
 /// Which operation a rule is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +72,7 @@ impl FaultRule {
     fn strike(&self, request: &Request) -> Option<Strike> {
         let on = match request.operation {
             Operation::Read(_) | Operation::Cache { .. } => On::Read,
-            Operation::Write { .. }
-            | Operation::WriteZeroes { .. }
-            | Operation::ZoneAppend { .. } => On::Write,
+            Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::ZoneAppend { .. } => On::Write,
             Operation::Flush => On::Flush,
             Operation::Discard { .. } => On::Discard,
             Operation::Zone(_) => On::Zone,
@@ -92,11 +88,7 @@ impl FaultRule {
             When::Offset(byte) => (request.offset..request.offset + request.len()).contains(&byte),
             When::Always => true,
         };
-        hit.then_some(Strike {
-            delay: self.delay,
-            fault: self.fault,
-            late: self.late,
-        })
+        hit.then_some(Strike { delay: self.delay, fault: self.fault, late: self.late })
     }
 }
 
@@ -112,28 +104,18 @@ impl FromStr for FaultRule {
             "discard" => On::Discard,
             "zone" => On::Zone,
             other => {
-                return Err(format!(
-                    "unknown operation '{other}': read, write, flush, discard, zone"
-                ));
+                return Err(format!("unknown operation '{other}': read, write, flush, discard, zone"));
             }
         };
-        let mut rule = Self {
-            on,
-            when: When::Always,
-            delay: Duration::ZERO,
-            fault: None,
-            late: false,
-            seen: AtomicU64::new(0),
-        };
+        let mut rule =
+            Self { on, when: When::Always, delay: Duration::ZERO, fault: None, late: false, seen: AtomicU64::new(0) };
         let mut error = None;
         for word in words {
             if word == "late" {
                 rule.late = true;
                 continue;
             }
-            let (key, value) = word
-                .split_once('=')
-                .ok_or_else(|| format!("'{word}' is not KEY=VALUE"))?;
+            let (key, value) = word.split_once('=').ok_or_else(|| format!("'{word}' is not KEY=VALUE"))?;
             let number = || {
                 let parsed = value.parse::<u64>().ok();
                 parsed.ok_or_else(|| format!("'{value}' is not a number"))
@@ -146,9 +128,7 @@ impl FromStr for FaultRule {
                 "delay" => rule.delay = Duration::from_millis(number()?.min(60_000)),
                 "error" => error = Some(parse_error(value)?),
                 _ => {
-                    return Err(format!(
-                        "unknown '{key}': nth, every, after, offset, delay, error, late"
-                    ));
+                    return Err(format!("unknown '{key}': nth, every, after, offset, delay, error, late"));
                 }
             }
         }
@@ -185,10 +165,7 @@ impl FaultDevice {
     /// Lays `plan` over `lower`. Where several devices are given the same, its rules count over all of them.
     #[must_use]
     pub fn new(lower: Gate, plan: impl Into<Arc<FaultPlan>>) -> Self {
-        Self {
-            lower,
-            plan: plan.into(),
-        }
+        Self { lower, plan: plan.into() }
     }
 }
 
@@ -240,11 +217,7 @@ impl FaultQueue {
 impl Queue for FaultQueue {
     fn submit(&mut self, ring: &mut Ring, mut request: Request) -> Submitted {
         let strikes = self.plan.0.iter().filter_map(|rule| rule.strike(&request));
-        let none = Strike {
-            delay: Duration::ZERO,
-            fault: None,
-            late: false,
-        };
+        let none = Strike { delay: Duration::ZERO, fault: None, late: false };
         let strike = strikes.fold(none, |sum, strike| Strike {
             delay: sum.delay + strike.delay,
             fault: sum.fault.or(strike.fault),
@@ -254,11 +227,7 @@ impl Queue for FaultQueue {
             // A stalled medium: this connection waits, and nobody else may.
             std::thread::sleep(strike.delay);
         }
-        let (early, late) = if strike.late {
-            (None, strike.fault)
-        } else {
-            (strike.fault, None)
-        };
+        let (early, late) = if strike.late { (None, strike.fault) } else { (strike.fault, None) };
         if let Some(fault) = early {
             return Submitted::Done(request.complete(Err(fault)));
         }
@@ -278,9 +247,7 @@ impl Queue for FaultQueue {
     fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
         let before = done.len();
         self.lower.poll(ring, done);
-        done[before..]
-            .iter_mut()
-            .for_each(|completion| self.doom(completion));
+        done[before..].iter_mut().for_each(|completion| self.doom(completion));
     }
 
     fn measure(&mut self, on: bool) {
@@ -303,24 +270,11 @@ mod tests {
     #[test]
     fn rules_parse_or_say_what_is_wrong() {
         let rule: FaultRule = "write:nth=2:error=ENOSPC".parse().unwrap();
-        assert_eq!(
-            (rule.when, rule.fault),
-            (When::Nth(2), Some(Fault::NoSpace))
-        );
+        assert_eq!((rule.when, rule.fault), (When::Nth(2), Some(Fault::NoSpace)));
         let rule: FaultRule = "read:delay=5".parse().unwrap();
         assert_eq!(rule.fault, None);
-        assert_eq!(
-            "flush".parse::<FaultRule>().unwrap().fault,
-            Some(Fault::Io(Errno::IO))
-        );
-        for wrong in [
-            "",
-            "sync",
-            "read:nth",
-            "read:nth=x",
-            "read:color=red",
-            "read:error=E",
-        ] {
+        assert_eq!("flush".parse::<FaultRule>().unwrap().fault, Some(Fault::Io(Errno::IO)));
+        for wrong in ["", "sync", "read:nth", "read:nth=x", "read:color=red", "read:error=E"] {
             assert!(wrong.parse::<FaultRule>().is_err(), "{wrong}");
         }
     }

@@ -84,22 +84,14 @@ impl Loaded {
     /// The state of a new device, all zones empty.
     #[must_use]
     pub fn new(layout: ZoneLayout) -> Self {
-        let images: Vec<Block> = (0..state::blocks(&layout))
-            .map(|number| state::new_block(&layout, number))
-            .collect();
+        let images: Vec<Block> = (0..state::blocks(&layout)).map(|number| state::new_block(&layout, number)).collect();
         let of_block = |(number, block): (u32, &Block)| {
             let first = number * RECORDS;
             let zones = first..layout.count.min(first + RECORDS);
             let block = *block;
             zones.map(move |index| state::record(&block, index))
         };
-        Self {
-            layout,
-            saved: (0..).zip(&images).flat_map(of_block).collect(),
-            lost: Vec::new(),
-            to_repair: 0,
-            images,
-        }
+        Self { layout, saved: (0..).zip(&images).flat_map(of_block).collect(), lost: Vec::new(), to_repair: 0, images }
     }
 }
 
@@ -110,9 +102,7 @@ pub enum StateError {
     #[error("{0}")]
     System(#[from] std::io::Error),
     /// Neither copy of the header is whole.
-    #[error(
-        "its header is damaged in both copies; restore it from a backup (the data are untouched)"
-    )]
+    #[error("its header is damaged in both copies; restore it from a backup (the data are untouched)")]
     NoHeader,
     /// It is whole and can not be used.
     #[error("{0}")]
@@ -135,13 +125,7 @@ pub fn create(store: &dyn StateStore, layout: &ZoneLayout) -> std::io::Result<()
 /// Reads a state of at most `len` bytes, changing nothing.
 pub fn load(store: &dyn StateStore, len: u64) -> Result<Loaded, StateError> {
     let layout = load_header(store, len)?;
-    let mut loaded = Loaded {
-        layout,
-        saved: Vec::new(),
-        lost: Vec::new(),
-        to_repair: 0,
-        images: Vec::new(),
-    };
+    let mut loaded = Loaded { layout, saved: Vec::new(), lost: Vec::new(), to_repair: 0, images: Vec::new() };
     for number in 0..state::blocks(&layout) {
         let copies = [0, 1].map(|copy| {
             let mut block = [0; BLOCK];
@@ -160,11 +144,7 @@ pub fn load(store: &dyn StateStore, len: u64) -> Result<Loaded, StateError> {
         loaded.to_repair += u32::from(differ);
         let is_lost = newest.is_none();
         loaded.saved.extend(zones.map(|index| {
-            if is_lost && layout.is_sequential(index) {
-                lost_zone(&layout)
-            } else {
-                state::record(&block, index)
-            }
+            if is_lost && layout.is_sequential(index) { lost_zone(&layout) } else { state::record(&block, index) }
         }));
         loaded.images.push(block);
     }
@@ -207,12 +187,7 @@ fn holds(store: &dyn StateStore, offset: u64, block: &Block) -> bool {
 
 /// A zone of which nothing is known can be read as far as it goes, and not be written.
 fn lost_zone(layout: &ZoneLayout) -> Saved {
-    Saved {
-        condition: Condition::ReadOnly,
-        pointer: layout.zone_size,
-        written: layout.capacity,
-        life: 0,
-    }
+    Saved { condition: Condition::ReadOnly, pointer: layout.zone_size, written: layout.capacity, life: 0 }
 }
 
 impl Journal {
@@ -233,10 +208,7 @@ impl Journal {
                 store.sync()?;
             }
         }
-        let image = |block: &Block| Image {
-            bytes: Box::new(*block),
-            changed: false,
-        };
+        let image = |block: &Block| Image { bytes: Box::new(*block), changed: false };
         Ok(Self {
             state: Mutex::new(State {
                 store,
@@ -282,12 +254,10 @@ impl Journal {
 
 impl State {
     fn put(&mut self, index: u32, saved: &Saved) {
-        let (Ok(zone), Ok(block)) = (usize::try_from(index), usize::try_from(index / RECORDS))
-        else {
+        let (Ok(zone), Ok(block)) = (usize::try_from(index), usize::try_from(index / RECORDS)) else {
             return;
         };
-        let (Some(life), Some(image)) = (self.lives.get_mut(zone), self.blocks.get_mut(block))
-        else {
+        let (Some(life), Some(image)) = (self.lives.get_mut(zone), self.blocks.get_mut(block)) else {
             return;
         };
         let before = state::record(&image.bytes, index);
@@ -318,9 +288,7 @@ impl State {
             }
             self.store.sync()?;
         }
-        self.blocks
-            .iter_mut()
-            .for_each(|image| image.changed = false);
+        self.blocks.iter_mut().for_each(|image| image.changed = false);
         Ok(())
     }
 }

@@ -44,10 +44,7 @@ impl ZoneLayout {
         if !zone_size.is_power_of_two() {
             return fail(format!(
                 "a zone size of {zone_size} bytes is no power of two, which the kernel demands; give zone-size={}",
-                zone_size
-                    .max(1)
-                    .checked_next_power_of_two()
-                    .unwrap_or(1 << 63)
+                zone_size.max(1).checked_next_power_of_two().unwrap_or(1 << 63)
             ));
         }
         if zone_size < ZONE_SIZE_LEAST {
@@ -72,9 +69,7 @@ impl ZoneLayout {
                 max_active: 0,
                 write_granularity: 4096,
             }),
-            _ => fail(format!(
-                "{count} zones are too many (at most {COUNT_MAX}); give a larger zone-size"
-            )),
+            _ => fail(format!("{count} zones are too many (at most {COUNT_MAX}); give a larger zone-size")),
         }
     }
 

@@ -96,13 +96,9 @@ impl ZoneType {
     /// The type with the kernel's number `code`.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
-        [
-            Self::Conventional,
-            Self::SequentialRequired,
-            Self::SequentialPreferred,
-        ]
-        .into_iter()
-        .find(|kind| kind.code() == code)
+        [Self::Conventional, Self::SequentialRequired, Self::SequentialPreferred]
+            .into_iter()
+            .find(|kind| kind.code() == code)
     }
 
     /// The kernel's number.
@@ -210,13 +206,8 @@ mod tests {
 
     #[test]
     fn range_that_ends_with_its_zone_does_not_cross() {
-        let model = ZoneModel {
-            zone_size: 1 << 20,
-            max_open: 0,
-            max_active: 0,
-            append_limit: 0,
-            write_granularity: 512,
-        };
+        let model =
+            ZoneModel { zone_size: 1 << 20, max_open: 0, max_active: 0, append_limit: 0, write_granularity: 512 };
         assert!(!model.crosses((5 << 20) + 4096, (1 << 20) - 4096));
         assert!(model.crosses((5 << 20) + 4096, 1 << 20));
         assert_eq!(model.index_of((5 << 20) + 4096), 5);

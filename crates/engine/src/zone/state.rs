@@ -72,9 +72,7 @@ pub fn decode_header(block: &Block) -> Option<Result<ZoneLayout, LayoutError>> {
     }
     let version = u32_at(block, 16);
     if version != VERSION {
-        return Some(Err(LayoutError(format!(
-            "its version is {version}; this program knows {VERSION}"
-        ))));
+        return Some(Err(LayoutError(format!("its version is {version}; this program knows {VERSION}"))));
     }
     let zone_size = u64_at(block, 24);
     let size = zone_size.checked_mul(u64::from(u32_at(block, 20)));
@@ -99,14 +97,7 @@ pub fn new_block(layout: &ZoneLayout, number: u32) -> Block {
     for index in first..layout.count.min(first + RECORDS) {
         if layout.is_sequential(index) {
             let condition = Condition::Empty;
-            set_record(
-                &mut block,
-                index,
-                &Saved {
-                    condition,
-                    ..Saved::default()
-                },
-            );
+            set_record(&mut block, index, &Saved { condition, ..Saved::default() });
         }
     }
     seal(&mut block);
@@ -166,9 +157,7 @@ fn can_be(saved: &Saved, layout: &ZoneLayout) -> bool {
         && match saved.condition {
             Condition::Empty => pointer == 0 && written == 0,
             Condition::Closed => pointer == written && (1..layout.capacity).contains(&pointer),
-            Condition::Full => {
-                pointer == layout.zone_size || (pointer == layout.capacity && written == pointer)
-            }
+            Condition::Full => pointer == layout.zone_size || (pointer == layout.capacity && written == pointer),
             Condition::ReadOnly | Condition::Offline => pointer <= layout.zone_size,
             _ => false,
         }
@@ -259,12 +248,7 @@ mod tests {
         let layout = layout();
         let wrong = |condition, pointer, written| {
             let mut block = new_block(&layout, 0);
-            let saved = Saved {
-                condition,
-                pointer,
-                written,
-                life: 0,
-            };
+            let saved = Saved { condition, pointer, written, life: 0 };
             set_record(&mut block, 9, &saved);
             finish(&mut block, 1);
             !is_sound(&block, &layout, 0)

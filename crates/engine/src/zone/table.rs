@@ -80,10 +80,7 @@ impl ZoneTable {
     /// A table with all sequential zones empty.
     #[must_use]
     pub fn new(layout: ZoneLayout) -> Self {
-        let empty = Saved {
-            condition: Condition::Empty,
-            ..Saved::default()
-        };
+        let empty = Saved { condition: Condition::Empty, ..Saved::default() };
         Self::load(layout, |_| empty)
     }
 
@@ -105,9 +102,7 @@ impl ZoneTable {
         Self {
             cells: cells.collect(),
             counts: Mutex::new(counts),
-            dirty: (0..layout.count.div_ceil(64))
-                .map(|_| AtomicU64::new(0))
-                .collect(),
+            dirty: (0..layout.count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             layout,
         }
     }
@@ -232,9 +227,7 @@ impl ZoneTable {
         let (mut counts, mut cell) = self.both(index)?;
         match cell.condition {
             Condition::ExplicitOpen => return Ok(()),
-            Condition::Empty | Condition::Closed => {
-                self.make_room(&mut counts, index, cell.condition)?
-            }
+            Condition::Empty | Condition::Closed => self.make_room(&mut counts, index, cell.condition)?,
             Condition::ImplicitOpen => {}
             _ => return Err(Fault::ZoneCondition),
         }
@@ -262,9 +255,7 @@ impl ZoneTable {
         let (mut counts, mut cell) = self.both(index)?;
         match cell.condition {
             Condition::Full => return Ok(()),
-            Condition::Empty | Condition::Closed => {
-                self.make_room(&mut counts, index, cell.condition)?
-            }
+            Condition::Empty | Condition::Closed => self.make_room(&mut counts, index, cell.condition)?,
             open if open.is_open() => {}
             _ => return Err(Fault::ZoneCondition),
         }
@@ -323,27 +314,14 @@ impl ZoneTable {
         if is_off || len > self.layout.capacity - cell.pointer {
             return Err(Fault::WritePointer);
         }
-        if cell.busy {
-            Err(Fault::ZoneBusy)
-        } else {
-            Ok(())
-        }
+        if cell.busy { Err(Fault::ZoneBusy) } else { Ok(()) }
     }
 
     /// Makes sure that zone `index`, which is empty or closed, can be opened: by closing one that
     /// was opened implicitly where it must be.
-    fn make_room(
-        &self,
-        counts: &mut Counts,
-        index: u32,
-        condition: Condition,
-    ) -> Result<(), Fault> {
+    fn make_room(&self, counts: &mut Counts, index: u32, condition: Condition) -> Result<(), Fault> {
         let opening = self.place_of(index)?;
-        let ZoneLayout {
-            max_open,
-            max_active,
-            ..
-        } = self.layout;
+        let ZoneLayout { max_open, max_active, .. } = self.layout;
         let is_active_full = max_active > 0 && counts.active() >= max_active;
         if condition == Condition::Empty && is_active_full {
             return Err(Fault::TooManyActive);
@@ -376,11 +354,7 @@ impl ZoneTable {
         let cell = self.cell(index)?;
         let counts = lock(&self.counts);
         let cell = lock(cell);
-        if cell.busy {
-            Err(Fault::ZoneBusy)
-        } else {
-            Ok((counts, cell))
-        }
+        if cell.busy { Err(Fault::ZoneBusy) } else { Ok((counts, cell)) }
     }
 
     /// A sequential zone.
@@ -413,18 +387,11 @@ impl Cell {
     /// What of it a restart leaves.
     fn saved(&self) -> Saved {
         let condition = match self.condition {
-            Condition::ImplicitOpen | Condition::ExplicitOpen if self.pointer == 0 => {
-                Condition::Empty
-            }
+            Condition::ImplicitOpen | Condition::ExplicitOpen if self.pointer == 0 => Condition::Empty,
             open if open.is_open() => Condition::Closed,
             other => other,
         };
-        Saved {
-            condition,
-            pointer: self.pointer,
-            written: self.written,
-            life: self.life,
-        }
+        Saved { condition, pointer: self.pointer, written: self.written, life: self.life }
     }
 
     fn advance(&mut self, bytes: u64) {

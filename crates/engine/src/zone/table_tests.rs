@@ -283,9 +283,7 @@ impl Model {
             return Ok(());
         }
         let order = (self.next..7).chain(0..self.next);
-        let implicit = order
-            .into_iter()
-            .find(|&at| self.zones[at].0 == Condition::ImplicitOpen);
+        let implicit = order.into_iter().find(|&at| self.zones[at].0 == Condition::ImplicitOpen);
         let Some(victim) = implicit.filter(|_| !no_more_active) else {
             return Err(Fault::TooManyOpen);
         };

@@ -62,10 +62,7 @@ fn request_inside_a_range_goes_to_its_device_as_it_is() {
     let mut user = User::of(&striped(&stage, 3));
     user.submit(write(1536, 1024, true, 9));
     stage.look(0, |device, request| {
-        assert_eq!(
-            (device, request.offset, request.len()),
-            (1, 2 * 4096 + 512, 1024)
-        );
+        assert_eq!((device, request.offset, request.len()), (1, 2 * 4096 + 512, 1024));
         assert!(request.is_sync());
     });
     stage.answer(0, Ok(()));
@@ -77,14 +74,7 @@ fn request_inside_a_range_goes_to_its_device_as_it_is() {
 
 #[test]
 fn pieces_may_end_in_any_order_and_the_request_ends_once_as_it_was_submitted() {
-    let orders = [
-        [0, 0, 0],
-        [0, 1, 0],
-        [1, 0, 0],
-        [1, 1, 0],
-        [2, 0, 0],
-        [2, 1, 0],
-    ];
+    let orders = [[0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0], [2, 0, 0], [2, 1, 0]];
     for order in orders {
         let stage = Stage::default();
         let mut user = User::of(&striped(&stage, 3));
@@ -110,19 +100,11 @@ fn each_piece_of_a_write_has_its_bytes_its_place_and_its_durability() {
         user.submit(write(0, 3072, durable, 1));
         let mut whole = vec![0; 3072];
         fill(&mut whole, 0, 7);
-        let expected = [
-            (0, 3, &whole[..1024]),
-            (1, 2, &whole[1024..2560]),
-            (0, 1, &whole[2560..]),
-        ];
+        let expected = [(0, 3, &whole[..1024]), (1, 2, &whole[1024..2560]), (0, 1, &whole[2560..])];
         for (index, (device, place, data)) in expected.into_iter().enumerate() {
             stage.look(index, |on, request| {
                 assert_eq!((on, request.offset), (device, place * 4096));
-                let Operation::Write {
-                    data: found,
-                    durable: is,
-                } = &request.operation
-                else {
+                let Operation::Write { data: found, durable: is } = &request.operation else {
                     panic!("{request:?} is no write")
                 };
                 assert!(*is == durable && found[..] == *data);
@@ -136,25 +118,14 @@ fn each_piece_of_a_write_has_its_bytes_its_place_and_its_durability() {
 
 #[test]
 fn discards_zeroing_and_hints_are_cut_at_borders() {
-    let zeroes: fn(u64) -> Operation = |len| Operation::WriteZeroes {
-        len,
-        may_unmap: true,
-    };
-    let all: [fn(u64) -> Operation; 3] = [
-        zeroes,
-        |len| Operation::Discard { len },
-        |len| Operation::Cache { len },
-    ];
+    let zeroes: fn(u64) -> Operation = |len| Operation::WriteZeroes { len, may_unmap: true };
+    let all: [fn(u64) -> Operation; 3] = [zeroes, |len| Operation::Discard { len }, |len| Operation::Cache { len }];
     for operation in all {
         let stage = Stage::default();
         let mut user = User::of(&striped(&stage, 3));
         let is = |request: &Request| std::mem::discriminant(&request.operation);
         let kind = std::mem::discriminant(&operation(2048));
-        let request = Request {
-            operation: operation(2048),
-            offset: 512,
-            token: 3,
-        };
+        let request = Request { operation: operation(2048), offset: 512, token: 3 };
         user.submit(request);
         assert_eq!(stage.taken(), 2);
         let range = |_, request: &Request| {
@@ -181,11 +152,7 @@ fn first_failure_ends_a_request_once_all_that_was_sent_is_back() {
     assert_eq!(stage.taken(), WINDOW);
     stage.answer(3, Err(EIO));
     user.poll();
-    assert_eq!(
-        stage.taken(),
-        WINDOW - 1,
-        "more was sent of a write that has failed"
-    );
+    assert_eq!(stage.taken(), WINDOW - 1, "more was sent of a write that has failed");
     for _ in 1..WINDOW {
         assert!(user.done.is_empty());
         stage.answer(0, Ok(()));
@@ -203,20 +170,11 @@ fn first_failure_ends_a_request_once_all_that_was_sent_is_back() {
 fn refusal_does_not_hide_that_something_was_lost() {
     for (results, expected) in [
         ([Err(Fault::NotSupported), Err(EIO), Ok(())], EIO),
-        (
-            [Err(Fault::NotSupported), Err(Fault::NoSpace), Ok(())],
-            Fault::NoSpace,
-        ),
-        (
-            [Err(EIO), Err(Fault::NoSpace), Err(Fault::NotSupported)],
-            EIO,
-        ),
+        ([Err(Fault::NotSupported), Err(Fault::NoSpace), Ok(())], Fault::NoSpace),
+        ([Err(EIO), Err(Fault::NoSpace), Err(Fault::NotSupported)], EIO),
         ([Ok(()), Err(Fault::NoSpace), Err(EIO)], EIO),
         ([Ok(()), Err(Fault::Truncated), Err(EIO)], Fault::Truncated),
-        (
-            [Err(Fault::NotSupported), Ok(()), Ok(())],
-            Fault::NotSupported,
-        ),
+        ([Err(Fault::NotSupported), Ok(()), Ok(())], Fault::NotSupported),
     ] {
         let stage = Stage::default();
         let mut user = User::of(&striped(&stage, 3));
@@ -291,10 +249,7 @@ fn write_that_crypt_could_not_pass_down_comes_back_as_it_was_given() {
             assert_eq!(ended.result, Err(Fault::Busy));
             let mut given = vec![0; len];
             fill(&mut given, 4096, 7);
-            assert!(
-                bytes(&ended) == given,
-                "{dispatch:?}: {len} bytes were changed"
-            );
+            assert!(bytes(&ended) == given, "{dispatch:?}: {len} bytes were changed");
         }
     }
 }
@@ -303,11 +258,7 @@ fn write_that_crypt_could_not_pass_down_comes_back_as_it_was_given() {
 fn encrypted_piece_that_found_no_room_is_encrypted_once() {
     let stage = Stage::default();
     let clear = devices::crypt(Fresh::new(stage.device(0)), &AES_512).gate;
-    let segment = |lower: &Gate, offset, len| Segment {
-        lower: lower.clone(),
-        offset,
-        len,
-    };
+    let segment = |lower: &Gate, offset, len| Segment { lower: lower.clone(), offset, len };
     let plain = stage.device(1);
     let both = joined(vec![segment(&clear, 512, 1024), segment(&plain, 0, 1024)]).unwrap();
     let mut user = User::of(&both);
@@ -362,11 +313,7 @@ fn flush_goes_once_to_each_device_and_is_good_if_all_are() {
         assert_eq!(flushed(&stage), [0, 1]);
         for device in 0..2 {
             assert!(user.done.is_empty());
-            let result = if failing == Some(device) {
-                Err(EIO)
-            } else {
-                Ok(())
-            };
+            let result = if failing == Some(device) { Err(EIO) } else { Ok(()) };
             stage.answer(0, result);
             user.poll();
         }
@@ -374,10 +321,6 @@ fn flush_goes_once_to_each_device_and_is_good_if_all_are() {
         let ended = user.ended();
         assert_eq!((ended.result, ended.request.token), (expected, 2));
         user.submit(Request::flush(3));
-        assert_eq!(
-            stage.taken() == 0,
-            failing.is_some(),
-            "the latch is not set"
-        );
+        assert_eq!(stage.taken() == 0, failing.is_some(), "the latch is not set");
     }
 }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use cryptline_engine::{
-    BackendChoice, Channel, Completion, Device, Extent, Fault, Gate, Geometry, OpenError,
-    Operation, Queue, Request, Ring, Submitted,
+    BackendChoice, Channel, Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request,
+    Ring, Submitted,
 };
 use cryptline_testkit::suite::noise;
 
@@ -74,8 +74,7 @@ impl Stage {
 
 /// What lies at a place of a device.
 pub fn stored(device: usize, offset: u64) -> u8 {
-    noise(((device as u64) << 40) | (offset / 512)).to_le_bytes()
-        [usize::try_from(offset % 8).unwrap()]
+    noise(((device as u64) << 40) | (offset / 512)).to_le_bytes()[usize::try_from(offset % 8).unwrap()]
 }
 
 impl Device for Manual {
@@ -100,11 +99,7 @@ impl Device for Manual {
     }
 
     fn extent(&self, _offset: u64, len: u64) -> Result<Extent, Fault> {
-        Ok(Extent {
-            len,
-            hole: false,
-            zero: false,
-        })
+        Ok(Extent { len, hole: false, zero: false })
     }
 }
 
@@ -137,10 +132,7 @@ pub struct User {
 
 impl User {
     pub fn of(gate: &Gate) -> Self {
-        Self {
-            channel: Channel::open(gate, BackendChoice::Syscalls, 32).unwrap(),
-            done: Vec::new(),
-        }
+        Self { channel: Channel::open(gate, BackendChoice::Syscalls, 32).unwrap(), done: Vec::new() }
     }
 
     pub fn submit(&mut self, request: Request) {

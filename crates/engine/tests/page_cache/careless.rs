@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cryptline_engine::{
-    Buffer, Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue,
-    Request, Ring, Submitted,
+    Buffer, Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring, Submitted,
 };
 use cryptline_sys::{Done, FileId, Io, Source};
 use rustix::io::Errno;
@@ -36,22 +35,14 @@ pub enum Mistake {
 /// A stack over a base that leaves it to the gate to remember failures, as used by one client.
 pub fn forgetful() -> Stack {
     let mut stack = careless(Mistake::RemembersNothing);
-    stack.habits = Habits {
-        restless: false,
-        ..Habits::ALL
-    };
+    stack.habits = Habits { restless: false, ..Habits::ALL };
     stack
 }
 
 /// A stack with a mistake.
 pub fn careless(mistake: Mistake) -> Stack {
     Stack::new(Bed::new(16 * 512, 512), move |bed, _| {
-        Gate::new(Careless {
-            path: bed.path.clone(),
-            keeper: open(&bed.path),
-            mistake,
-            lost: Arc::default(),
-        })
+        Gate::new(Careless { path: bed.path.clone(), keeper: open(&bed.path), mistake, lost: Arc::default() })
     })
 }
 
@@ -146,19 +137,11 @@ impl Queue for CarelessQueue {
                 return Submitted::Done(request.complete(Ok(())));
             }
             Operation::Read(buffer) => (Kind::Read, Some(buffer)),
-            Operation::Write {
-                data,
-                durable: true,
-            } => (Kind::Durable, Some(data)),
+            Operation::Write { data, durable: true } => (Kind::Durable, Some(data)),
             Operation::Write { data, .. } => (Kind::Write, Some(data)),
             _ => (Kind::Flush, None),
         };
-        let flying = Flying {
-            kind,
-            offset,
-            token,
-            done: 0,
-        };
+        let flying = Flying { kind, offset, token, done: 0 };
         self.go(ring, flying, buffer);
         Submitted::Pending
     }
@@ -192,30 +175,16 @@ impl CarelessQueue {
             (Kind::Flush, _) | (_, None) => Io::Sync { file },
             (Kind::Read, Some(buffer)) => {
                 let len = buffer.len() - start;
-                Io::Read {
-                    file,
-                    buffer,
-                    start,
-                    len,
-                    offset,
-                }
+                Io::Read { file, buffer, start, len, offset }
             }
             (kind, Some(buffer)) => {
                 let (len, durable) = (buffer.len() - start, kind == Kind::Durable);
-                Io::Write {
-                    file,
-                    buffer,
-                    start,
-                    len,
-                    offset,
-                    durable,
-                }
+                Io::Write { file, buffer, start, len, offset, durable }
             }
         };
         self.next += 1;
         self.flying.insert(self.next, flying);
-        ring.submit(self.source, self.next, io)
-            .expect("few are in flight");
+        ring.submit(self.source, self.next, io).expect("few are in flight");
     }
 
     fn finish(&mut self, ring: &mut Ring, finished: Done, done: &mut Vec<Completion>) {
@@ -229,39 +198,20 @@ impl CarelessQueue {
             Err(errno) => Err(self.judge(flying.kind, errno)),
             Ok(moved) => {
                 flying.done += moved;
-                if buffer
-                    .as_ref()
-                    .is_some_and(|buffer| flying.done < buffer.len())
-                {
+                if buffer.as_ref().is_some_and(|buffer| flying.done < buffer.len()) {
                     return self.go(ring, flying, buffer);
                 }
-                if flying.kind.is_sync() {
-                    self.ask_keeper(ring)
-                } else {
-                    Ok(())
-                }
+                if flying.kind.is_sync() { self.ask_keeper(ring) } else { Ok(()) }
             }
         };
         let operation = match (flying.kind, buffer) {
             (Kind::Read, Some(buffer)) => Operation::Read(buffer),
-            (kind, Some(data)) => Operation::Write {
-                data,
-                durable: kind == Kind::Durable,
-            },
+            (kind, Some(data)) => Operation::Write { data, durable: kind == Kind::Durable },
             _ => Operation::Flush,
         };
         let (offset, token) = (flying.offset, flying.token);
-        let completion = Request {
-            offset,
-            operation,
-            token,
-        }
-        .complete(result);
-        if flying.kind.is_sync() && result.is_ok() {
-            self.held.push(completion)
-        } else {
-            done.push(completion)
-        }
+        let completion = Request { offset, operation, token }.complete(result);
+        if flying.kind.is_sync() && result.is_ok() { self.held.push(completion) } else { done.push(completion) }
     }
 
     /// What a failure means. A refusal is what the gate forgets.
@@ -283,9 +233,6 @@ impl CarelessQueue {
         }
         ring.submit_at_once(inbox, 0, Io::Sync { file });
         let answer = ring.next_done(inbox).expect("it was answered at once");
-        answer
-            .result
-            .map(drop)
-            .map_err(|errno| self.judge(Kind::Flush, errno))
+        answer.result.map(drop).map_err(|errno| self.judge(Kind::Flush, errno))
     }
 }

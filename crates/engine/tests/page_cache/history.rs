@@ -69,20 +69,10 @@ pub struct Habits {
 
 impl Habits {
     /// All of them.
-    pub const ALL: Self = Self {
-        hasty: true,
-        durable: true,
-        restless: true,
-        foreign: true,
-    };
+    pub const ALL: Self = Self { hasty: true, durable: true, restless: true, foreign: true };
 
     /// One client that waits for each answer.
-    pub const QUIET: Self = Self {
-        hasty: false,
-        durable: false,
-        restless: false,
-        foreign: false,
-    };
+    pub const QUIET: Self = Self { hasty: false, durable: false, restless: false, foreign: false };
 }
 
 /// What a device lets happen to it.
@@ -133,12 +123,7 @@ impl History {
             }
         }
         let outage = scope.mapped.then(|| chance.below(60));
-        Self {
-            temper,
-            moves,
-            outage: outage.and_then(|count| u32::try_from(count).ok()),
-            seed: chance.draw(),
-        }
+        Self { temper, moves, outage: outage.and_then(|count| u32::try_from(count).ok()), seed: chance.draw() }
     }
 
     /// The shortest history in which `fails` still holds: steps are left out, and what is left to
@@ -152,11 +137,7 @@ impl History {
                 let mut shorter = self.clone();
                 let end = (at + chunk).min(shorter.moves.len());
                 shorter.moves.drain(at..end);
-                if fails(&shorter) {
-                    self = shorter
-                } else {
-                    at += chunk
-                }
+                if fails(&shorter) { self = shorter } else { at += chunk }
             }
             if chunk > 1 || self.moves.len() == before {
                 chunk /= 2;
@@ -223,19 +204,13 @@ fn place(chance: &mut Chance, blocks: usize) -> Place {
         _ => 3.min(blocks),
     };
     let count = 1 + chance.below(most);
-    Place {
-        at: chance.below(blocks - count + 1),
-        blocks: count,
-    }
+    Place { at: chance.below(blocks - count + 1), blocks: count }
 }
 
 /// All of the device, or what `place` says.
 fn wide(place: Place, scope: &Scope) -> Place {
     match place.at % 2 {
-        0 => Place {
-            at: 0,
-            blocks: scope.blocks,
-        },
+        0 => Place { at: 0, blocks: scope.blocks },
         _ => place,
     }
 }

@@ -33,11 +33,7 @@ pub fn hunt(
                 log.clear();
                 let wrong = run(&shortest, &mut log);
                 let wrong = wrong.err().unwrap_or("not every time".to_owned());
-                return Err(Broken {
-                    count: count + 1,
-                    seed,
-                    story: format!("{}\n{wrong}", log.join("\n")),
-                });
+                return Err(Broken { count: count + 1, seed, story: format!("{}\n{wrong}", log.join("\n")) });
             }
         }
     }

@@ -29,9 +29,7 @@ use stack::Stack;
 
 /// Lets histories happen to a stack.
 fn hunt(stack: &Stack, seed: u64, cases: usize) -> Result<usize, Broken> {
-    hunt::hunt(&stack.scope(), seed, cases, |history, log| {
-        stack.run(history, log)
-    })
+    hunt::hunt(&stack.scope(), seed, cases, |history, log| stack.run(history, log))
 }
 
 /// The seed, and the number of histories, that the environment asks for.
@@ -41,8 +39,7 @@ fn asked_for(cases: usize) -> (u64, usize) {
         Some(text.parse::<u64>().expect("a number"))
     };
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let seed = number("CRYPTLINE_SEED")
-        .unwrap_or_else(|| noise(since.as_secs() ^ u64::from(since.subsec_nanos())));
+    let seed = number("CRYPTLINE_SEED").unwrap_or_else(|| noise(since.as_secs() ^ u64::from(since.subsec_nanos())));
     let cases = number("CRYPTLINE_CASES").map_or(cases, |cases| usize::try_from(cases).unwrap());
     (seed, cases)
 }
@@ -134,19 +131,9 @@ fn zones_encrypted_with_helpers() {
 fn known_mistakes_are_found() {
     let _watchdog = Watchdog::start(Duration::from_secs(200));
     let quiet = Habits::QUIET;
-    let durable = Habits {
-        durable: true,
-        ..quiet
-    };
-    let shared = Habits {
-        restless: true,
-        foreign: true,
-        ..quiet
-    };
-    let hasty = Habits {
-        hasty: true,
-        ..quiet
-    };
+    let durable = Habits { durable: true, ..quiet };
+    let shared = Habits { restless: true, foreign: true, ..quiet };
+    let hasty = Habits { hasty: true, ..quiet };
     for (mistake, habits) in [
         (Mistake::ForgivesNoSpace, durable),
         (Mistake::AsksItsOwnFileOnly, shared),
@@ -161,12 +148,7 @@ fn known_mistakes_are_found() {
         let mut stack = careless(mistake);
         stack.habits = habits;
         let found = hunt(&stack, noise(7), 20_000);
-        let Err(broken) = found else {
-            panic!("{mistake:?} was not found")
-        };
-        println!(
-            "{mistake:?} after {} histories:\n{}\n",
-            broken.count, broken.story
-        );
+        let Err(broken) = found else { panic!("{mistake:?} was not found") };
+        println!("{mistake:?} after {} histories:\n{}\n", broken.count, broken.story);
     }
 }

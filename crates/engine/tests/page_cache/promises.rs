@@ -49,33 +49,16 @@ pub struct Promises {
 impl Promises {
     /// A disk that [`FILL`] has filled.
     pub fn new(sectors: usize) -> Self {
-        let fill = Write {
-            content: Content::Pattern,
-            submitted: 0,
-            ended: Some(0),
-            acknowledged: true,
-            promised: Some(0),
-        };
-        Self {
-            writes: vec![fill],
-            sectors: vec![vec![FILL]; sectors],
-            now: 1,
-            flushes: Vec::new(),
-            kept: 0,
-        }
+        let fill =
+            Write { content: Content::Pattern, submitted: 0, ended: Some(0), acknowledged: true, promised: Some(0) };
+        Self { writes: vec![fill], sectors: vec![vec![FILL]; sectors], now: 1, flushes: Vec::new(), kept: 0 }
     }
 
     /// A write is about to be submitted; its number.
     pub fn begin_write(&mut self, first: usize, count: usize, content: Content) -> usize {
         let number = self.writes.len();
         let submitted = self.tick();
-        self.writes.push(Write {
-            content,
-            submitted,
-            ended: None,
-            acknowledged: false,
-            promised: None,
-        });
+        self.writes.push(Write { content, submitted, ended: None, acknowledged: false, promised: None });
         for sector in &mut self.sectors[first..first + count] {
             sector.push(number);
         }
@@ -125,32 +108,17 @@ impl Promises {
 
     /// Judges what a read that was submitted at `since` found. As long as no write was `lost`, what
     /// has ended counts as what is promised.
-    pub fn check_read(
-        &self,
-        first: usize,
-        bytes: &[u8],
-        since: Tick,
-        lost: bool,
-    ) -> Result<(), String> {
+    pub fn check_read(&self, first: usize, bytes: &[u8], since: Tick, lost: bool) -> Result<(), String> {
         let before = |moment: Option<Tick>| moment.is_some_and(|moment| moment < since);
-        self.judge(first, bytes, |write| {
-            before(write.promised) || !lost && write.acknowledged && before(write.ended)
-        })
+        self.judge(first, bytes, |write| before(write.promised) || !lost && write.acknowledged && before(write.ended))
     }
 
-    fn judge(
-        &self,
-        first: usize,
-        bytes: &[u8],
-        is_promised: impl Fn(&Write) -> bool,
-    ) -> Result<(), String> {
+    fn judge(&self, first: usize, bytes: &[u8], is_promised: impl Fn(&Write) -> bool) -> Result<(), String> {
         for (index, bytes) in bytes.chunks_exact(SECTOR).enumerate() {
             let sector = first + index;
             let numbers = &self.sectors[sector];
             let is_over = |write: &Write| {
-                let superseded = |by: &Write| {
-                    is_promised(by) && write.ended.is_some_and(|ended| ended < by.submitted)
-                };
+                let superseded = |by: &Write| is_promised(by) && write.ended.is_some_and(|ended| ended < by.submitted);
                 numbers.iter().any(|&by| superseded(&self.writes[by]))
             };
             let fits = |number: &&usize| {
@@ -165,10 +133,7 @@ impl Promises {
             if numbers.iter().find(fits).is_some() {
                 continue;
             }
-            let promised = numbers
-                .iter()
-                .rev()
-                .find(|&&number| is_promised(&self.writes[number]));
+            let promised = numbers.iter().rev().find(|&&number| is_promised(&self.writes[number]));
             let there = numbers.iter().find(|&&number| holds(bytes, number, sector));
             return Err(format!(
                 "sector {sector} was promised to hold {} and holds {}",

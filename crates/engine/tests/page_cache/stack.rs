@@ -4,9 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cryptline_engine::{
-    BackendChoice, Buffer, Channel, Completion, Fault, Gate, Operation, Request, Submitted,
-};
+use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Fault, Gate, Operation, Request, Submitted};
 use cryptline_testkit::cache::{FileOf, Machine, Survivors, Temper};
 use tempfile::TempDir;
 
@@ -42,28 +40,14 @@ impl Bed {
         let file = (options.read(true).write(true).create(true)).open(&path);
         let file = file.unwrap();
         file.set_len(size).unwrap();
-        Self {
-            machine: Machine::new(),
-            path,
-            file,
-            unit,
-            mapped: false,
-            _folder: folder,
-        }
+        Self { machine: Machine::new(), path, file, unit, mapped: false, _folder: folder }
     }
 
     /// A file to be mapped: in memory where possible, so that holes are what was never written.
     pub fn mapped(size: u64) -> Self {
         let memory = Path::new("/dev/shm");
-        let bed = if memory.is_dir() {
-            Self::new_in(memory, size, 512)
-        } else {
-            Self::new(size, 512)
-        };
-        Self {
-            mapped: true,
-            ..bed
-        }
+        let bed = if memory.is_dir() { Self::new_in(memory, size, 512) } else { Self::new(size, 512) };
+        Self { mapped: true, ..bed }
     }
 
     pub fn size(&self) -> usize {
@@ -147,12 +131,7 @@ impl Stack {
     }
 
     /// The same over a file that holds something; only `most` bytes of the device are used.
-    pub fn over(
-        bed: Bed,
-        content: Vec<u8>,
-        most: usize,
-        open: impl Fn(&Bed, Purpose) -> Gate + 'static,
-    ) -> Self {
+    pub fn over(bed: Bed, content: Vec<u8>, most: usize, open: impl Fn(&Bed, Purpose) -> Gate + 'static) -> Self {
         Self::over_both(bed, content, None, most, open)
     }
 
@@ -187,15 +166,7 @@ impl Stack {
             (second, image)
         });
         drop((client, gate));
-        Self {
-            bed,
-            second,
-            open: Box::new(open),
-            threaded: false,
-            habits: Habits::ALL,
-            size,
-            image,
-        }
+        Self { bed, second, open: Box::new(open), threaded: false, habits: Habits::ALL, size, image }
     }
 
     /// What can happen to it.
@@ -236,12 +207,7 @@ impl Stack {
         }
         .map_err(|wrong| format!("read back: {wrong}"))?;
         let states = [Survivors::None, Survivors::Some(history.seed)];
-        let left = |survivors| {
-            files
-                .iter()
-                .map(|file| machine.after_crash(*file, survivors))
-                .collect()
-        };
+        let left = |survivors| files.iter().map(|file| machine.after_crash(*file, survivors)).collect();
         let mut images: Vec<Images> = states.map(left).to_vec();
         drop(gate);
         let kept = promises.kept;
@@ -251,11 +217,8 @@ impl Stack {
             images.push(vec![image]);
             known.push(promises);
         }
-        let names = [
-            "that left nothing unsynced",
-            "that left some of what was not synced",
-            "in the middle of a request",
-        ];
+        let names =
+            ["that left nothing unsynced", "that left some of what was not synced", "in the middle of a request"];
         for ((name, image), promises) in names.iter().zip(images).zip(known) {
             self.switch_on(&image, Temper::default());
             let checked = self.check(&(self.open)(&self.bed, Purpose::Check), &promises);
@@ -267,9 +230,7 @@ impl Stack {
     /// What the files hold.
     fn images(&self) -> Images {
         let second = self.second.iter().map(|(_, image)| Arc::clone(image));
-        std::iter::once(Arc::clone(&self.image))
-            .chain(second)
-            .collect()
+        std::iter::once(Arc::clone(&self.image)).chain(second).collect()
     }
 
     fn switch_on(&self, images: &Images, temper: Temper) -> Vec<FileOf> {
@@ -308,10 +269,7 @@ pub struct Client {
 
 impl Client {
     pub fn open(gate: &Gate, backend: BackendChoice) -> Self {
-        Self {
-            channel: Channel::open(gate, backend, DEPTH).unwrap(),
-            done: Vec::new(),
-        }
+        Self { channel: Channel::open(gate, backend, DEPTH).unwrap(), done: Vec::new() }
     }
 
     /// Carries out a request with nothing else in flight.

@@ -59,12 +59,7 @@ pub fn file_in_memory(habits: Habits) -> Option<Stack> {
 ///
 /// A medium that tears a cipher sector which is noise without all of its bytes is no medium for it
 /// (`layer/subblock`); XTS does not mind.
-pub fn encrypted(
-    layout: &'static Layout,
-    block: u32,
-    exclusion: Exclusion,
-    dispatch: Dispatch,
-) -> Stack {
+pub fn encrypted(layout: &'static Layout, block: u32, exclusion: Exclusion, dispatch: Dispatch) -> Stack {
     let (size, unit) = match layout.cipher.contains("xts") {
         _ if layout.sector_size == 512 => (SIZE, 512),
         true => (SIZE_4096, 512),
@@ -92,16 +87,12 @@ pub fn sparse(layout: &'static Layout) -> Stack {
     };
     let unit = usize::try_from(layout.sector_size).unwrap();
     let bed = Bed::new(layout.start + size, unit);
-    Stack::new(bed, move |bed, _| {
-        devices::sparse(Fresh::new(buffered(bed)), layout).gate
-    })
+    Stack::new(bed, move |bed, _| devices::sparse(Fresh::new(buffered(bed)), layout).gate)
 }
 
 /// Ranges of two files in turns, in the clear, or each file under a key of its own.
 pub fn linear(layouts: Option<[&'static Layout; 2]>, habits: Habits) -> Stack {
-    let start = layouts.map_or(0, |layouts| {
-        layouts.map(|layout| layout.start).into_iter().sum()
-    });
+    let start = layouts.map_or(0, |layouts| layouts.map(|layout| layout.start).into_iter().sum());
     let bed = Bed::new(start + SIZE, 512);
     let second = Bed::on(bed.machine, start + SIZE, 512);
     let path = second.path.clone();
@@ -134,29 +125,20 @@ pub fn two_keys(dispatch: Dispatch) -> Stack {
 
 /// A mapped file.
 pub fn pmem() -> Stack {
-    Stack::new(Bed::mapped(SIZE_4096), |bed, _| {
-        Gate::new(PmemDevice::new(memory(bed), false))
-    })
+    Stack::new(Bed::mapped(SIZE_4096), |bed, _| Gate::new(PmemDevice::new(memory(bed), false)))
 }
 
 /// A block translation table in a mapped file, with sectors of `sector_size` bytes.
 pub fn btt(sector_size: u32) -> Stack {
     let medium = SharedMemory::new(TABLE).unwrap();
-    let new = NewTable {
-        sector_size,
-        uuid: [1; 16],
-        is_zero: true,
-    };
+    let new = NewTable { sector_size, uuid: [1; 16], is_zero: true };
     let sectors = new.write(&medium, |_| ()).unwrap();
     assert!(sectors > 0, "no table fits");
     let mut content = vec![0; TABLE];
     medium.read(0, &mut content);
     let size = usize::try_from(SIZE_4096).unwrap();
     Stack::over(Bed::mapped(TABLE as u64), content, size, |bed, _| {
-        Gate::new(BttDevice::new(
-            Btt::open(memory(bed), false).unwrap(),
-            false,
-        ))
+        Gate::new(BttDevice::new(Btt::open(memory(bed), false).unwrap(), false))
     })
 }
 

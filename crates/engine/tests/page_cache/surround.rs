@@ -20,12 +20,7 @@ pub struct Surroundings<'a> {
 
 impl<'a> Surroundings<'a> {
     pub fn new(stack: &'a Stack, files: Vec<FileOf>, block: usize) -> Self {
-        Self {
-            stack,
-            files,
-            foreign: Vec::new(),
-            block,
-        }
+        Self { stack, files, foreign: Vec::new(), block }
     }
 
     /// A step that no client makes.

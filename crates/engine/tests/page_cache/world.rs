@@ -57,12 +57,7 @@ impl Stack {
 }
 
 impl<'a> World<'a> {
-    pub fn new(
-        stack: &'a Stack,
-        gate: &'a Gate,
-        files: Vec<FileOf>,
-        log: &'a mut Vec<String>,
-    ) -> Self {
+    pub fn new(stack: &'a Stack, gate: &'a Gate, files: Vec<FileOf>, log: &'a mut Vec<String>) -> Self {
         let block = usize::try_from(gate.geometry().logical_block).unwrap();
         Self {
             stack,
@@ -157,10 +152,7 @@ impl<'a> World<'a> {
         };
         let number = self.promises.begin_write(first, count, content);
         let what = format!("{name} #{number} of {}", span(first, count));
-        let kind = Kind::Write {
-            number,
-            durable: false,
-        };
+        let kind = Kind::Write { number, durable: false };
         self.submit(client, operation, what, first, kind)
     }
 
@@ -185,20 +177,8 @@ impl<'a> World<'a> {
             _ => (first * SECTOR) as u64,
         };
         self.log.push(format!("client {client} submits {what}"));
-        self.flying.insert(
-            token,
-            Flying {
-                client,
-                what,
-                first,
-                kind,
-            },
-        );
-        let request = Request {
-            operation,
-            offset,
-            token,
-        };
+        self.flying.insert(token, Flying { client, what, first, kind });
+        let request = Request { operation, offset, token };
         if let Submitted::Done(completion) = channel.submit(request) {
             done.push(completion);
         }
@@ -218,11 +198,7 @@ impl<'a> World<'a> {
         let file = &self.stack.bed.file;
         let size = file.metadata().unwrap().len();
         // Where sectors lie elsewhere than their numbers say, all but the first page is cut off.
-        let at = if self.stack.bed.size() == self.stack.size {
-            (first * SECTOR / 4096 * 4096) as u64
-        } else {
-            4096
-        };
+        let at = if self.stack.bed.size() == self.stack.size { (first * SECTOR / 4096 * 4096) as u64 } else { 4096 };
         file.set_len(at).unwrap();
         let (what, result) = if place.at.is_multiple_of(2) {
             let read = Request::read((first * SECTOR) as u64, Buffer::alloc(count).unwrap(), 0);
@@ -253,8 +229,7 @@ impl<'a> World<'a> {
                 Ok(()) => "OK".to_owned(),
                 Err(fault) => format!("{fault}"),
             };
-            self.log
-                .push(format!("client {client}: {} → {told}", flying.what));
+            self.log.push(format!("client {client}: {} → {told}", flying.what));
             let is_sync = matches!(flying.kind, Kind::Flush | Kind::Write { durable: true, .. });
             if self.damage == Some(Damage::Met) && is_sync && result.is_ok() {
                 return Err(format!("{} said yes after a page was lost", flying.what));
@@ -323,12 +298,7 @@ impl<'a> World<'a> {
         self.stack.bed.machine.step(None);
         (0..CLIENTS).for_each(|client| self.close(client));
         self.surroundings.evict_all();
-        Ended {
-            promises: self.promises,
-            damage: self.damage,
-            has_failed: self.has_failed,
-            outage: self.outage,
-        }
+        Ended { promises: self.promises, damage: self.damage, has_failed: self.has_failed, outage: self.outage }
     }
 
     fn note(&mut self, what: impl FnOnce() -> String) {

@@ -25,13 +25,7 @@ const CAPACITY: usize = 3 * 4096;
 const ZONES: usize = 4;
 
 /// AES-256-XTS from the first byte on.
-const AES: Layout = Layout {
-    cipher: "aes-xts-plain64",
-    key_bytes: 64,
-    sector_size: 512,
-    start: 0,
-    iv_offset: 0,
-};
+const AES: Layout = Layout { cipher: "aes-xts-plain64", key_bytes: 64, sector_size: 512, start: 0, iv_offset: 0 };
 
 static HELPERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::always(2).unwrap());
 
@@ -98,12 +92,7 @@ impl Zoned {
         let data = Bed::new(layout.size(), 512);
         let state = Bed::on(data.machine, file_len(&layout), 512);
         let blank = [vec![0; data.size()], vec![0; state.size()]].map(Arc::new);
-        let mut zoned = Self {
-            data,
-            state,
-            mode,
-            blank,
-        };
+        let mut zoned = Self { data, state, mode, blank };
         let (_, file) = zoned.switch_on(&zoned.blank, Temper::default());
         journal::create(&zoned.store(file), &layout).unwrap();
         zoned.blank[1] = zoned.data.machine.after_crash(file, Survivors::None);
@@ -118,17 +107,12 @@ impl Zoned {
     fn store(&self, file: FileOf) -> Store {
         let machine = self.data.machine;
         let open = Mutex::new(machine.foreign_open(file));
-        Store {
-            machine,
-            file,
-            open,
-        }
+        Store { machine, file, open }
     }
 
     fn open(&self, state: FileOf, mode: Option<Mode>) -> Result<Gate, String> {
         let length = self.state.size() as u64;
-        let loaded =
-            journal::load(&self.store(state), length).map_err(|error| error.to_string())?;
+        let loaded = journal::load(&self.store(state), length).map_err(|error| error.to_string())?;
         if !loaded.lost.is_empty() {
             return Err(format!("the state of zones {:?} is lost", loaded.lost));
         }
@@ -200,9 +184,7 @@ impl Zoned {
         for (survivors, images) in crashes.iter().zip(left) {
             let (_, state) = self.switch_on(&images, Temper::default());
             let mode = self.mode.map(|_| Mode::Inline);
-            let checked = self
-                .open(state, mode)
-                .and_then(|gate| self.check(&gate, &zones));
+            let checked = self.open(state, mode).and_then(|gate| self.check(&gate, &zones));
             checked.map_err(|wrong| format!("after a crash that left {survivors:?}: {wrong}"))?;
         }
         Ok(zones.iter().map(|(_, known)| known.promised).sum())
@@ -210,15 +192,13 @@ impl Zoned {
 
     fn check(&self, gate: &Gate, zones: &[(usize, Known)]) -> Result<(), String> {
         let mut report = [Zone::default(); ZONES];
-        gate.report_zones(0, &mut report)
-            .map_err(|fault| fault.to_string())?;
+        gate.report_zones(0, &mut report).map_err(|fault| fault.to_string())?;
         let mut client = Client::open(gate, self.data.machine.backend());
         for (zone, ((_, known), report)) in zones.iter().zip(report).enumerate() {
             if known.in_doubt {
                 continue;
             }
-            let pointer =
-                at(report.write_pointer.min(report.start + CAPACITY as u64) - report.start);
+            let pointer = at(report.write_pointer.min(report.start + CAPACITY as u64) - report.start);
             let written = pointer / SECTOR;
             if written < known.promised || written > known.sectors.len() {
                 return Err(format!(
@@ -231,16 +211,13 @@ impl Zoned {
                 continue;
             }
             let read = Request::read(report.start, Buffer::alloc(pointer).unwrap(), 0);
-            let Operation::Read(bytes) = client.finish(read).map_err(|fault| fault.to_string())?
-            else {
+            let Operation::Read(bytes) = client.finish(read).map_err(|fault| fault.to_string())? else {
                 unreachable!("a read comes back as a read")
             };
             for (sector, bytes) in bytes.chunks_exact(SECTOR).enumerate() {
                 let number = known.sectors[sector];
                 if !promises::holds(bytes, number, zone * ZONE / SECTOR + sector) {
-                    return Err(format!(
-                        "sector {sector} of zone {zone} is not write #{number}"
-                    ));
+                    return Err(format!("sector {sector} of zone {zone} is not write #{number}"));
                 }
             }
         }
@@ -268,25 +245,16 @@ impl World<'_> {
             0..9 => self.write(zone, own),
             9..13 => {
                 let zones = self.zones.iter();
-                let known = zones
-                    .map(|(life, known)| (*life, known.acknowledged))
-                    .collect();
+                let known = zones.map(|(life, known)| (*life, known.acknowledged)).collect();
                 let request = Request::flush(0);
                 self.submit(request, "flush".to_owned(), Flying::Flush(known));
             }
             13 => self.reset(zone),
             14 => self.settle(),
             15..17 => {
-                let (which, fault) = (
-                    own.below(5) / 4,
-                    [None, None, Some(Errno::NOSPC)][own.below(3)],
-                );
-                let count = self
-                    .machine
-                    .write_back(self.files[which], 0..usize::MAX, fault);
-                self.log.push(format!(
-                    "writeback of file {which}, {count} units: {fault:?}"
-                ));
+                let (which, fault) = (own.below(5) / 4, [None, None, Some(Errno::NOSPC)][own.below(3)]);
+                let count = self.machine.write_back(self.files[which], 0..usize::MAX, fault);
+                self.log.push(format!("writeback of file {which}, {count} units: {fault:?}"));
             }
             17 => self.machine.evict(self.files[0], 0..usize::MAX),
             18 => {
@@ -315,28 +283,13 @@ impl World<'_> {
         known.sectors.extend(std::iter::repeat_n(number, count));
         let (durable, life) = (own.one_in(5), *life);
         let (place, request) = if own.one_in(2) {
-            (
-                "append",
-                Request::zone_append((zone * ZONE) as u64, data, durable, 0),
-            )
+            ("append", Request::zone_append((zone * ZONE) as u64, data, durable, 0))
         } else {
-            (
-                "write",
-                Request::write((first * SECTOR) as u64, data, durable, 0),
-            )
+            ("write", Request::write((first * SECTOR) as u64, data, durable, 0))
         };
         let what = format!("{place} #{number}, {count} sectors to zone {zone}, durable {durable}");
         let end = start + count;
-        self.submit(
-            request,
-            what,
-            Flying::Write {
-                zone,
-                end,
-                life,
-                durable,
-            },
-        );
+        self.submit(request, what, Flying::Write { zone, end, life, durable });
     }
 
     /// With nothing else in flight, so that it is known what came before it.
@@ -372,19 +325,11 @@ impl World<'_> {
 
     fn reap(&mut self) {
         for Completion { request, result } in std::mem::take(&mut self.client.done) {
-            let place = self
-                .flying
-                .iter()
-                .position(|flying| flying.0 == request.token);
+            let place = self.flying.iter().position(|flying| flying.0 == request.token);
             let (_, what, flying) = self.flying.remove(place.expect("answered once"));
             self.log.push(format!("{what} → {result:?}"));
             match flying {
-                Flying::Write {
-                    zone,
-                    end,
-                    life,
-                    durable,
-                } => {
+                Flying::Write { zone, end, life, durable } => {
                     let (now, known) = &mut self.zones[zone];
                     match result {
                         _ if *now != life => {}

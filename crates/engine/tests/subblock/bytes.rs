@@ -17,25 +17,15 @@ const WRITERS: u64 = 3;
 
 fn in_bytes(lower: Fresh, layout: &Layout) -> Fresh {
     let clear = devices::crypt(lower, layout);
-    let options = SubBlockOptions {
-        logical_block: 1,
-        sector: clear.gate.geometry().logical_block,
-        exclusion: Exclusion::Shared,
-    };
+    let options =
+        SubBlockOptions { logical_block: 1, sector: clear.gate.geometry().logical_block, exclusion: Exclusion::Shared };
     let gate = SubBlockDevice::new(clear.gate, options).expect("bytes");
-    Fresh {
-        gate: Gate::new(gate),
-        keep: clear.keep,
-    }
+    Fresh { gate: Gate::new(gate), keep: clear.keep }
 }
 
 /// Sectors of 512 and 4096 bytes, over memory and past the page cache.
 fn stacks() -> Vec<Fresh> {
-    let ram = || {
-        Fresh::new(Gate::new(
-            cryptline_engine::base::RamDevice::new(2 * SIZE).unwrap(),
-        ))
-    };
+    let ram = || Fresh::new(Gate::new(cryptline_engine::base::RamDevice::new(2 * SIZE).unwrap()));
     let layouts = [&AES_512, &AES_4096, &CBC_4096];
     let over_ram = layouts.map(|layout| in_bytes(ram(), layout));
     let over_file = layouts.map(|layout| in_bytes(file(), layout));
@@ -51,10 +41,7 @@ fn file() -> Fresh {
     file.set_len(2 * SIZE).expect("a sparse file");
     let image = Image::open(&path, false).expect("an image");
     let device = image.into_device(4096, DirectMode::Auto).expect("a device");
-    Fresh {
-        gate: Gate::new(device),
-        keep: vec![Box::new(folder)],
-    }
+    Fresh { gate: Gate::new(device), keep: vec![Box::new(folder)] }
 }
 
 fn numbers(seed: u64) -> impl FnMut() -> u64 {
@@ -119,10 +106,8 @@ fn writers_side_by_side_in_one_sector_lose_no_byte() {
             let mut disk = Blocking::new(gate, BackendChoice::Auto).expect("a queue");
             let mut last = zeros.clone();
             let mut random = numbers(writer);
-            let stripes: Vec<u64> = (0..AREA / STRIPE)
-                .map(|stripe| stripe * STRIPE)
-                .filter(|at| owner(*at) == writer)
-                .collect();
+            let stripes: Vec<u64> =
+                (0..AREA / STRIPE).map(|stripe| stripe * STRIPE).filter(|at| owner(*at) == writer).collect();
             for seed in 0..600 {
                 let index = usize::try_from(random() % stripes.len() as u64).expect("small");
                 let at = stripes[index];
@@ -140,9 +125,7 @@ fn writers_side_by_side_in_one_sector_lose_no_byte() {
         let mut disk = Blocking::new(gate, BackendChoice::Auto).expect("a queue");
         disk.write_at(0, zeros, false).expect("zeros");
         let last: Vec<_> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..WRITERS)
-                .map(|writer| scope.spawn(move || write_own(writer)))
-                .collect();
+            let threads: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(move || write_own(writer))).collect();
             let joined = threads.into_iter().map(|it| it.join().expect("no panic"));
             joined.collect()
         });

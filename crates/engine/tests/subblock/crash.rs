@@ -47,25 +47,13 @@ impl Story {
             stage.forget();
             let done = driver.run(driver.write_request(offset, len, 2, token));
             assert_eq!(done.result, Ok(()));
-            steps.push(Step {
-                written: stage.written(),
-                after: clear_of(&mut driver),
-                before,
-            });
+            steps.push(Step { written: stage.written(), after: clear_of(&mut driver), before });
         }
-        Self {
-            layout,
-            image,
-            steps,
-        }
+        Self { layout, image, steps }
     }
 
     fn manner(layout: &Layout) -> Manner {
-        Manner {
-            block: 512,
-            at_once: true,
-            start: layout.start,
-        }
+        Manner { block: 512, at_once: true, start: layout.start }
     }
 
     /// Calls `judge` with every state that a power failure can leave where the medium writes
@@ -106,9 +94,7 @@ fn clear_of(driver: &mut Driver) -> Vec<u8> {
 fn is_old_or_new(step: &Step, shown: &[u8], unit: u64) -> bool {
     let unit = usize::try_from(unit).unwrap();
     let same = |at: usize, of: &[u8]| shown[at..at + unit] == of[at..at + unit];
-    (0..shown.len())
-        .step_by(unit)
-        .all(|at| same(at, &step.before) || same(at, &step.after))
+    (0..shown.len()).step_by(unit).all(|at| same(at, &step.before) || same(at, &step.after))
 }
 
 #[test]
@@ -153,9 +139,7 @@ fn is_old_or_new_in(step: &Step, shown: &[u8], range: Range<usize>) -> bool {
 fn xts_writes_the_bytes_of_the_written_blocks_and_nothing_else() {
     let story = Story::tell(&AES_4096);
     for ((offset, len), step) in WRITES.iter().zip(&story.steps) {
-        let [(at, data)] = &step.written[..] else {
-            panic!("{} writes for one", step.written.len())
-        };
+        let [(at, data)] = &step.written[..] else { panic!("{} writes for one", step.written.len()) };
         assert_eq!((at - AES_4096.start, data.len() as u64), (*offset, *len));
     }
 }

@@ -4,9 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cryptline_engine::layer::{
-    CryptDevice, CryptOptions, Exclusion, SubBlockDevice, SubBlockOptions, Zeroes,
-};
+use cryptline_engine::layer::{CryptDevice, CryptOptions, Exclusion, SubBlockDevice, SubBlockOptions, Zeroes};
 use cryptline_engine::{Gate, GatedQueue, Ring, Submitted};
 use cryptline_testkit::model::ModelDisk;
 use cryptline_testkit::suite::devices::{self, CBC_4096, QUEUE};
@@ -49,22 +47,12 @@ struct Scene {
 fn scenes(play: impl Fn(Scene)) {
     for setup in SETUPS {
         for at_once in [true, false] {
-            let stage = Stage::small(Manner {
-                block: 512,
-                at_once,
-                start: CBC_4096.start,
-            });
+            let stage = Stage::small(Manner { block: 512, at_once, start: CBC_4096.start });
             let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
             let mut other = Driver::new(&gate, setup);
             let model = other.fill_device(1);
             stage.forget();
-            play(Scene {
-                doomed: Doomed::new(&gate, setup),
-                stage,
-                gate,
-                model,
-                other,
-            });
+            play(Scene { doomed: Doomed::new(&gate, setup), stage, gate, model, other });
         }
     }
 }
@@ -73,13 +61,7 @@ fn scenes(play: impl Fn(Scene)) {
 fn sector_of_a_dropped_rewrite_is_claimed_until_its_ring_is_gone() {
     for held in [Read, Write] {
         scenes(|scene| {
-            let Scene {
-                stage,
-                mut model,
-                mut other,
-                mut doomed,
-                ..
-            } = scene;
+            let Scene { stage, mut model, mut other, mut doomed, .. } = scene;
             stage.hold(held, 3 * SECTOR);
             doomed.begin(&other, (3 * SECTOR, BLOCK));
             doomed.queue.poll(&mut doomed.ring, &mut Vec::new());
@@ -106,13 +88,7 @@ fn sector_of_a_dropped_rewrite_is_claimed_until_its_ring_is_gone() {
 #[test]
 fn rewrites_wait_for_the_ring_of_a_dropped_write_of_whole_sectors() {
     scenes(|scene| {
-        let Scene {
-            stage,
-            mut model,
-            mut other,
-            mut doomed,
-            ..
-        } = scene;
+        let Scene { stage, mut model, mut other, mut doomed, .. } = scene;
         stage.hold(Write, 3 * SECTOR);
         doomed.begin(&other, (3 * SECTOR, SECTOR));
         drop(doomed.queue);
@@ -131,13 +107,7 @@ fn rewrites_wait_for_the_ring_of_a_dropped_write_of_whole_sectors() {
 fn queue_dropped_while_it_waits_hinders_nobody() {
     for len in [BLOCK, SECTOR, 3 * SECTOR + BLOCK] {
         scenes(|scene| {
-            let Scene {
-                stage,
-                gate,
-                mut model,
-                mut other,
-                mut doomed,
-            } = scene;
+            let Scene { stage, gate, mut model, mut other, mut doomed } = scene;
             stage.hold(Read, 3 * SECTOR);
             other.submit(write(&other, &mut model, (3 * SECTOR, BLOCK), 2, 1));
             assert_eq!(settle(&mut [&mut other]), [0; 0]);
@@ -158,13 +128,7 @@ fn queue_dropped_while_it_waits_hinders_nobody() {
             third.submit(third.read_request(3 * SECTOR + BLOCK, BLOCK, 1));
             third.submit(third.read_request(3 * SECTOR, SECTOR, 4));
             assert_eq!(settle(&mut [&mut third]), [1, 4]);
-            third.submit(write(
-                &other,
-                &mut model,
-                (4 * SECTOR - BLOCK, 2 * BLOCK),
-                3,
-                2,
-            ));
+            third.submit(write(&other, &mut model, (4 * SECTOR - BLOCK, 2 * BLOCK), 3, 2));
             third.submit(write(&other, &mut model, (5 * SECTOR, SECTOR), 3, 3));
             assert_eq!(settle(&mut [&mut third]), [2, 3]);
             other.verify_all(&model);
@@ -175,12 +139,7 @@ fn queue_dropped_while_it_waits_hinders_nobody() {
 #[test]
 fn places_of_dropped_queues_are_used_again() {
     scenes(|scene| {
-        let Scene {
-            gate,
-            mut model,
-            mut other,
-            ..
-        } = scene;
+        let Scene { gate, mut model, mut other, .. } = scene;
         // More than one device can have at a time.
         for round in 0..1100 {
             let mut ring = Ring::new(SETUPS[1].backend, 1).unwrap();
@@ -232,10 +191,7 @@ fn dropping_a_rewrite_over_a_file_frees_its_sector_with_the_ring() {
                         ended.store(true, Ordering::Release);
                     });
                     std::thread::sleep(Duration::from_millis(20));
-                    assert!(
-                        is_over || !ended.load(Ordering::Acquire),
-                        "a claim was lost"
-                    );
+                    assert!(is_over || !ended.load(Ordering::Acquire), "a claim was lost");
                     drop(ring);
                 });
                 model.discard(sector, BLOCK);
@@ -249,18 +205,10 @@ fn dropping_a_rewrite_over_a_file_frees_its_sector_with_the_ring() {
 
 /// A volume whose writes go to the medium by a thread of its own.
 fn written_by_a_thread(stage: &Stage) -> Gate {
-    let options = CryptOptions {
-        start: CBC_4096.start,
-        allow_discards: true,
-        dispatch: QUEUE,
-        ..CryptOptions::default()
-    };
+    let options =
+        CryptOptions { start: CBC_4096.start, allow_discards: true, dispatch: QUEUE, ..CryptOptions::default() };
     let clear = CryptDevice::new(stage.gate(), devices::cipher(&CBC_4096), options).unwrap();
-    let options = SubBlockOptions {
-        logical_block: 512,
-        sector: CBC_4096.sector_size,
-        exclusion: Exclusion::Shared,
-    };
+    let options = SubBlockOptions { logical_block: 512, sector: CBC_4096.sector_size, exclusion: Exclusion::Shared };
     Gate::new(SubBlockDevice::new(Gate::new(clear), options).unwrap())
 }
 
@@ -268,11 +216,7 @@ fn written_by_a_thread(stage: &Stage) -> Gate {
 fn sector_of_a_dropped_rewrite_is_claimed_while_another_thread_writes_it() {
     let _watchdog = Watchdog::start(Duration::from_secs(60));
     for setup in SETUPS {
-        let stage = Stage::small(Manner {
-            block: 512,
-            at_once: false,
-            start: CBC_4096.start,
-        });
+        let stage = Stage::small(Manner { block: 512, at_once: false, start: CBC_4096.start });
         let gate = written_by_a_thread(&stage);
         let mut other = Driver::new(&gate, setup);
         let mut model = other.fill_device(1);
@@ -301,10 +245,7 @@ fn sector_of_a_dropped_rewrite_is_claimed_while_another_thread_writes_it() {
             assert_eq!(settle(&mut [&mut other]), [0; 0]);
             let reads = stage.count(Read);
             stage.release();
-            assert_eq!(
-                reads, 1,
-                "read while the old rewrite was still to be written"
-            );
+            assert_eq!(reads, 1, "read while the old rewrite was still to be written");
         });
         while other.channel.in_flight() > 0 {
             settle(&mut [&mut other]);

@@ -12,11 +12,7 @@ use super::{BLOCK, SECTOR, SETUPS, durably, in_small_blocks, settle, write};
 fn scenes(play: impl Fn(&Stage, &mut Driver)) {
     for setup in SETUPS {
         for at_once in [true, false] {
-            let stage = Stage::small(Manner {
-                block: 512,
-                at_once,
-                start: CBC_4096.start,
-            });
+            let stage = Stage::small(Manner { block: 512, at_once, start: CBC_4096.start });
             let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
             let mut driver = Driver::new(&gate, setup);
             let mut model = driver.fill_device(1);
@@ -33,22 +29,14 @@ fn durable_write_in_parts_is_flushed_once_after_all_of_them() {
     scenes(|stage, driver| {
         stage.hold(Flush, None);
         driver.submit(durably(driver.write_request(offset, len, 2, 1)));
-        assert_eq!(
-            settle(&mut [driver]),
-            [0; 0],
-            "not before its flush has ended"
-        );
+        assert_eq!(settle(&mut [driver]), [0; 0], "not before its flush has ended");
         let record = stage.record();
         let (last, parts) = record.split_last().unwrap();
         assert_eq!(last, &Entry::Begun(Flush, 0, 0));
         let ended = |entry: &&Entry| matches!(entry, Entry::Ended(..));
         // Two sectors read, and three parts written, all of them before the flush.
         assert_eq!(parts.iter().filter(ended).count(), 5);
-        for part in [
-            (2 * SECTOR, SECTOR),
-            (3 * SECTOR, 2 * SECTOR),
-            (5 * SECTOR, SECTOR),
-        ] {
+        for part in [(2 * SECTOR, SECTOR), (3 * SECTOR, 2 * SECTOR), (5 * SECTOR, SECTOR)] {
             assert!(parts.contains(&Entry::Ended(Write, part.0, part.1)));
         }
         stage.release();
@@ -61,12 +49,7 @@ fn durable_write_in_parts_is_flushed_once_after_all_of_them() {
 #[test]
 fn durable_write_over_two_sectors_edges_is_flushed_once() {
     scenes(|stage, driver| {
-        driver.submit(durably(driver.write_request(
-            3 * SECTOR - BLOCK,
-            2 * BLOCK,
-            2,
-            1,
-        )));
+        driver.submit(durably(driver.write_request(3 * SECTOR - BLOCK, 2 * BLOCK, 2, 1)));
         assert_eq!(settle(&mut [driver]), [1]);
         assert_eq!((stage.count(Write), stage.count(Flush)), (2, 1));
         let last = stage.record().pop();
@@ -77,12 +60,7 @@ fn durable_write_over_two_sectors_edges_is_flushed_once() {
 #[test]
 fn durable_write_in_one_sector_is_one_durable_write() {
     scenes(|stage, driver| {
-        driver.submit(durably(driver.write_request(
-            3 * SECTOR + BLOCK,
-            BLOCK,
-            2,
-            1,
-        )));
+        driver.submit(durably(driver.write_request(3 * SECTOR + BLOCK, BLOCK, 2, 1)));
         assert_eq!(settle(&mut [driver]), [1]);
         let place = (3 * SECTOR, SECTOR);
         let begun = [(Read, place.0, place.1), (DurableWrite, place.0, place.1)];
@@ -128,14 +106,8 @@ fn part_of_a_durable_write_put_into_anothers_rewrite_is_flushed_too() {
         stage.release();
         assert_eq!(settle(&mut [driver]), [1, 2, 3]);
         assert_eq!((stage.count(DurableWrite), stage.count(Flush)), (0, 1));
-        let last_write = stage
-            .record()
-            .iter()
-            .rposition(|entry| matches!(entry, Entry::Ended(Write, ..)));
-        let flush = stage
-            .record()
-            .iter()
-            .position(|entry| entry == &Entry::Begun(Flush, 0, 0));
+        let last_write = stage.record().iter().rposition(|entry| matches!(entry, Entry::Ended(Write, ..)));
+        let flush = stage.record().iter().position(|entry| entry == &Entry::Begun(Flush, 0, 0));
         assert!(last_write < flush);
     });
 }

@@ -8,10 +8,7 @@ use cryptline_testkit::suite::devices::{CBC_4096, SIZE};
 
 use super::stage::Op::{Discard, Read, Write};
 use super::stage::{Manner, Stage};
-use super::{
-    BLOCK, NULL_4096, SECTOR, SETUPS, data_of, discard, in_small_blocks, pattern, settle,
-    settle_all, write,
-};
+use super::{BLOCK, NULL_4096, SECTOR, SETUPS, data_of, discard, in_small_blocks, pattern, settle, settle_all, write};
 
 /// A volume on a stage, filled, with two queues into it.
 struct Scene {
@@ -27,22 +24,12 @@ fn scenes(exclusion: Exclusion, play: impl Fn(Scene)) {
     for setup in SETUPS {
         for at_once in [true, false] {
             println!("{setup:?}, at once: {at_once}");
-            let stage = Stage::new(Manner {
-                block: 512,
-                at_once,
-                start: CBC_4096.start,
-            });
+            let stage = Stage::new(Manner { block: 512, at_once, start: CBC_4096.start });
             let gate = in_small_blocks(stage.gate(), &CBC_4096, exclusion, Zeroes::Decrypt);
             let mut one = Driver::new(&gate, setup);
             let model = one.fill_device(1);
             stage.forget();
-            play(Scene {
-                other: Driver::new(&gate, setup),
-                stage,
-                gate,
-                model,
-                one,
-            });
+            play(Scene { other: Driver::new(&gate, setup), stage, gate, model, one });
         }
     }
 }
@@ -57,13 +44,7 @@ impl Scene {
 fn aligned_write_is_not_lost_between_read_and_write_back() {
     for same_queue in [false, true] {
         scenes(Exclusion::Shared, |mut scene| {
-            let Scene {
-                stage,
-                model,
-                one,
-                other,
-                ..
-            } = &mut scene;
+            let Scene { stage, model, one, other, .. } = &mut scene;
             stage.hold(Read, 3 * SECTOR);
             let rewrite = write(one, model, (3 * SECTOR + BLOCK, BLOCK), 2, 1);
             one.submit(rewrite);
@@ -79,11 +60,7 @@ fn aligned_write_is_not_lost_between_read_and_write_back() {
             assert_eq!(stage.count(Write), 0, "the aligned write did not wait");
             stage.release();
             assert_eq!(settle(&mut [one, other]), [1, 2]);
-            let expected = [
-                (Read, 3 * SECTOR, SECTOR),
-                (Write, 3 * SECTOR, SECTOR),
-                (Write, 2 * SECTOR, 3 * SECTOR),
-            ];
+            let expected = [(Read, 3 * SECTOR, SECTOR), (Write, 3 * SECTOR, SECTOR), (Write, 2 * SECTOR, 3 * SECTOR)];
             assert_eq!(stage.begun(), expected);
             scene.verify_all();
         });
@@ -94,13 +71,7 @@ fn aligned_write_is_not_lost_between_read_and_write_back() {
 fn rewrite_waits_for_an_aligned_write_under_way() {
     for same_queue in [false, true] {
         scenes(Exclusion::Shared, |mut scene| {
-            let Scene {
-                stage,
-                model,
-                one,
-                other,
-                ..
-            } = &mut scene;
+            let Scene { stage, model, one, other, .. } = &mut scene;
             stage.hold(Write, 3 * SECTOR);
             let aligned = write(one, model, (3 * SECTOR, 2 * SECTOR), 3, 1);
             one.submit(aligned);
@@ -122,13 +93,7 @@ fn rewrite_waits_for_an_aligned_write_under_way() {
 #[test]
 fn rewrite_waits_for_a_claimed_aligned_write_too() {
     scenes(Exclusion::Shared, |mut scene| {
-        let Scene {
-            stage,
-            model,
-            one,
-            other,
-            ..
-        } = &mut scene;
+        let Scene { stage, model, one, other, .. } = &mut scene;
         // While somebody rewrites elsewhere, aligned writes have claims.
         stage.hold(Read, 0);
         one.submit(write(one, model, (0, BLOCK), 2, 1));
@@ -149,13 +114,7 @@ fn rewrite_waits_for_a_claimed_aligned_write_too() {
 #[test]
 fn reads_of_a_sector_wait_for_its_rewrite_and_see_no_half_of_it() {
     scenes(Exclusion::Shared, |mut scene| {
-        let Scene {
-            stage,
-            model,
-            one,
-            other,
-            ..
-        } = &mut scene;
+        let Scene { stage, model, one, other, .. } = &mut scene;
         stage.hold(Write, 3 * SECTOR);
         let place = (3 * SECTOR + BLOCK, BLOCK);
         one.submit(write(one, model, place, 2, 1));
@@ -182,13 +141,7 @@ fn reads_of_a_sector_wait_for_its_rewrite_and_see_no_half_of_it() {
 #[test]
 fn rewrite_waits_for_reads_of_its_sector() {
     scenes(Exclusion::Shared, |mut scene| {
-        let Scene {
-            stage,
-            model,
-            one,
-            other,
-            ..
-        } = &mut scene;
+        let Scene { stage, model, one, other, .. } = &mut scene;
         stage.hold(Read, 3 * SECTOR);
         other.submit(other.read_request(3 * SECTOR + 5 * BLOCK, BLOCK, 1));
         one.submit(write(one, model, (3 * SECTOR, BLOCK), 2, 2));
@@ -202,13 +155,7 @@ fn rewrite_waits_for_reads_of_its_sector() {
 
 /// Rewrites sector 3 slowly, and meanwhile does everything elsewhere; who has ended by then.
 fn meanwhile_elsewhere(scene: &mut Scene) -> Vec<u64> {
-    let Scene {
-        stage,
-        model,
-        one,
-        other,
-        ..
-    } = scene;
+    let Scene { stage, model, one, other, .. } = scene;
     stage.hold(Read, 3 * SECTOR);
     one.submit(write(one, model, (3 * SECTOR, BLOCK), 2, 1));
     settle(&mut [one, other]);
@@ -244,18 +191,9 @@ fn everything_waits_for_an_exclusive_rewrite() {
 #[test]
 fn exclusive_overwrite_of_part_of_a_sector_excludes_everything_too() {
     for setup in SETUPS {
-        let manner = Manner {
-            block: 512,
-            at_once: true,
-            start: NULL_4096.start,
-        };
+        let manner = Manner { block: 512, at_once: true, start: NULL_4096.start };
         let stage = Stage::new(manner);
-        let gate = in_small_blocks(
-            stage.gate(),
-            &NULL_4096,
-            Exclusion::Exclusive,
-            Zeroes::Decrypt,
-        );
+        let gate = in_small_blocks(stage.gate(), &NULL_4096, Exclusion::Exclusive, Zeroes::Decrypt);
         let mut one = Driver::new(&gate, setup);
         let mut other = Driver::new(&gate, setup);
         let mut model = one.fill_device(1);
@@ -335,11 +273,7 @@ fn rewrites_by_many_queues_of_one_sector_all_arrive() {
 fn two_queues_on_one_ring_wake_each_other() {
     for setup in SETUPS {
         for at_once in [true, false] {
-            let stage = Stage::new(Manner {
-                block: 512,
-                at_once,
-                start: CBC_4096.start,
-            });
+            let stage = Stage::new(Manner { block: 512, at_once, start: CBC_4096.start });
             let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
             let helper = Driver::new(&gate, setup);
             let mut ring = Ring::new(setup.backend, 16).unwrap();
@@ -350,9 +284,7 @@ fn two_queues_on_one_ring_wake_each_other() {
                     for block in 0..4 {
                         let offset = 3 * SECTOR + (2 * block + of) * BLOCK;
                         let request = helper.write_request(offset, BLOCK, round, block);
-                        if let cryptline_engine::Submitted::Done(end) =
-                            queue.submit(&mut ring, request)
-                        {
+                        if let cryptline_engine::Submitted::Done(end) = queue.submit(&mut ring, request) {
                             done.push(end);
                         }
                     }
@@ -376,13 +308,7 @@ fn two_queues_on_one_ring_wake_each_other() {
 #[test]
 fn discard_of_a_sector_waits_for_its_rewrite() {
     scenes(Exclusion::Shared, |mut scene| {
-        let Scene {
-            stage,
-            model,
-            one,
-            other,
-            ..
-        } = &mut scene;
+        let Scene { stage, model, one, other, .. } = &mut scene;
         stage.hold(Read, 3 * SECTOR);
         one.submit(write(one, model, (3 * SECTOR, BLOCK), 2, 1));
         settle(&mut [one, other]);
@@ -404,13 +330,7 @@ fn request_over_more_sectors_than_there_are_slots_excludes_rewrites_too() {
     // 12 sectors of the device share no slot; the whole device is still fewer sectors than slots, so
     // what is asked here is that a long request holds every sector of it.
     scenes(Exclusion::Shared, |mut scene| {
-        let Scene {
-            stage,
-            model,
-            one,
-            other,
-            ..
-        } = &mut scene;
+        let Scene { stage, model, one, other, .. } = &mut scene;
         stage.hold(Read, 0);
         one.submit(write(one, model, (0, BLOCK), 2, 1));
         settle(&mut [one, other]);

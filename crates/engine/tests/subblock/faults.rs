@@ -32,26 +32,14 @@ struct Scene {
 fn with_fault(op: Op, at: u64, play: impl Fn(Scene)) {
     for setup in SETUPS {
         for (at_once, late) in [(true, false), (true, true), (false, false), (false, true)] {
-            println!(
-                "{op:?} of sector {} over {setup:?}, at once: {at_once}, late: {late}",
-                at / SECTOR
-            );
-            let stage = Stage::small(Manner {
-                block: 512,
-                at_once,
-                start: CBC_4096.start,
-            });
+            println!("{op:?} of sector {} over {setup:?}, at once: {at_once}, late: {late}", at / SECTOR);
+            let stage = Stage::small(Manner { block: 512, at_once, start: CBC_4096.start });
             let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
             let mut one = Driver::new(&gate, setup);
             let model = one.fill_device(1);
             stage.forget();
             stage.fail(op, at, EIO, late);
-            play(Scene {
-                other: Driver::new(&gate, setup),
-                stage,
-                model,
-                one,
-            });
+            play(Scene { other: Driver::new(&gate, setup), stage, model, one });
         }
     }
 }
@@ -68,12 +56,7 @@ impl Scene {
     /// Nothing is claimed any more, and nobody is counted as a rewriter: then whole sectors go without
     /// claims, and a rewrite waits for any such request.
     fn assert_nothing_is_claimed(&mut self) {
-        let Self {
-            stage,
-            model,
-            one,
-            other,
-        } = self;
+        let Self { stage, model, one, other } = self;
         stage.hold(Write, 9 * SECTOR);
         one.submit(write(one, model, (9 * SECTOR, SECTOR), 8, 800));
         other.submit(write(other, model, (7 * SECTOR, BLOCK), 8, 801));
@@ -90,20 +73,9 @@ impl Scene {
 
 #[test]
 fn failing_part_of_a_write_fails_it_once_and_nobody_else() {
-    for (op, at) in [
-        (Read, HEAD),
-        (Read, TAIL),
-        (Write, HEAD),
-        (Write, BODY),
-        (Write, TAIL),
-    ] {
+    for (op, at) in [(Read, HEAD), (Read, TAIL), (Write, HEAD), (Write, BODY), (Write, TAIL)] {
         with_fault(op, at, |mut scene| {
-            let Scene {
-                stage,
-                model,
-                one,
-                other,
-            } = &mut scene;
+            let Scene { stage, model, one, other } = &mut scene;
             let (offset, len) = CUT;
             one.submit(one.write_request(offset, len, 2, 1));
             // Its neighbours: blocks of the same sectors and of others, by both queues.
@@ -129,12 +101,7 @@ fn failing_part_of_a_write_fails_it_once_and_nobody_else() {
 fn failing_part_of_a_read_fails_it_once_and_nobody_else() {
     for at in [HEAD, BODY, TAIL] {
         with_fault(Read, at, |mut scene| {
-            let Scene {
-                stage,
-                model,
-                one,
-                other,
-            } = &mut scene;
+            let Scene { stage, model, one, other } = &mut scene;
             let (offset, len) = CUT;
             one.submit(one.read_request(offset, len, 1));
             one.submit(one.read_request(HEAD, BLOCK, 2));
@@ -162,13 +129,8 @@ fn failing_part_of_a_zeroing_fails_it_once() {
     use super::NULL_4096;
     for (op, at) in [(Read, HEAD), (Write, HEAD), (Op::Zero, BODY), (Write, TAIL)] {
         for late in [false, true] {
-            let stage = Stage::small(Manner {
-                block: 4096,
-                at_once: false,
-                start: NULL_4096.start,
-            });
-            let gate =
-                in_small_blocks(stage.gate(), &NULL_4096, Exclusion::Shared, Zeroes::Decrypt);
+            let stage = Stage::small(Manner { block: 4096, at_once: false, start: NULL_4096.start });
+            let gate = in_small_blocks(stage.gate(), &NULL_4096, Exclusion::Shared, Zeroes::Decrypt);
             let mut one = Driver::new(&gate, SETUPS[0]);
             let mut model = one.fill_device(1);
             stage.fail(op, at, EIO, late);
@@ -190,11 +152,7 @@ fn failing_part_of_a_zeroing_fails_it_once() {
 fn writes_put_into_one_rewrite_fail_together_each_once() {
     for (op, strikes) in [(Read, 1), (Write, 1)] {
         for late in [false, true] {
-            let stage = Stage::small(Manner {
-                block: 512,
-                at_once: false,
-                start: CBC_4096.start,
-            });
+            let stage = Stage::small(Manner { block: 512, at_once: false, start: CBC_4096.start });
             let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
             let mut one = Driver::new(&gate, SETUPS[0]);
             let mut model = one.fill_device(1);

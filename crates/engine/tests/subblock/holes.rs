@@ -13,11 +13,7 @@ use super::{BLOCK, SECTOR, SETUPS, discard, in_small_blocks};
 const LAYOUTS: [&Layout; 2] = [&AES_4096, &CBC_4096];
 
 fn empty(layout: &Layout) -> (Stage, Gate) {
-    let stage = Stage::small(Manner {
-        block: 512,
-        at_once: true,
-        start: layout.start,
-    });
+    let stage = Stage::small(Manner { block: 512, at_once: true, start: layout.start });
     let gate = in_small_blocks(stage.gate(), layout, Exclusion::Shared, Zeroes::Detect);
     (stage, gate)
 }
@@ -55,10 +51,7 @@ fn disk_never_written_reads_as_zeros_and_its_extents_say_so() {
             driver.verify(&model, 3 * SECTOR + BLOCK, BLOCK);
             driver.verify(&model, 3 * SECTOR + BLOCK, 2 * SECTOR);
             let extent = gate.extent(BLOCK, driver.size() - BLOCK).unwrap();
-            assert!(
-                extent.zero && extent.len == driver.size() - BLOCK,
-                "{extent:?}"
-            );
+            assert!(extent.zero && extent.len == driver.size() - BLOCK, "{extent:?}");
         }
     }
 }
@@ -121,21 +114,11 @@ fn sector_with_a_hole_in_its_middle_is_not_called_zero_where_it_is_not() {
         drop((driver, gate, model));
         // As a program leaves it that gives back the zeros of a file, or one that wrote over it.
         let mut bytes = stage.bytes();
-        let at = |sector: u64, block: u64| {
-            usize::try_from(layout.start + sector * SECTOR + block * BLOCK).unwrap()
-        };
-        for (from, to) in [
-            (at(3, 2), at(3, 4)),
-            (at(5, 0), at(5, 3)),
-            (at(6, 5), at(8, 1)),
-        ] {
+        let at = |sector: u64, block: u64| usize::try_from(layout.start + sector * SECTOR + block * BLOCK).unwrap();
+        for (from, to) in [(at(3, 2), at(3, 4)), (at(5, 0), at(5, 3)), (at(6, 5), at(8, 1))] {
             bytes[from..to].fill(0);
         }
-        let manner = Manner {
-            block: 512,
-            at_once: true,
-            start: layout.start,
-        };
+        let manner = Manner { block: 512, at_once: true, start: layout.start };
         let stage = Stage::with(manner, bytes);
         let gate = in_small_blocks(stage.gate(), layout, Exclusion::Shared, Zeroes::Detect);
         let mut driver = Driver::new(&gate, SETUPS[0]);
@@ -152,11 +135,7 @@ fn sector_with_a_hole_in_its_middle_is_not_called_zero_where_it_is_not() {
 
 #[test]
 fn extents_of_whole_sectors_are_whole_sectors_where_a_hole_is_not() {
-    let manner = Manner {
-        block: 512,
-        at_once: true,
-        start: CBC_4096.start,
-    };
+    let manner = Manner { block: 512, at_once: true, start: CBC_4096.start };
     let stage = Stage::small(manner);
     let mut bytes = stage.bytes();
     let start = usize::try_from(CBC_4096.start).unwrap();

@@ -25,9 +25,7 @@ mod ranges;
 mod stage;
 mod stamps;
 
-use cryptline_engine::layer::{
-    CryptDevice, CryptOptions, Exclusion, SubBlockDevice, SubBlockOptions, Zeroes,
-};
+use cryptline_engine::layer::{CryptDevice, CryptOptions, Exclusion, SubBlockDevice, SubBlockOptions, Zeroes};
 use cryptline_engine::{Completion, Gate, Operation, Request};
 use cryptline_testkit::model::ModelDisk;
 use cryptline_testkit::suite::devices::{self, INLINE, Layout};
@@ -39,13 +37,8 @@ const SECTOR: u64 = 4096;
 const BLOCK: u64 = 512;
 
 /// Null in large sectors: what is written is what lies on the medium.
-const NULL_4096: Layout = Layout {
-    cipher: "cipher_null-ecb",
-    key_bytes: 0,
-    sector_size: 4096,
-    start: 5 * 4096,
-    iv_offset: 0,
-};
+const NULL_4096: Layout =
+    Layout { cipher: "cipher_null-ecb", key_bytes: 0, sector_size: 4096, start: 5 * 4096, iv_offset: 0 };
 
 /// A volume over `lower` in blocks of 512 bytes.
 fn in_small_blocks(lower: Gate, layout: &Layout, exclusion: Exclusion, zeroes: Zeroes) -> Gate {
@@ -62,11 +55,7 @@ fn in_small_blocks(lower: Gate, layout: &Layout, exclusion: Exclusion, zeroes: Z
     if exclusion == Exclusion::Shared && clear.geometry().logical_block == 512 {
         return clear;
     }
-    let options = SubBlockOptions {
-        logical_block: 512,
-        sector: layout.sector_size,
-        exclusion,
-    };
+    let options = SubBlockOptions { logical_block: 512, sector: layout.sector_size, exclusion };
     Gate::new(SubBlockDevice::new(clear, options).expect("smaller blocks"))
 }
 
@@ -74,13 +63,7 @@ fn in_small_blocks(lower: Gate, layout: &Layout, exclusion: Exclusion, zeroes: Z
 const SETUPS: [Setup; 2] = [Setup::ALL[0], Setup::ALL[2]];
 
 /// A write of the pattern of `seed`, entered in the model too.
-fn write(
-    driver: &Driver,
-    model: &mut ModelDisk,
-    (offset, len): (u64, u64),
-    seed: u64,
-    token: u64,
-) -> Request {
+fn write(driver: &Driver, model: &mut ModelDisk, (offset, len): (u64, u64), seed: u64, token: u64) -> Request {
     let request = driver.write_request(offset, len, seed, token);
     if let Operation::Write { data, .. } = &request.operation {
         model.write(offset, data);
@@ -90,35 +73,21 @@ fn write(
 
 /// The same write, durable.
 fn durably(request: Request) -> Request {
-    let Operation::Write { data, .. } = request.operation else {
-        unreachable!("only writes are durable")
-    };
+    let Operation::Write { data, .. } = request.operation else { unreachable!("only writes are durable") };
     Request::write(request.offset, data, true, request.token)
 }
 
 fn discard(offset: u64, len: u64, token: u64) -> Request {
-    Request {
-        operation: Operation::Discard { len },
-        offset,
-        token,
-    }
+    Request { operation: Operation::Discard { len }, offset, token }
 }
 
 fn cache(offset: u64, len: u64, token: u64) -> Request {
-    Request {
-        operation: Operation::Cache { len },
-        offset,
-        token,
-    }
+    Request { operation: Operation::Cache { len }, offset, token }
 }
 
 fn zero(offset: u64, len: u64, token: u64) -> Request {
     let may_unmap = true;
-    Request {
-        operation: Operation::WriteZeroes { len, may_unmap },
-        offset,
-        token,
-    }
+    Request { operation: Operation::WriteZeroes { len, may_unmap }, offset, token }
 }
 
 /// The bytes of `seed`'s pattern.

@@ -6,9 +6,7 @@ use cryptline_testkit::suite::devices::{AES_4096, CBC_4096, Layout};
 
 use super::stage::Op::{Cache, Discard, Read, Zero};
 use super::stage::{Manner, Stage};
-use super::{
-    BLOCK, NULL_4096, SECTOR, SETUPS, cache, discard, in_small_blocks, settle, write, zero,
-};
+use super::{BLOCK, NULL_4096, SECTOR, SETUPS, cache, discard, in_small_blocks, settle, write, zero};
 
 fn scenes(
     layout: &Layout,
@@ -18,11 +16,7 @@ fn scenes(
 ) {
     for setup in SETUPS {
         for at_once in [true, false] {
-            let stage = Stage::small(Manner {
-                block,
-                at_once,
-                start: layout.start,
-            });
+            let stage = Stage::small(Manner { block, at_once, start: layout.start });
             let gate = in_small_blocks(stage.gate(), layout, Exclusion::Shared, zeroes);
             let mut driver = Driver::new(&gate, setup);
             let mut model = driver.fill_device(1);
@@ -74,10 +68,7 @@ fn hint_is_of_whole_sectors_and_waits_for_no_rewrite() {
         }
         let hints = stage.begun();
         let hints = hints.iter().filter(|(op, ..)| *op == Cache);
-        assert_eq!(
-            hints.copied().collect::<Vec<_>>(),
-            [(Cache, 2 * SECTOR, 2 * SECTOR), (Cache, 3 * SECTOR, SECTOR)]
-        );
+        assert_eq!(hints.copied().collect::<Vec<_>>(), [(Cache, 2 * SECTOR, 2 * SECTOR), (Cache, 3 * SECTOR, SECTOR)]);
         stage.release();
         assert_eq!(settle(&mut [driver]), [1]);
     });
@@ -130,11 +121,7 @@ fn zeroes_of_whole_sectors_are_not_written() {
         driver.submit(zero(offset, len, 1));
         assert_eq!(settle(&mut [driver]), [1]);
         model.zero(offset, len);
-        let zeroed: Vec<_> = stage
-            .begun()
-            .into_iter()
-            .filter(|it| it.0 == Zero)
-            .collect();
+        let zeroed: Vec<_> = stage.begun().into_iter().filter(|it| it.0 == Zero).collect();
         assert_eq!(zeroed, [(Zero, 3 * SECTOR, 2 * SECTOR)]);
     });
 }

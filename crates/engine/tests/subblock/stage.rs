@@ -10,8 +10,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use cryptline_engine::{
-    Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring,
-    Submitted,
+    Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring, Submitted,
 };
 use cryptline_sys::Waker;
 use cryptline_testkit::suite::devices::SIZE;
@@ -144,12 +143,7 @@ impl Stage {
     /// Lets the next operation of this kind that begins at `at` fail: on submission, or when it comes
     /// back.
     pub fn fail(&self, op: Op, at: u64, fault: Fault, late: bool) {
-        let planned = Planned {
-            op,
-            at,
-            fault,
-            late,
-        };
+        let planned = Planned { op, at, fault, late };
         self.state().faults.push(planned);
     }
 
@@ -265,10 +259,7 @@ impl Device for StageDevice {
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         let waker = ring.waker().map_err(OpenError::Ring)?;
         self.0.state().wakers.push(waker);
-        Ok(Box::new(StageQueue {
-            stage: self.0.clone(),
-            held: Vec::new(),
-        }))
+        Ok(Box::new(StageQueue { stage: self.0.clone(), held: Vec::new() }))
     }
 
     /// Runs of blocks of zeros are holes.
@@ -276,16 +267,10 @@ impl Device for StageDevice {
         let state = self.0.state();
         let from = usize::try_from(offset).expect("a place in memory");
         let range = &state.bytes[from..from + usize::try_from(len).expect("a length in memory")];
-        let mut blocks = range
-            .chunks(512)
-            .map(|block| block.iter().all(|&byte| byte == 0));
+        let mut blocks = range.chunks(512).map(|block| block.iter().all(|&byte| byte == 0));
         let hole = blocks.next().expect("a range");
         let run = 1 + blocks.take_while(|&other| other == hole).count();
-        Ok(Extent {
-            len: (run as u64 * 512).min(len),
-            hole,
-            zero: hole,
-        })
+        Ok(Extent { len: (run as u64 * 512).min(len), hole, zero: hole })
     }
 }
 
@@ -313,11 +298,7 @@ impl Queue for StageQueue {
     fn poll(&mut self, _ring: &mut Ring, done: &mut Vec<Completion>) {
         let mut state = self.stage.state();
         for request in std::mem::take(&mut self.held) {
-            if state.is_held(&request) {
-                self.held.push(request)
-            } else {
-                done.push(state.take_effect(request))
-            }
+            if state.is_held(&request) { self.held.push(request) } else { done.push(state.take_effect(request)) }
         }
     }
 

@@ -21,9 +21,7 @@ use std::time::Duration;
 use cryptline_engine::dispatch::Dispatch;
 use cryptline_engine::layer::Exclusion;
 use cryptline_engine::{Gate, Operation, Request};
-use cryptline_testkit::suite::devices::{
-    self, AES_4096, AUTO, CBC_4096, INLINE, Layout, QUEUE, QUEUE_FLAGS, QUICK,
-};
+use cryptline_testkit::suite::devices::{self, AES_4096, AUTO, CBC_4096, INLINE, Layout, QUEUE, QUEUE_FLAGS, QUICK};
 use cryptline_testkit::suite::{Driver, Fresh, Setup, Watchdog, noise};
 
 use super::{BLOCK, SECTOR, data_of};
@@ -174,9 +172,7 @@ impl<'a> Player<'a> {
     fn write_all(mut self, ground: Ground, writer: u64) -> History {
         for number in 1..=REQUESTS {
             let (first, count) = ground.choose(writer, &mut self.dice);
-            let is_free = |entry: &WriteEntry| {
-                first + count <= entry.first || entry.first + entry.count <= first
-            };
+            let is_free = |entry: &WriteEntry| first + count <= entry.first || entry.first + entry.count <= first;
             while !ground.may_overlap(writer) && !self.in_flight.values().all(is_free) {
                 self.take_one();
             }
@@ -213,19 +209,9 @@ impl<'a> Player<'a> {
             self.take_one();
         }
         self.next_token += 1;
-        let entry = WriteEntry {
-            id,
-            began: self.clock.tick(),
-            ended: 0,
-            first,
-            count,
-        };
+        let entry = WriteEntry { id, began: self.clock.tick(), ended: 0, first, count };
         self.in_flight.insert(self.next_token, entry);
-        self.driver.submit(Request {
-            operation,
-            offset: first * BLOCK,
-            token: self.next_token,
-        });
+        self.driver.submit(Request { operation, offset: first * BLOCK, token: self.next_token });
     }
 
     fn take_one(&mut self) {
@@ -244,12 +230,7 @@ impl<'a> Player<'a> {
             let mut seen: Vec<_> = pieces.map(|(at, bytes)| decode(bytes, at)).collect();
             seen.sort_unstable();
             seen.dedup();
-            self.history.reads.push(ReadEntry {
-                block,
-                began: entry.began,
-                ended: entry.ended,
-                seen,
-            });
+            self.history.reads.push(ReadEntry { block, began: entry.began, ended: entry.ended, seen });
         }
     }
 
@@ -285,9 +266,8 @@ fn judge(read: &ReadEntry, writes: &[&WriteEntry], mixes_in_place: bool) -> Resu
     let before = writes.partition_point(|write| write.ended < read.began);
     // What ended before another began, that itself had ended before the read, can not be seen.
     let latest = writes[..before].iter().map(|write| write.began).max();
-    let can_be_seen = |write: &&&WriteEntry| {
-        write.began < read.ended && latest.is_none_or(|latest| write.ended >= latest)
-    };
+    let can_be_seen =
+        |write: &&&WriteEntry| write.began < read.ended && latest.is_none_or(|latest| write.ended >= latest);
     let live: Vec<_> = writes.iter().filter(can_be_seen).collect();
     for id in read.seen.iter().flatten() {
         if !live.iter().any(|write| write.id == *id) {
@@ -322,10 +302,8 @@ fn play(gate: &Gate, setup: Setup, mixes_in_place: bool, ground: Ground, seed: u
     std::thread::scope(|scope| {
         let clock = &clock;
         let player = move |index| Player::new(gate, setup, clock, seed ^ noise(index));
-        let writers = (0..WRITERS)
-            .map(|writer| scope.spawn(move || player(writer).write_all(ground, writer)));
-        let readers =
-            (0..READERS).map(|reader| scope.spawn(move || player(100 + reader).read_all()));
+        let writers = (0..WRITERS).map(|writer| scope.spawn(move || player(writer).write_all(ground, writer)));
+        let readers = (0..READERS).map(|reader| scope.spawn(move || player(100 + reader).read_all()));
         let threads: Vec<_> = writers.chain(readers).collect();
         for thread in threads {
             history.add(thread.join().expect("a thread that ends"));
@@ -335,9 +313,7 @@ fn play(gate: &Gate, setup: Setup, mixes_in_place: bool, ground: Ground, seed: u
     last.read(0, BLOCKS);
     history.add(last.end());
     assert_eq!(history.writes.len() as u64, 1 + WRITERS * REQUESTS);
-    history
-        .judge(mixes_in_place)
-        .unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+    history.judge(mixes_in_place).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
 }
 
 impl History {
@@ -364,24 +340,11 @@ fn on(make: impl Fn() -> Option<Fresh>, mixes_in_place: bool) {
 }
 
 /// Plays over a volume on `base`.
-fn over(
-    base: impl Fn() -> Option<Fresh>,
-    layout: &Layout,
-    exclusion: Exclusion,
-    dispatch: Dispatch,
-) {
+fn over(base: impl Fn() -> Option<Fresh>, layout: &Layout, exclusion: Exclusion, dispatch: Dispatch) {
     let Some(sample) = base() else { return };
     // Where the medium has no small blocks, XTS is rewritten under a claim too.
     let is_fine = sample.gate.geometry().logical_block <= 512;
-    let make = || {
-        Some(devices::in_blocks(
-            base()?,
-            layout,
-            512,
-            exclusion,
-            dispatch,
-        ))
-    };
+    let make = || Some(devices::in_blocks(base()?, layout, 512, exclusion, dispatch));
     on(make, is_fine && layout.cipher.contains("xts"));
 }
 
@@ -426,26 +389,11 @@ every_block_is_somebodys_last_word! {
 /// The judge must be able to find fault.
 #[test]
 fn lost_stale_torn_and_foreign_blocks_are_found() {
-    let write = |id, began, ended, (first, count)| WriteEntry {
-        id,
-        began,
-        ended,
-        first,
-        count,
-    };
-    let writes = vec![
-        write(1, 0, 1, (0, 8)),
-        write(2, 10, 20, (3, 1)),
-        write(3, 15, 30, (3, 1)),
-        write(4, 40, 50, (3, 1)),
-    ];
+    let write = |id, began, ended, (first, count)| WriteEntry { id, began, ended, first, count };
+    let writes =
+        vec![write(1, 0, 1, (0, 8)), write(2, 10, 20, (3, 1)), write(3, 15, 30, (3, 1)), write(4, 40, 50, (3, 1))];
     let sees = |(began, ended), seen: &[Option<Id>], in_place| {
-        let reads = vec![ReadEntry {
-            block: 3,
-            began,
-            ended,
-            seen: seen.to_vec(),
-        }];
+        let reads = vec![ReadEntry { block: 3, began, ended, seen: seen.to_vec() }];
         let writes = writes.clone();
         History { writes, reads }.judge(in_place).is_ok()
     };
@@ -457,10 +405,7 @@ fn lost_stale_torn_and_foreign_blocks_are_found() {
     assert!(!sees((31, 35), &[Some(1)], false), "a lost write");
     assert!(!sees((60, 61), &[Some(3)], false), "a lost write");
     assert!(!sees((60, 61), &[Some(9)], false), "nobody's");
-    assert!(
-        !sees((60, 61), &[None], true),
-        "noise, and nothing is under way"
-    );
+    assert!(!sees((60, 61), &[None], true), "noise, and nothing is under way");
     assert!(!sees((31, 35), &[Some(2), Some(3)], false), "torn");
     assert!(sees((31, 35), &[Some(2), Some(3)], true), "in place");
 }

@@ -18,13 +18,7 @@ pub const CONVENTIONAL: u32 = 2;
 pub const SLOW: &str = "read=5us..50us,write=20us..200us,flush=100us,parallel=8,seed=5";
 
 /// AES-256-XTS from the first byte on.
-pub const AES: Layout = Layout {
-    cipher: "aes-xts-plain64",
-    key_bytes: 64,
-    sector_size: 4096,
-    start: 0,
-    iv_offset: 0,
-};
+pub const AES: Layout = Layout { cipher: "aes-xts-plain64", key_bytes: 64, sector_size: 4096, start: 0, iv_offset: 0 };
 
 pub fn layout() -> ZoneLayout {
     let mut layout = ZoneLayout::new(u64::from(ZONES) * ZONE, ZONE).unwrap();
@@ -60,10 +54,7 @@ pub fn file() -> Fresh {
     let new = std::fs::File::create(&path).unwrap();
     new.set_len(u64::from(ZONES) * ZONE).unwrap();
     let opened = ZonedFile::open(&path, &options(), false, DirectMode::Off).unwrap();
-    Fresh {
-        gate: Gate::new(opened.device),
-        keep: vec![Box::new(folder)],
-    }
+    Fresh { gate: Gate::new(opened.device), keep: vec![Box::new(folder)] }
 }
 
 pub fn options() -> ZoneOptions {
@@ -82,10 +73,7 @@ pub fn encrypted(lower: Fresh, mode: Mode) -> Fresh {
         helpers: (mode == Mode::Auto).then(|| Helpers::always(2).unwrap()),
         ..CryptOptions::default()
     };
-    Fresh {
-        gate: zoned::encrypted(lower.gate, devices::cipher(&AES), options).unwrap(),
-        keep: lower.keep,
-    }
+    Fresh { gate: zoned::encrypted(lower.gate, devices::cipher(&AES), options).unwrap(), keep: lower.keep }
 }
 
 pub fn report(gate: &Gate) -> Vec<Zone> {

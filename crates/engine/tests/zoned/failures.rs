@@ -12,10 +12,7 @@ const EIO: Fault = Fault::Io(Errno::IO);
 
 fn faulty(lower: Fresh, rules: &[String]) -> Fresh {
     let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
-    Fresh {
-        gate: Gate::new(FaultDevice::new(lower.gate, FaultPlan(rules))),
-        keep: lower.keep,
-    }
+    Fresh { gate: Gate::new(FaultDevice::new(lower.gate, FaultPlan(rules))), keep: lower.keep }
 }
 
 /// Twelve writes to a zone, of which the `nth` fails: those before are there, those behind are
@@ -34,10 +31,7 @@ fn fails_at(make: fn() -> Fresh, mode: Mode, nth: u64, late: bool) {
             _ if token + 1 < nth => assert_eq!(completion.result, Ok(()), "{token}"),
             _ if token + 1 == nth => assert_eq!(completion.result, Err(EIO)),
             _ => assert!(
-                matches!(
-                    completion.result,
-                    Err(Fault::WritePointer | Fault::ZoneFrozen)
-                ),
+                matches!(completion.result, Err(Fault::WritePointer | Fault::ZoneFrozen)),
                 "{token}: {:?}",
                 completion.result
             ),
@@ -61,21 +55,13 @@ fn fails_at(make: fn() -> Fresh, mode: Mode, nth: u64, late: bool) {
         let offset = start(3) + count * 8192;
         let mut expected = vec![0; 8192];
         fill(&mut expected, offset, count);
-        assert!(
-            driver.read(offset, 8192).unwrap() == expected,
-            "write {count}"
-        );
+        assert!(driver.read(offset, 8192).unwrap() == expected, "write {count}");
     }
 }
 
 #[test]
 fn failed_write_freezes_its_zone_until_it_is_reported() {
-    for make in [
-        || ram(layout()),
-        || slow(layout()),
-        || over_slow(layout()),
-        file,
-    ] {
+    for make in [|| ram(layout()), || slow(layout()), || over_slow(layout()), file] {
         for nth in 1..=12 {
             fails_at(make, Mode::Inline, nth, false);
         }

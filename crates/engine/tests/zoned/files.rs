@@ -46,8 +46,7 @@ fn zones_are_as_they_were_when_the_file_is_opened_again() {
     let mut disk = blocking(&gate);
     disk.write_at(start(0), &[1; 8192], false).unwrap();
     disk.write_at(start(2), &[2; 8192], false).unwrap();
-    disk.write_at(start(3), &vec![3; 768 * 1024], false)
-        .unwrap();
+    disk.write_at(start(3), &vec![3; 768 * 1024], false).unwrap();
     disk.write_at(start(4), &[4; 4096], true).unwrap();
     disk.zone(start(4), ZoneAction::Finish).unwrap();
     disk.write_at(start(5), &[5; 4096], false).unwrap();
@@ -57,9 +56,7 @@ fn zones_are_as_they_were_when_the_file_is_opened_again() {
     // Without options: the state file has them all.
     let gate = open(&path, &ZoneOptions::default()).unwrap();
     let zones = report(&gate);
-    let states: Vec<_> = (zones.iter())
-        .map(|zone| (zone.condition, zone.write_pointer - zone.start))
-        .collect();
+    let states: Vec<_> = (zones.iter()).map(|zone| (zone.condition, zone.write_pointer - zone.start)).collect();
     use ZoneCondition as C;
     assert_eq!(
         states,
@@ -139,25 +136,16 @@ fn file_with_data_and_no_state_is_left_alone() {
 fn what_no_device_can_be_made_of_is_refused_before_anything_is_written() {
     let (_folder, path) = folder();
     assert!(refusal(&path, &ZoneOptions::default()).contains("needs zone-size"));
-    let odd = ZoneOptions {
-        zone_size: Some(3 << 20),
-        ..options()
-    };
+    let odd = ZoneOptions { zone_size: Some(3 << 20), ..options() };
     assert!(refusal(&path, &odd).contains("power of two"));
-    let above = ZoneOptions {
-        capacity: Some(2 * ZONE),
-        ..options()
-    };
+    let above = ZoneOptions { capacity: Some(2 * ZONE), ..options() };
     assert!(refusal(&path, &above).contains("above the zone size"));
     let file = std::fs::File::options().write(true).open(&path).unwrap();
     file.set_len(u64::from(ZONES) * ZONE + 4096).unwrap();
     assert!(refusal(&path, &options()).contains("not whole zones"));
     file.set_len(u64::from(ZONES) * ZONE).unwrap();
     let looked_at = ZonedFile::open(&path, &options(), true, DirectMode::Auto).unwrap();
-    assert_eq!(
-        report(&Gate::new(looked_at.device))[3].condition,
-        ZoneCondition::Empty
-    );
+    assert_eq!(report(&Gate::new(looked_at.device))[3].condition, ZoneCondition::Empty);
     assert!(!Path::new(&format!("{}.zones", path.display())).exists());
 }
 

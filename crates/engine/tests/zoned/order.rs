@@ -49,8 +49,7 @@ impl Run {
     }
 
     fn step(&mut self) {
-        let index =
-            CONVENTIONAL + u32::try_from(self.random(u64::from(ZONES - CONVENTIONAL))).unwrap();
+        let index = CONVENTIONAL + u32::try_from(self.random(u64::from(ZONES - CONVENTIONAL))).unwrap();
         let len = (self.random(self.longest / 4096) + 1) * 4096;
         match self.random(40) {
             0 => self.act(index, ZoneAction::Reset),
@@ -66,28 +65,19 @@ impl Run {
     /// A write at the pointer, or beside it.
     fn write(&mut self, index: u32, len: u64, beside: bool) {
         let zone = self.zones[index as usize];
-        let at = if beside {
-            zone.pointer + 4096
-        } else {
-            zone.pointer
-        };
+        let at = if beside { zone.pointer + 4096 } else { zone.pointer };
         if start(index) + at + len > start(index + 1) {
             return;
         }
         let fits = !beside && !zone.is_full && at + len <= CAPACITY;
         let token = self.expect(fits, Fault::WritePointer, None);
-        let request = self
-            .driver
-            .write_request(start(index) + at, len, token, token);
+        let request = self.driver.write_request(start(index) + at, len, token, token);
         self.submit_write(request, index, start(index) + at, len, fits);
     }
 
     fn append(&mut self, index: u32, len: u64) {
         let zone = self.zones[index as usize];
-        let (at, fits) = (
-            zone.pointer,
-            !zone.is_full && zone.pointer + len <= CAPACITY,
-        );
+        let (at, fits) = (zone.pointer, !zone.is_full && zone.pointer + len <= CAPACITY);
         let place = start(index) + at;
         let token = self.expect(fits, Fault::WritePointer, fits.then_some(place));
         let mut data = self.driver.buffer(len);
@@ -98,9 +88,7 @@ impl Run {
 
     fn submit_write(&mut self, request: Request, index: u32, place: u64, len: u64, fits: bool) {
         if fits {
-            if let Operation::Write { data, .. } | Operation::ZoneAppend { data, .. } =
-                &request.operation
-            {
+            if let Operation::Write { data, .. } | Operation::ZoneAppend { data, .. } = &request.operation {
                 self.model.write(place, data);
             }
             let zone = &mut self.zones[index as usize];
@@ -120,8 +108,7 @@ impl Run {
             ZoneAction::ResetAll => (CONVENTIONAL..ZONES).for_each(|index| self.empty(index)),
             _ => {}
         }
-        self.driver
-            .submit(Request::zone(start(index), action, token));
+        self.driver.submit(Request::zone(start(index), action, token));
     }
 
     fn empty(&mut self, index: u32) {
@@ -156,11 +143,7 @@ impl Run {
             let is_full = zone.condition == ZoneCondition::Full;
             assert_eq!(is_full, expected.is_full, "{zone:?}");
             if !is_full {
-                assert_eq!(
-                    zone.write_pointer - zone.start,
-                    expected.pointer,
-                    "{zone:?}"
-                );
+                assert_eq!(zone.write_pointer - zone.start, expected.pointer, "{zone:?}");
             }
             let written = expected.pointer;
             for at in (0..written).step_by(64 * 1024) {
@@ -213,21 +196,13 @@ in_order! {
 }
 
 fn ordered(lower: Fresh) -> Fresh {
-    Fresh {
-        gate: zoned::ordered(lower.gate).unwrap(),
-        keep: lower.keep,
-    }
+    Fresh { gate: zoned::ordered(lower.gate).unwrap(), keep: lower.keep }
 }
 
 /// Threads append to the same zones: each append is where its completion says, and nowhere else.
 #[test]
 fn appends_of_several_threads_each_get_a_place_of_their_own() {
-    for make in [
-        || ram(layout()),
-        || slow(layout()),
-        || over_slow(layout()),
-        file,
-    ] {
+    for make in [|| ram(layout()), || slow(layout()), || over_slow(layout()), file] {
         for mode in [Mode::Inline, Mode::Auto] {
             let fresh = encrypted(make(), mode);
             let places = std::thread::scope(|scope| {
@@ -237,10 +212,7 @@ fn appends_of_several_threads_each_get_a_place_of_their_own() {
                         scope.spawn(move || append_many(gate, thread))
                     })
                     .collect();
-                threads
-                    .into_iter()
-                    .flat_map(|thread| thread.join().unwrap())
-                    .collect::<Vec<_>>()
+                threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
             });
             let mut driver = Driver::new(&fresh.gate, Setup::ALL[0]);
             let mut sorted: Vec<u64> = places.iter().map(|(place, _)| *place).collect();
@@ -252,10 +224,7 @@ fn appends_of_several_threads_each_get_a_place_of_their_own() {
                 fill(&mut expected, 0, seed);
                 assert!(driver.read(place, 8192).unwrap() == expected, "at {place}");
             }
-            assert_eq!(
-                report(&fresh.gate)[3].write_pointer,
-                start(3) + 3 * 20 * 8192
-            );
+            assert_eq!(report(&fresh.gate)[3].write_pointer, start(3) + 3 * 20 * 8192);
         }
     }
 }
@@ -325,11 +294,7 @@ fn what_is_written_is_what_the_cipher_makes_of_its_place() {
     driver.submit(Request::zone_append(start(5), data, false, 2));
     let done = driver.drain();
     done.iter().for_each(|it| it.result.unwrap());
-    let append = &done
-        .iter()
-        .find(|it| it.request.token == 2)
-        .unwrap()
-        .request;
+    let append = &done.iter().find(|it| it.request.token == 2).unwrap().request;
     assert_eq!(append.offset, start(5) + 4096 * 3);
     assert!(matches!(append.operation, Operation::ZoneAppend { .. }));
     let mut medium = Driver::new(&below, Setup::ALL[0]);

@@ -30,21 +30,15 @@ fn append_and_action_name_a_zone_by_its_start() {
     for fresh in both() {
         let mut driver = Driver::new(&fresh.gate, Setup::ALL[0]);
         let size = driver.size();
-        for (offset, fault) in [
-            (start(3) + 4096, Fault::Misaligned),
-            (size, Fault::OutOfRange),
-            (u64::MAX, Fault::OutOfRange),
-        ] {
+        for (offset, fault) in
+            [(start(3) + 4096, Fault::Misaligned), (size, Fault::OutOfRange), (u64::MAX, Fault::OutOfRange)]
+        {
             let append = Request::zone_append(offset, driver.buffer(4096), false, 1);
             assert_eq!(driver.run(append).result, Err(fault));
             let reset = Operation::Zone(ZoneAction::Reset);
             assert_eq!(driver.result(reset, offset), Err(fault));
         }
-        for (len, fault) in [
-            (0, Fault::Misaligned),
-            (100, Fault::Misaligned),
-            (2 * ZONE, Fault::OutOfRange),
-        ] {
+        for (len, fault) in [(0, Fault::Misaligned), (100, Fault::Misaligned), (2 * ZONE, Fault::OutOfRange)] {
             let append = Request::zone_append(start(3), driver.buffer(len), false, 1);
             assert_eq!(driver.run(append).result, Err(fault), "{len}");
         }
@@ -60,22 +54,11 @@ fn conventional_zone_takes_writes_anywhere_and_nothing_of_zones() {
         let refused = Err(Fault::ZoneCondition);
         let append = Request::zone_append(start(1), driver.buffer(4096), false, 2);
         assert_eq!(driver.run(append).result, refused);
-        for action in [
-            ZoneAction::Open,
-            ZoneAction::Close,
-            ZoneAction::Finish,
-            ZoneAction::Reset,
-        ] {
+        for action in [ZoneAction::Open, ZoneAction::Close, ZoneAction::Finish, ZoneAction::Reset] {
             assert_eq!(driver.result(Operation::Zone(action), start(1)), refused);
         }
-        assert_eq!(
-            driver.result(Operation::Zone(ZoneAction::ResetAll), 0),
-            Ok(())
-        );
-        assert_eq!(
-            report(&fresh.gate)[1].condition,
-            ZoneCondition::NotWritePointer
-        );
+        assert_eq!(driver.result(Operation::Zone(ZoneAction::ResetAll), 0), Ok(()));
+        assert_eq!(report(&fresh.gate)[1].condition, ZoneCondition::NotWritePointer);
     }
 }
 
@@ -87,10 +70,7 @@ fn device_without_zones_has_no_operations_of_theirs() {
     assert_eq!(driver.run(append).result, Err(Fault::NotSupported));
     let reset = Operation::Zone(ZoneAction::ResetAll);
     assert_eq!(driver.result(reset, 0), Err(Fault::NotSupported));
-    assert_eq!(
-        fresh.gate.report_zones(0, &mut []),
-        Err(Fault::NotSupported)
-    );
+    assert_eq!(fresh.gate.report_zones(0, &mut []), Err(Fault::NotSupported));
     assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
 }
 
@@ -103,10 +83,7 @@ fn report_begins_where_it_is_asked_to_and_ends_with_the_device() {
         assert_eq!(fresh.gate.report_zones(start(6) + 4096, &mut two), Ok(2));
         assert_eq!(two, zones[6..]);
         assert_eq!(fresh.gate.report_zones(start(7), &mut two), Ok(1));
-        assert_eq!(
-            fresh.gate.report_zones(start(8), &mut two),
-            Err(Fault::OutOfRange)
-        );
+        assert_eq!(fresh.gate.report_zones(start(8), &mut two), Err(Fault::OutOfRange));
         assert_eq!(fresh.gate.report_zones(0, &mut []), Ok(0));
     }
 }
@@ -115,11 +92,7 @@ fn report_begins_where_it_is_asked_to_and_ends_with_the_device() {
 fn clear_disk_begins_with_a_zone_of_its_own_and_sees_no_other() {
     let lower = ram(layout());
     let below = lower.gate.clone();
-    let options = CryptOptions {
-        start: start(2),
-        size: Some(3 * ZONE),
-        ..CryptOptions::default()
-    };
+    let options = CryptOptions { start: start(2), size: Some(3 * ZONE), ..CryptOptions::default() };
     let gate = zoned::encrypted(lower.gate, devices::cipher(&AES), options).unwrap();
     let mut beside = Driver::new(&below, Setup::ALL[0]);
     let write = beside.write_request(start(6), 4096, 1, 1);
@@ -142,11 +115,7 @@ fn layouts_that_do_not_fit_the_zones_are_refused_with_what_to_do() {
         let mut layout = layout();
         layout.write_granularity = granularity;
         let layer = Layout { sector_size, ..AES };
-        let options = CryptOptions {
-            start,
-            size,
-            ..CryptOptions::default()
-        };
+        let options = CryptOptions { start, size, ..CryptOptions::default() };
         let lower = ram(layout.check().unwrap()).gate;
         match zoned::encrypted(lower, devices::cipher(&layer), options) {
             Ok(_) => panic!("it fits"),

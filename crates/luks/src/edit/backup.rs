@@ -79,11 +79,7 @@ impl Restore {
     /// # Errors
     /// [`Error::NotABackup`]; [`Error::BackupDiffers`] where the data would not be found any more;
     /// [`Error::TooSmall`]; [`Error::Io`].
-    pub fn prepare(
-        mut backup: Vec<u8>,
-        device: &mut (impl Read + Seek),
-        size: u64,
-    ) -> Result<Self, Error> {
+    pub fn prepare(mut backup: Vec<u8>, device: &mut (impl Read + Seek), size: u64) -> Result<Self, Error> {
         let header = checked(&backup)?;
         let needed = end_of(&header)?;
         backup.truncate(at(needed));
@@ -101,14 +97,7 @@ impl Restore {
             Err(error @ (Error::Io { .. } | Error::KeyMemory(_))) => return Err(error),
             Err(error) => (None, vec![what_is_lost(device, size, &error)?]),
         };
-        Ok(Self {
-            epoch: next_epoch([Some(&header), current.as_ref()])?,
-            backup,
-            header,
-            before,
-            current,
-            concerns,
-        })
+        Ok(Self { epoch: next_epoch([Some(&header), current.as_ref()])?, backup, header, before, current, concerns })
     }
 
     /// What is lost by it, one line each; whoever may lose it should be asked.
@@ -127,11 +116,7 @@ impl Restore {
     ///
     /// # Errors
     /// [`Error::ChangedMeanwhile`], with nothing written; [`Error::Io`], after which it can be done again.
-    pub fn commit(
-        self,
-        device: &mut (impl Read + Write + Seek),
-        size: u64,
-    ) -> Result<Header, Error> {
+    pub fn commit(self, device: &mut (impl Read + Write + Seek), size: u64) -> Result<Header, Error> {
         let mut now = zeroed(to_u64(self.before.len()));
         read_at(device, 0, &mut now, "the place for the header")?;
         if now != self.before {
@@ -165,11 +150,7 @@ impl Restore {
         flush(device)
     }
 
-    fn write_copies(
-        &self,
-        device: &mut (impl Write + Seek),
-        header: &crate::luks2::Header,
-    ) -> Result<(), Error> {
+    fn write_copies(&self, device: &mut (impl Write + Seek), header: &crate::luks2::Header) -> Result<(), Error> {
         let current = match &self.current {
             Some(Header::V2(current)) => Some(current),
             _ => None,
@@ -180,10 +161,7 @@ impl Restore {
         let json = &self.backup[start + BINARY_LEN..end];
         // The only good copy that there is comes last.
         let keep_primary = current.is_some_and(|it| it.copy == Copy::Primary && !copies_agree(it));
-        let binary = Binary {
-            epoch: self.epoch,
-            ..header.binary.clone()
-        };
+        let binary = Binary { epoch: self.epoch, ..header.binary.clone() };
         write_both(device, binary, raw, json, keep_primary)
     }
 }
@@ -220,14 +198,12 @@ fn check_same_data(current: &Header, backup: &Header) -> Result<(), Error> {
     }
     let (is, was) = (data_offset(current), data_offset(backup));
     if is != was {
-        return Err(Error::BackupDiffers(format!(
-            "the data begins at byte {is} here, in the backup at {was}"
-        )));
+        return Err(Error::BackupDiffers(format!("the data begins at byte {is} here, in the backup at {was}")));
     }
     match (current.key_len(), backup.key_len()) {
-        (Some(is), Some(was)) if is != was => Err(Error::BackupDiffers(format!(
-            "the volume key has {is} bytes here, in the backup {was}"
-        ))),
+        (Some(is), Some(was)) if is != was => {
+            Err(Error::BackupDiffers(format!("the volume key has {is} bytes here, in the backup {was}")))
+        }
         _ => Ok(()),
     }
 }
@@ -240,17 +216,12 @@ fn concerns(current: &Header, backup: &Header) -> Vec<String> {
     ];
     if current.uuid() != backup.uuid() {
         let (is, was) = (quote(current.uuid()), quote(backup.uuid()));
-        concerns.push(format!(
-            "the backup is of another volume, with UUID {was}; the one that is there has {is}"
-        ));
+        concerns.push(format!("the backup is of another volume, with UUID {was}; the one that is there has {is}"));
     }
     if std::mem::discriminant(current) != std::mem::discriminant(backup) {
         concerns.push("the header that is there is of another LUKS version".to_owned());
     } else if key_digest(current) != key_digest(backup) {
-        concerns.push(
-            "the backup is of another volume key, under which the data that is there is noise"
-                .to_owned(),
-        );
+        concerns.push("the backup is of another volume key, under which the data that is there is noise".to_owned());
     }
     concerns
 }
@@ -267,16 +238,10 @@ fn key_digest(header: &Header) -> Option<&[u8]> {
 }
 
 /// Where no header can be read.
-fn what_is_lost(
-    device: &mut (impl Read + Seek),
-    size: u64,
-    error: &Error,
-) -> Result<String, Error> {
+fn what_is_lost(device: &mut (impl Read + Seek), size: u64, error: &Error) -> Result<String, Error> {
     Ok(match (signatures::find(device, size)?, error) {
         (Some(what), _) => format!("it holds {what}, whose beginning is overwritten"),
-        (None, Error::NotLuks) => {
-            "it has no LUKS header; what is at its beginning is overwritten".to_owned()
-        }
+        (None, Error::NotLuks) => "it has no LUKS header; what is at its beginning is overwritten".to_owned(),
         (None, error) => format!("its header cannot be read ({error}) and is overwritten"),
     })
 }
@@ -293,13 +258,10 @@ fn data_offset(header: &Header) -> u64 {
 
 /// Above those of all copies.
 fn next_epoch(headers: [Option<&Header>; 2]) -> Result<u64, Error> {
-    let copies = headers
-        .into_iter()
-        .flatten()
-        .flat_map(|header| match header {
-            Header::V1(_) => &[][..],
-            Header::V2(header) => &header.copies,
-        });
+    let copies = headers.into_iter().flatten().flat_map(|header| match header {
+        Header::V1(_) => &[][..],
+        Header::V2(header) => &header.copies,
+    });
     let epoch = copies.filter_map(|copy| copy.epoch).max().unwrap_or(0);
     let next = epoch.checked_add(1);
     next.ok_or_else(|| Error::invalid("the header has been written 2^64 times"))
@@ -312,10 +274,7 @@ fn end_of(header: &Header) -> Result<u64, Error> {
             let stripes = stripes_len(header.key_len);
             let ends = header.sectors.iter().map(|&sector| {
                 let offset = u64::from(sector) * 512;
-                Extent {
-                    offset,
-                    size: stripes,
-                }
+                Extent { offset, size: stripes }
             });
             ends.filter_map(Extent::end).max().unwrap_or(0)
         }
@@ -323,9 +282,7 @@ fn end_of(header: &Header) -> Result<u64, Error> {
     };
     if end > Restore::LEN_MAX {
         let most = Restore::LEN_MAX;
-        return Err(Error::Invalid(format!(
-            "a key slot ends at byte {end}; backups have at most {most} bytes"
-        )));
+        return Err(Error::Invalid(format!("a key slot ends at byte {end}; backups have at most {most} bytes")));
     }
     Ok(end)
 }

@@ -38,9 +38,7 @@ fn places(header: &Header) -> Vec<(u32, Extent)> {
     match header {
         Header::V1(header) => {
             let slots = header.active_slots();
-            slots
-                .map(|(number, slot)| (number, slot.extent(header.key_len)))
-                .collect()
+            slots.map(|(number, slot)| (number, slot.extent(header.key_len))).collect()
         }
         Header::V2(header) => {
             let slots = header.metadata.keyslots.iter();
@@ -50,11 +48,7 @@ fn places(header: &Header) -> Vec<(u32, Extent)> {
 }
 
 /// Overwrites key material that the header names until it is written, on a device of `size` bytes: all that can be.
-pub(super) fn destroy(
-    device: &mut (impl Write + Seek),
-    doomed: &[Extent],
-    size: u64,
-) -> Result<(), Error> {
+pub(super) fn destroy(device: &mut (impl Write + Seek), doomed: &[Extent], size: u64) -> Result<(), Error> {
     let mut marked = Ok(());
     for place in doomed {
         if place.size < SECTOR || place.offset + SECTOR > size {
@@ -70,18 +64,14 @@ pub(super) fn destroy(
     if let Some(first) = doomed.first() {
         marked = marked.and(not_wiped(first.offset, flush(device)));
     }
-    let rest = doomed.iter().map(|place| Extent {
-        offset: place.offset + SECTOR.min(place.size),
-        size: place.size.saturating_sub(SECTOR),
-    });
+    let rest = doomed
+        .iter()
+        .map(|place| Extent { offset: place.offset + SECTOR.min(place.size), size: place.size.saturating_sub(SECTOR) });
     let rest: Vec<Extent> = rest.collect();
     let wiped = wipe(device, &rest, size);
     marked.and(wiped)
 }
 
 pub(super) fn not_wiped(offset: u64, done: Result<(), Error>) -> Result<(), Error> {
-    done.map_err(|error| Error::NotWiped {
-        offset,
-        source: Box::new(error),
-    })
+    done.map_err(|error| Error::NotWiped { offset, source: Box::new(error) })
 }

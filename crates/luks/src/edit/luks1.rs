@@ -19,8 +19,7 @@ use crate::device::read_at;
 use crate::error::Error;
 use crate::kdf::Kdf;
 use crate::luks1::{
-    HEADER_LEN, Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN, SLOTS, Slot, UUID_FIELD, hash,
-    slot_start,
+    HEADER_LEN, Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN, SLOTS, Slot, UUID_FIELD, hash, slot_start,
 };
 use crate::options::parameters;
 use crate::random::Random;
@@ -85,10 +84,7 @@ pub(super) fn add<'a>(
 ) -> Result<(Change<'a>, u32), Error> {
     let mut steps = Steps(Vec::new());
     let (material, slot) = store(edit, header, key, passphrase, new, &mut steps)?;
-    let change = Change {
-        material: vec![material],
-        ..Change::new(edit, NewHeader::V1(steps.0))
-    };
+    let change = Change { material: vec![material], ..Change::new(edit, NewHeader::V1(steps.0)) };
     Ok((change, slot))
 }
 
@@ -128,9 +124,7 @@ fn moved<'a>(
     let old = old.ok_or(Error::SlotNotInUse(number))?;
     let mut kdf = kdf_of(header, key, new)?;
     let (start, mut fits) = (slot_start(number as usize), true);
-    if let Kdf::Pbkdf2 {
-        iterations, salt, ..
-    } = &mut kdf
+    if let Kdf::Pbkdf2 { iterations, salt, .. } = &mut kdf
         && start / SECTOR != (start + SLOT_LEN - 1) / SECTOR
     {
         if new.cost.iterations.is_none() {
@@ -211,10 +205,7 @@ pub(super) fn remove<'a>(edit: &'a Edit, header: &Header, slot: u32) -> Result<C
 pub(super) fn erase<'a>(edit: &'a Edit, header: &Header) -> Result<Change<'a>, Error> {
     let slots: Vec<_> = header.active_slots().map(|(number, _)| number).collect();
     // Also what a change that was cut off has left in the others.
-    Ok(Change {
-        doomed: places(header).map(|(_, place)| place).collect(),
-        ..without(edit, header, &slots)?
-    })
+    Ok(Change { doomed: places(header).map(|(_, place)| place).collect(), ..without(edit, header, &slots)? })
 }
 
 pub(super) fn wipe_unused<'a>(edit: &'a Edit, header: &Header) -> Change<'a> {
@@ -223,10 +214,7 @@ pub(super) fn wipe_unused<'a>(edit: &'a Edit, header: &Header) -> Change<'a> {
     // Where a slot lay that moved, too. What lies behind them all may be others'.
     let ends = places(header).filter_map(|(_, place)| place.end());
     let end = ends.max().unwrap_or(0);
-    Change {
-        wiped: gaps(&mut used, u64::from(FIRST_PLACE), end),
-        ..Change::new(edit, NewHeader::V1(Vec::new()))
-    }
+    Change { wiped: gaps(&mut used, u64::from(FIRST_PLACE), end), ..Change::new(edit, NewHeader::V1(Vec::new())) }
 }
 
 /// Each slot, and where its stripes are or will be.
@@ -248,10 +236,7 @@ pub(super) fn set_uuid<'a>(edit: &'a Edit, uuid: &str) -> Change<'a> {
 fn without<'a>(edit: &'a Edit, header: &Header, slots: &[u32]) -> Result<Change<'a>, Error> {
     let mut steps = Steps(Vec::new());
     steps.deactivate(edit, slots);
-    Ok(Change {
-        doomed: extents(header, slots),
-        ..Change::new(edit, NewHeader::V1(steps.0))
-    })
+    Ok(Change { doomed: extents(header, slots), ..Change::new(edit, NewHeader::V1(steps.0)) })
 }
 
 fn extents(header: &Header, slots: &[u32]) -> Vec<Extent> {
@@ -298,33 +283,19 @@ fn check(header: &Header, new: &NewSlot) -> Result<(), Error> {
 
 fn kdf_of(header: &Header, key: &[u8], new: &NewSlot) -> Result<Kdf, Error> {
     check(header, new)?;
-    new_kdf(
-        KdfKind::Pbkdf2,
-        &header.hash,
-        &new.cost,
-        key.len(),
-        &Random::Kernel,
-    )
+    new_kdf(KdfKind::Pbkdf2, &header.hash, &new.cost, key.len(), &Random::Kernel)
 }
 
 /// Its iterations and its salt.
 fn pbkdf2(kdf: &Kdf) -> Result<(u32, &[u8]), Error> {
     match kdf {
-        Kdf::Pbkdf2 {
-            iterations, salt, ..
-        } => Ok((*iterations, salt)),
+        Kdf::Pbkdf2 { iterations, salt, .. } => Ok((*iterations, salt)),
         _ => Err(parameters("LUKS1 has PBKDF2 only")),
     }
 }
 
 /// The stripes of a slot that are to lie at `sector`.
-fn sealed(
-    header: &Header,
-    sector: u32,
-    kdf: &Kdf,
-    key: &[u8],
-    passphrase: &[u8],
-) -> Result<(u64, Vec<u8>), Error> {
+fn sealed(header: &Header, sector: u32, kdf: &Kdf, key: &[u8], passphrase: &[u8]) -> Result<(u64, Vec<u8>), Error> {
     let area = KeyArea {
         offset: u64::from(sector) * 512,
         encryption: &header.encryption(),
@@ -342,10 +313,7 @@ fn free_slot(header: &Header, named: Option<u32>) -> Result<u32, Error> {
         Some(slot) => match header.slots.get(slot as usize) {
             Some(place) if is_free(place) => Ok(slot),
             Some(_) => Err(Error::SlotInUse(slot)),
-            None => Err(parameters(format!(
-                "there is no key slot {slot}; LUKS1 has 0 to {}",
-                SLOTS - 1
-            ))),
+            None => Err(parameters(format!("there is no key slot {slot}; LUKS1 has 0 to {}", SLOTS - 1))),
         },
         None => {
             let free = (0..).zip(&header.slots).find(|(_, slot)| is_free(slot));

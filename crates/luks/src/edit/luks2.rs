@@ -33,19 +33,12 @@ pub(super) fn check_kept(device: &mut (impl Read + Seek), header: &Header) -> Re
     read_at(device, offset, &mut area, "the LUKS2 header")?;
     let end = area.iter().position(|&byte| byte == 0).unwrap_or(len);
     let text = std::str::from_utf8(&area[..end]).map_err(|_| Error::JsonNotKept)?;
-    if says_the_same(text, &header.metadata.json.to_string()) {
-        Ok(())
-    } else {
-        Err(Error::JsonNotKept)
-    }
+    if says_the_same(text, &header.metadata.json.to_string()) { Ok(()) } else { Err(Error::JsonNotKept) }
 }
 
 /// A copy that a newer program has written is not replaced by an older one.
 pub(super) fn check_not_newer(header: &Header) -> Result<(), Error> {
-    let damages = header
-        .copies
-        .iter()
-        .filter_map(|copy| copy.damage.as_deref());
+    let damages = header.copies.iter().filter_map(|copy| copy.damage.as_deref());
     let mut versions = damages.filter_map(|damage| damage.strip_prefix("version ")?.parse().ok());
     match versions.find(|&version| version > 2) {
         Some(version) => Err(Error::NewerVersion(version)),
@@ -67,10 +60,7 @@ pub(super) fn add<'a>(
     let name = number.to_string();
     object(&mut json["keyslots"])?.insert(name.clone(), slot);
     list(&mut json["digests"][digest.to_string()]["keyslots"])?.push(name.into());
-    let change = Change {
-        material: vec![material],
-        ..rewrite(edit, header, json)?
-    };
+    let change = Change { material: vec![material], ..rewrite(edit, header, json)? };
     Ok((change, number))
 }
 
@@ -84,10 +74,7 @@ pub(super) fn add_unbound<'a>(
 ) -> Result<(Change<'a>, u32), Error> {
     let number = free_slot(header, new.slot)?;
     let hash = new.hash.as_deref().unwrap_or(HASH_DEFAULT);
-    let proved = format::Proved {
-        slot: number,
-        segments: &[],
-    };
+    let proved = format::Proved { slot: number, segments: &[] };
     let digest = format::new_digest(hash, &new.cost, key, &proved, &Random::Kernel)?;
     let taken = &header.metadata.digests;
     let free = (0..DIGESTS_MAX).find(|number| !taken.contains_key(number));
@@ -96,10 +83,7 @@ pub(super) fn add_unbound<'a>(
     let mut json = header.metadata.json.clone();
     object(&mut json["keyslots"])?.insert(number.to_string(), slot);
     object(&mut json["digests"])?.insert(free.to_string(), digest);
-    let change = Change {
-        material: vec![material],
-        ..rewrite(edit, header, json)?
-    };
+    let change = Change { material: vec![material], ..rewrite(edit, header, json)? };
     Ok((change, number))
 }
 
@@ -117,11 +101,7 @@ pub(super) fn replace<'a>(
     let old = header.metadata.keyslots.get(&number);
     let old = old.ok_or(Error::SlotNotInUse(number))?.area;
     let (material, slot) = store(header, key, passphrase, new)?;
-    let change = Change {
-        material: vec![material],
-        wiped: vec![old],
-        ..with_slot(edit, header, number, &slot)?
-    };
+    let change = Change { material: vec![material], wiped: vec![old], ..with_slot(edit, header, number, &slot)? };
     Ok((change, number))
 }
 
@@ -140,12 +120,7 @@ pub(super) fn replace_in_place<'a>(
 }
 
 /// A slot that keeps its priority, and what is not known here.
-fn with_slot<'a>(
-    edit: &'a Edit,
-    header: &Header,
-    number: u32,
-    slot: &Value,
-) -> Result<Change<'a>, Error> {
+fn with_slot<'a>(edit: &'a Edit, header: &Header, number: u32, slot: &Value) -> Result<Change<'a>, Error> {
     let mut json = header.metadata.json.clone();
     let place = &mut json["keyslots"][number.to_string()];
     for member in ["key_size", "af", "area", "kdf"] {
@@ -159,10 +134,7 @@ pub(super) fn remove<'a>(edit: &'a Edit, header: &Header, slot: u32) -> Result<C
     header.data_digest()?;
     let area = header.metadata.keyslots.get(&slot);
     let area = area.ok_or(Error::SlotNotInUse(slot))?.area;
-    Ok(Change {
-        doomed: vec![area],
-        ..without(edit, header, &[slot])?
-    })
+    Ok(Change { doomed: vec![area], ..without(edit, header, &[slot])? })
 }
 
 pub(super) fn erase<'a>(edit: &'a Edit, header: &Header) -> Result<Change<'a>, Error> {
@@ -172,20 +144,14 @@ pub(super) fn erase<'a>(edit: &'a Edit, header: &Header) -> Result<Change<'a>, E
     // What opens the volume comes first; then what others have left between.
     let mut doomed = used_areas(header);
     doomed.extend(gaps(&mut used_areas(header), start, end));
-    Ok(Change {
-        doomed,
-        ..without(edit, header, &slots)?
-    })
+    Ok(Change { doomed, ..without(edit, header, &slots)? })
 }
 
 pub(super) fn wipe_unused<'a>(edit: &'a Edit, header: &Header) -> Result<Change<'a>, Error> {
     let end = header_end(header.binary.copy_size, &header.metadata);
     let start = 2 * header.binary.copy_size;
     let wiped = gaps(&mut used_areas(header), start, end);
-    Ok(Change {
-        wiped,
-        ..rewrite(edit, header, header.metadata.json.clone())?
-    })
+    Ok(Change { wiped, ..rewrite(edit, header, header.metadata.json.clone())? })
 }
 
 pub(super) fn set_priority<'a>(
@@ -205,11 +171,7 @@ pub(super) fn set_priority<'a>(
     rewrite(edit, header, json)
 }
 
-pub(super) fn set_uuid<'a>(
-    edit: &'a Edit,
-    header: &Header,
-    uuid: &str,
-) -> Result<Change<'a>, Error> {
+pub(super) fn set_uuid<'a>(edit: &'a Edit, header: &Header, uuid: &str) -> Result<Change<'a>, Error> {
     with_field(edit, header, &[(UUID_FIELD, 40, uuid)])
 }
 
@@ -231,11 +193,7 @@ pub(super) fn set_label<'a>(
     with_field(edit, header, &fields)
 }
 
-pub(super) fn set_data_size<'a>(
-    edit: &'a Edit,
-    header: &Header,
-    size: u64,
-) -> Result<Change<'a>, Error> {
+pub(super) fn set_data_size<'a>(edit: &'a Edit, header: &Header, size: u64) -> Result<Change<'a>, Error> {
     let last = header.metadata.segments.last_key_value();
     let last = last.filter(|(_, segment)| segment.size.is_some());
     let Some((number, _)) = last else {
@@ -247,11 +205,7 @@ pub(super) fn set_data_size<'a>(
 }
 
 /// Texts of the binary part: place, length of the field, text.
-fn with_field<'a>(
-    edit: &'a Edit,
-    header: &Header,
-    fields: &[(usize, usize, &str)],
-) -> Result<Change<'a>, Error> {
+fn with_field<'a>(edit: &'a Edit, header: &Header, fields: &[(usize, usize, &str)]) -> Result<Change<'a>, Error> {
     let mut change = rewrite(edit, header, header.metadata.json.clone())?;
     if let NewHeader::V2 { raw, .. } = &mut change.header {
         for &(start, len, text) in fields {
@@ -282,11 +236,7 @@ fn without<'a>(edit: &'a Edit, header: &Header, slots: &[u32]) -> Result<Change<
 }
 
 /// A header with this JSON, checked as if it had been read.
-pub(super) fn rewrite<'a>(
-    edit: &'a Edit,
-    header: &Header,
-    json: Value,
-) -> Result<Change<'a>, Error> {
+pub(super) fn rewrite<'a>(edit: &'a Edit, header: &Header, json: Value) -> Result<Change<'a>, Error> {
     let json = json.to_string();
     let room = header.metadata.config.json_size;
     let needed = to_u64(json.len()) + 1;
@@ -307,21 +257,13 @@ pub(super) fn copies_agree(header: &Header) -> bool {
 }
 
 /// Writes both copies, each flushed before the next is begun. The only one that is good comes last.
-pub(super) fn write_copies(
-    device: &mut (impl Write + Seek),
-    edit: &Edit,
-    raw: &[u8],
-    json: &str,
-) -> Result<(), Error> {
+pub(super) fn write_copies(device: &mut (impl Write + Seek), edit: &Edit, raw: &[u8], json: &str) -> Result<(), Error> {
     let crate::Header::V2(header) = &edit.header else {
         return Ok(());
     };
     let epoch = next_epoch(header)?;
     let keep_primary = header.copy == Copy::Primary && !copies_agree(header);
-    let binary = Binary {
-        epoch,
-        ..header.binary.clone()
-    };
+    let binary = Binary { epoch, ..header.binary.clone() };
     write_both(device, binary, raw, json.as_bytes(), keep_primary)
 }
 
@@ -340,11 +282,7 @@ pub(super) fn write_both(
     json: &[u8],
     primary_last: bool,
 ) -> Result<(), Error> {
-    let order = if primary_last {
-        [Copy::Secondary, Copy::Primary]
-    } else {
-        [Copy::Primary, Copy::Secondary]
-    };
+    let order = if primary_last { [Copy::Secondary, Copy::Primary] } else { [Copy::Primary, Copy::Secondary] };
     for copy in order {
         binary.salt = copy_salt(copy, &Random::Kernel)?;
         write_at(device, binary.offset(copy), &binary.renew(raw, copy, json)?)?;
@@ -354,12 +292,7 @@ pub(super) fn write_both(
 }
 
 /// The key material of a new slot, and its JSON. No area that is in use is touched.
-fn store(
-    header: &Header,
-    key: &[u8],
-    passphrase: &[u8],
-    new: &NewSlot,
-) -> Result<((u64, Vec<u8>), Value), Error> {
+fn store(header: &Header, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<((u64, Vec<u8>), Value), Error> {
     let size = stripes_len(len_of(key)?).next_multiple_of(AREA_ALIGNMENT);
     store_at(header, free_area(header, size)?, key, passphrase, new)
 }

@@ -136,12 +136,7 @@ impl Edit {
             Header::V1(header) => luks1::spare(device, header, size),
             Header::V2(_) => None,
         };
-        Ok(Self {
-            header,
-            raw,
-            gone,
-            spare,
-        })
+        Ok(Self { header, raw, gone, spare })
     }
 
     /// What the header says.
@@ -155,12 +150,7 @@ impl Edit {
     /// # Errors
     /// [`Error::WrongVolumeKey`], [`Error::SlotInUse`], [`Error::NoFreeSlot`], [`Error::NoRoom`],
     /// [`Error::Parameters`]; why the header must be left alone.
-    pub fn add(
-        &self,
-        key: &[u8],
-        passphrase: &[u8],
-        new: &NewSlot,
-    ) -> Result<(Change<'_>, u32), Error> {
+    pub fn add(&self, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<(Change<'_>, u32), Error> {
         self.check_new(key, passphrase, new)?;
         match &self.header {
             Header::V1(header) => luks1::add(self, header, key, passphrase, new),
@@ -172,12 +162,7 @@ impl Edit {
     ///
     /// # Errors
     /// As [`add`](Self::add).
-    pub fn add_unbound(
-        &self,
-        key: &[u8],
-        passphrase: &[u8],
-        new: &NewSlot,
-    ) -> Result<(Change<'_>, u32), Error> {
+    pub fn add_unbound(&self, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<(Change<'_>, u32), Error> {
         self.check_slot(passphrase, new)?;
         luks2::add_unbound(self, self.luks2("other keys")?, key, passphrase, new)
     }
@@ -189,13 +174,7 @@ impl Edit {
     /// # Errors
     /// As [`add`](Self::add), and [`Error::SlotNotInUse`]. After [`Error::NoFreeSlot`] and [`Error::NoRoom`],
     /// [`replace_in_place`](Self::replace_in_place) can do it.
-    pub fn replace(
-        &self,
-        slot: u32,
-        key: &[u8],
-        passphrase: &[u8],
-        new: &NewSlot,
-    ) -> Result<(Change<'_>, u32), Error> {
+    pub fn replace(&self, slot: u32, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<(Change<'_>, u32), Error> {
         self.check_slot(passphrase, new)?;
         self.check_in_use(slot)?;
         self.check_key_of(slot, key)?;
@@ -288,11 +267,7 @@ impl Edit {
     ///
     /// # Errors
     /// [`Error::Parameters`], also for LUKS1; why the header must be left alone.
-    pub fn set_label(
-        &self,
-        label: Option<&str>,
-        subsystem: Option<&str>,
-    ) -> Result<Change<'_>, Error> {
+    pub fn set_label(&self, label: Option<&str>, subsystem: Option<&str>) -> Result<Change<'_>, Error> {
         self.check_usable()?;
         luks2::set_label(self, self.luks2("labels")?, label, subsystem)
     }
@@ -346,9 +321,9 @@ impl Edit {
     fn keeping(&self) -> Vec<u32> {
         match &self.header {
             Header::V1(header) => header.active_slots().map(|(number, _)| number).collect(),
-            Header::V2(header) => header
-                .data_digest()
-                .map_or_else(|_| Vec::new(), |(_, digest)| digest.keyslots.clone()),
+            Header::V2(header) => {
+                header.data_digest().map_or_else(|_| Vec::new(), |(_, digest)| digest.keyslots.clone())
+            }
         }
     }
 
@@ -371,11 +346,7 @@ impl Edit {
             Header::V1(header) => header.active_slots().any(|(number, _)| number == slot),
             Header::V2(header) => header.metadata.keyslots.contains_key(&slot),
         };
-        if is_used {
-            Ok(())
-        } else {
-            Err(Error::SlotNotInUse(slot))
-        }
+        if is_used { Ok(()) } else { Err(Error::SlotNotInUse(slot)) }
     }
 
     fn check_new(&self, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<(), Error> {
@@ -399,9 +370,7 @@ impl Edit {
             && Hash::by_name(name)?.output_len() < HASH_LEN_MIN
         {
             let name = quote(name);
-            return Err(parameters(format!(
-                "hash {name} is too short for a key slot"
-            )));
+            return Err(parameters(format!("hash {name} is too short for a key slot")));
         }
         Ok(())
     }
@@ -414,30 +383,17 @@ impl Edit {
         })?;
         let same = match (&self.header, &now.header) {
             (Header::V1(_), Header::V1(_)) => true,
-            (Header::V2(was), Header::V2(is)) => {
-                was.copies == is.copies && was.metadata.json == is.metadata.json
-            }
+            (Header::V2(was), Header::V2(is)) => was.copies == is.copies && was.metadata.json == is.metadata.json,
             _ => false,
         };
-        if same && self.raw == now.raw && self.spare == now.spare {
-            Ok(())
-        } else {
-            Err(Error::ChangedMeanwhile)
-        }
+        if same && self.raw == now.raw && self.spare == now.spare { Ok(()) } else { Err(Error::ChangedMeanwhile) }
     }
 }
 
 impl<'a> Change<'a> {
     /// Another header, and nothing else.
     fn new(edit: &'a Edit, header: NewHeader) -> Self {
-        Self {
-            edit,
-            doomed: Vec::new(),
-            material: Vec::new(),
-            header,
-            wiped: Vec::new(),
-            last: None,
-        }
+        Self { edit, doomed: Vec::new(), material: Vec::new(), header, wiped: Vec::new(), last: None }
     }
 
     /// What nothing uses any more when it is done.
@@ -459,10 +415,7 @@ impl<'a> Change<'a> {
         let rest = bytes.split_off(bytes.len().min(gone::SECTOR_LEN));
         let start = to_u64(bytes.len());
         Self {
-            doomed: vec![Extent {
-                offset,
-                size: start,
-            }],
+            doomed: vec![Extent { offset, size: start }],
             material: vec![(offset + start, rest)],
             last: Some((offset, bytes)),
             ..self
@@ -476,11 +429,7 @@ impl<'a> Change<'a> {
     /// [`Error::ChangedMeanwhile`], with nothing written; [`Error::NotWiped`], with everything changed;
     /// [`Error::Io`], with the old header or the new one in place. What was to be removed may be gone
     /// by then.
-    pub fn commit(
-        self,
-        device: &mut (impl Read + Write + Seek),
-        size: u64,
-    ) -> Result<Header, Error> {
+    pub fn commit(self, device: &mut (impl Read + Write + Seek), size: u64) -> Result<Header, Error> {
         self.edit.check_unchanged(device, size)?;
         // Told when the header is written: a place that cannot be overwritten keeps no slot in it.
         let doomed = gone::destroy(device, &self.doomed, size);

@@ -13,10 +13,7 @@ use crate::{Error, ErrorKind, Header, UnlockOptions};
 fn cheap() -> NewSlot {
     NewSlot {
         kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost {
-            iterations: Some(1000),
-            ..KdfCost::default()
-        },
+        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
         ..NewSlot::default()
     }
 }
@@ -30,18 +27,11 @@ fn load(image: &Image) -> Result<Edit, Error> {
 }
 
 fn key(image: &Image) -> Vec<u8> {
-    image
-        .unlock(&UnlockOptions::default())
-        .unwrap()
-        .key
-        .to_vec()
+    image.unlock(&UnlockOptions::default()).unwrap().key.to_vec()
 }
 
 /// Makes a change of the image.
-fn edited(
-    image: &mut Image,
-    change: impl FnOnce(&Edit) -> Result<super::Change<'_>, Error>,
-) -> Result<Header, Error> {
+fn edited(image: &mut Image, change: impl FnOnce(&Edit) -> Result<super::Change<'_>, Error>) -> Result<Header, Error> {
     let edit = load(image)?;
     let size = size(image);
     change(&edit)?.commit(&mut Cursor::new(&mut image.bytes), size)
@@ -57,8 +47,7 @@ fn refused(image: &Image, change: impl FnOnce(&Edit) -> Result<super::Change<'_>
 fn with_strange_members() -> Image {
     let mut image = Image::luks2();
     image.edit(|json| {
-        json["tokens"]["3"] =
-            json!({"type": "of-others", "keyslots": ["0"], "x": {"y": [1.5, "\u{e4}/"]}});
+        json["tokens"]["3"] = json!({"type": "of-others", "keyslots": ["0"], "x": {"y": [1.5, "\u{e4}/"]}});
         json["config"]["flags"] = json!(["allow-discards", "not-known"]);
         json["config"]["later"] = json!({"a": null});
         json["keyslots"]["0"]["hint"] = json!("red");
@@ -74,10 +63,7 @@ fn what_is_not_known_is_kept_by_every_change() {
     let key = key(&image);
     let before = image.json();
     edited(&mut image, |edit| Ok(edit.add(&key, b"new", &cheap())?.0)).unwrap();
-    edited(&mut image, |edit| {
-        Ok(edit.replace(0, &key, b"newer", &cheap())?.0)
-    })
-    .unwrap();
+    edited(&mut image, |edit| Ok(edit.replace(0, &key, b"newer", &cheap())?.0)).unwrap();
     edited(&mut image, |edit| edit.set_label(Some("l"), None)).unwrap();
     edited(&mut image, |edit| edit.set_priority(1, Priority::Ignore)).unwrap();
     edited(&mut image, |edit| edit.remove(1, LastSlot::Keep)).unwrap();
@@ -105,23 +91,14 @@ fn reserved_bytes_are_kept() {
     assert!(image.read().unwrap().warnings().is_empty(), "{json}");
     edited(&mut image, |edit| edit.set_label(Some("x"), Some("y"))).unwrap();
     for start in [0, 0x4000] {
-        assert_eq!(
-            (image.bytes[start + 300], image.bytes[start + 3000]),
-            (7, 8)
-        );
+        assert_eq!((image.bytes[start + 300], image.bytes[start + 3000]), (7, 8));
     }
     let Header::V2(header) = image.read().unwrap() else {
         panic!("LUKS2");
     };
-    assert_eq!(
-        (&*header.binary.label, &*header.binary.subsystem),
-        ("x", "y")
-    );
+    assert_eq!((&*header.binary.label, &*header.binary.subsystem), ("x", "y"));
     assert_eq!(header.binary.epoch, 2);
-    assert_ne!(
-        image.bytes[104..168],
-        image.bytes[0x4000 + 104..0x4000 + 168]
-    );
+    assert_ne!(image.bytes[104..168], image.bytes[0x4000 + 104..0x4000 + 168]);
 }
 
 #[test]
@@ -137,10 +114,7 @@ fn json_that_would_not_come_back_as_it_is_is_left_alone() {
 fn slots_are_taken_from_the_lowest_and_the_named_one_until_all_are_full() {
     for mut image in [Image::luks2(), Image::luks1()] {
         let key = key(&image);
-        let named = NewSlot {
-            slot: Some(2),
-            ..cheap()
-        };
+        let named = NewSlot { slot: Some(2), ..cheap() };
         let add = |image: &mut Image, new: &NewSlot, passphrase: &[u8]| {
             let edit = load(image).unwrap();
             let (change, slot) = edit.add(&key, passphrase, new)?;
@@ -166,14 +140,8 @@ fn slots_are_taken_from_the_lowest_and_the_named_one_until_all_are_full() {
         };
         assert_eq!(added, 8);
         assert!(matches!(error, Error::NoFreeSlot(8)), "{error}");
-        let far = NewSlot {
-            slot: Some(8),
-            ..cheap()
-        };
-        assert_eq!(
-            add(&mut image, &far, b"").unwrap_err().kind(),
-            ErrorKind::Parameters
-        );
+        let far = NewSlot { slot: Some(8), ..cheap() };
+        assert_eq!(add(&mut image, &far, b"").unwrap_err().kind(), ErrorKind::Parameters);
     }
 }
 
@@ -191,10 +159,7 @@ fn last_slot_stays_unless_it_is_said() {
         edited(&mut image, |edit| edit.remove(0, LastSlot::Remove)).unwrap();
         assert!(image.read().unwrap().info().keyslots.is_empty());
         // The volume key itself still does, and makes a new slot.
-        edited(&mut image, |edit| {
-            Ok(edit.add(&key, PASSPHRASE, &cheap())?.0)
-        })
-        .unwrap();
+        edited(&mut image, |edit| Ok(edit.add(&key, PASSPHRASE, &cheap())?.0)).unwrap();
         assert_eq!(self::key(&image), key);
     }
 }
@@ -227,18 +192,15 @@ fn header_that_another_program_has_written_meanwhile_is_left_alone() {
 
 #[test]
 fn unknown_requirement_and_reencryption_allow_no_change() {
-    for (name, words) in [
-        ("time-travel", "requires 'time-travel'"),
-        ("online-reencrypt-v2", "reencryption in progress"),
-    ] {
+    for (name, words) in
+        [("time-travel", "requires 'time-travel'"), ("online-reencrypt-v2", "reencryption in progress")]
+    {
         let mut image = Image::luks2();
         let key = key(&image);
         image.edit(|json| json["config"]["requirements"] = json!({"mandatory": [name]}));
         for error in [
             refused(&image, |edit| Ok(edit.add(&key, b"new", &cheap())?.0)),
-            refused(&image, |edit| {
-                Ok(edit.replace(0, &key, b"new", &cheap())?.0)
-            }),
+            refused(&image, |edit| Ok(edit.replace(0, &key, b"new", &cheap())?.0)),
             refused(&image, |edit| edit.remove(0, LastSlot::Remove)),
             refused(&image, |edit| edit.erase(LastSlot::Remove)),
             refused(&image, |edit| edit.set_priority(0, Priority::Ignore)),
@@ -254,10 +216,7 @@ fn unknown_requirement_and_reencryption_allow_no_change() {
 fn luks1_has_no_priorities_and_labels_and_pbkdf2_only() {
     let image = Image::luks1();
     let key = key(&image);
-    let argon2 = NewSlot {
-        kdf: Some(KdfKind::Argon2id),
-        ..cheap()
-    };
+    let argon2 = NewSlot { kdf: Some(KdfKind::Argon2id), ..cheap() };
     for error in [
         refused(&image, |edit| edit.set_priority(0, Priority::Prefer)),
         refused(&image, |edit| edit.set_label(Some("x"), None)),
@@ -312,9 +271,7 @@ fn backup_brings_a_lost_header_back() {
         let restore = prepare(backup, &lost).unwrap();
         assert!(restore.concerns()[0].contains("no LUKS header"));
         let size = size(&lost);
-        restore
-            .commit(&mut Cursor::new(&mut lost.bytes), size)
-            .unwrap();
+        restore.commit(&mut Cursor::new(&mut lost.bytes), size).unwrap();
         assert_eq!(key(&lost), key(&image));
     }
 }
@@ -326,11 +283,7 @@ fn backup_of_another_volume_is_named_and_that_of_another_shape_refused() {
     other.data_offset = Some(1 << 20);
     let other = Image::format(size(&image), &other);
     let restore = prepare(backup_of(&other), &image).unwrap();
-    assert!(
-        restore.concerns()[1].contains("of another volume"),
-        "{:?}",
-        restore.concerns()
-    );
+    assert!(restore.concerns()[1].contains("of another volume"), "{:?}", restore.concerns());
     assert!(restore.concerns()[2].contains("of another volume key"));
     let mut changing = image.clone();
     changing.edit(|json| {
@@ -338,10 +291,7 @@ fn backup_of_another_volume_is_named_and_that_of_another_shape_refused() {
     });
     let error = prepare(backup_of(&image), &changing).err().unwrap();
     assert!(matches!(error, Error::ReencryptionInProgress(_)), "{error}");
-    let options = FormatOptions {
-        data_offset: Some(512 << 10),
-        ..cheap_options(Version::Luks2)
-    };
+    let options = FormatOptions { data_offset: Some(512 << 10), ..cheap_options(Version::Luks2) };
     let small = Image::format(size(&image), &options);
     let error = prepare(backup_of(&small), &image).err().unwrap();
     assert!(matches!(error, Error::BackupDiffers(_)), "{error}");
@@ -376,10 +326,7 @@ fn without_a_slot_its_passphrase_opens_nothing() {
         let mut device = Cursor::new(&image.bytes);
         let options = UnlockOptions::default();
         assert!(header.unlock(&mut device, PASSPHRASE, &options).is_err());
-        assert_eq!(
-            header.unlock(&mut device, b"new", &options).unwrap().slot,
-            1
-        );
+        assert_eq!(header.unlock(&mut device, b"new", &options).unwrap().slot, 1);
     }
 }
 
@@ -399,9 +346,7 @@ fn key_material_that_a_crash_left_is_overwritten_when_asked() {
     let opens = |passphrase: &[u8]| {
         let mut device = Cursor::new(&image.bytes);
         let header = image.read().unwrap();
-        header
-            .unlock(&mut device, passphrase, &UnlockOptions::default())
-            .is_ok()
+        header.unlock(&mut device, passphrase, &UnlockOptions::default()).is_ok()
     };
     assert!(opens(b"new") && !opens(PASSPHRASE));
     let mut image = Image::luks1();

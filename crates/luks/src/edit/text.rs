@@ -25,9 +25,7 @@ fn tokens(text: &str) -> Option<Vec<Token<'_>>> {
         let len = match first {
             '"' => string_len(rest)?,
             '{' | '}' | '[' | ']' | ',' | ':' => 1,
-            _ => rest
-                .find(|c: char| c.is_whitespace() || "{}[],:\"".contains(c))
-                .unwrap_or(rest.len()),
+            _ => rest.find(|c: char| c.is_whitespace() || "{}[],:\"".contains(c)).unwrap_or(rest.len()),
         };
         let (token, after) = rest.split_at(len);
         tokens.push(match first {
@@ -64,9 +62,7 @@ mod tests {
 
     #[test]
     fn spaces_and_escapes_may_differ() {
-        assert!(kept(
-            r#"{ "a" : [1, -2, "x\/y\u00e4\"", true, null, 1.5] }"#
-        ));
+        assert!(kept(r#"{ "a" : [1, -2, "x\/y\u00e4\"", true, null, 1.5] }"#));
     }
 
     #[test]

@@ -47,12 +47,7 @@ impl Edit {
     /// [`Error::InvalidToken`], [`Error::TokenInUse`], [`Error::TokenNotInUse`], [`Error::NoFreeToken`],
     /// [`Error::SlotNotInUse`], [`Error::MetadataFull`]; [`Error::Parameters`] for LUKS1; why the header must be left
     /// alone.
-    pub fn set_token(
-        &self,
-        token: &str,
-        place: TokenPlace,
-        slots: TokenSlots,
-    ) -> Result<(Change<'_>, u32), Error> {
+    pub fn set_token(&self, token: &str, place: TokenPlace, slots: TokenSlots) -> Result<(Change<'_>, u32), Error> {
         self.check_usable()?;
         let header = self.luks2("tokens")?;
         let mut token = parsed(token, header)?;
@@ -85,9 +80,7 @@ impl Edit {
         let fits = (1..=DESCRIPTION_LEN_MAX).contains(&description.len());
         if !fits || description.contains('\0') {
             let most = DESCRIPTION_LEN_MAX;
-            return Err(parameters(format!(
-                "the description of a key has 1 to {most} bytes, none of them zero"
-            )));
+            return Err(parameters(format!("the description of a key has 1 to {most} bytes, none of them zero")));
         }
         let token = json!({"type": KEYRING_TOKEN, "keyslots": [], "key_description": description});
         self.set_token(&token.to_string(), place, slots)
@@ -118,11 +111,7 @@ impl Edit {
         self.check_usable()?;
         let header = self.luks2("tokens")?;
         let token = header.metadata.tokens.get(&id);
-        if !token
-            .ok_or(Error::TokenNotInUse(id))?
-            .keyslots
-            .contains(&slot)
-        {
+        if !token.ok_or(Error::TokenNotInUse(id))?.keyslots.contains(&slot) {
             return Err(parameters(format!("token {id} is not for key slot {slot}")));
         }
         let mut json = header.metadata.json.clone();
@@ -162,17 +151,8 @@ impl Edit {
     ) -> Result<(Change<'_>, u32, u32), Error> {
         let header = self.luks2("tokens")?;
         let id = number(header, TokenPlace::default())?;
-        let cost = KdfCost {
-            iterations: Some(1000),
-            ..KdfCost::default()
-        };
-        let new = NewSlot {
-            slot,
-            kdf: Some(KdfKind::Pbkdf2),
-            hash: Some("sha512".to_owned()),
-            cost,
-            cipher: None,
-        };
+        let cost = KdfCost { iterations: Some(1000), ..KdfCost::default() };
+        let new = NewSlot { slot, kdf: Some(KdfKind::Pbkdf2), hash: Some("sha512".to_owned()), cost, cipher: None };
         let (change, slot) = self.add(key, secret, &new)?;
         let NewHeader::V2 { json, .. } = &change.header else {
             return Err(parameters("LUKS1 has no tokens"));
@@ -181,10 +161,7 @@ impl Edit {
         let mut json: Value = serde_json::from_str(json).map_err(kept)?;
         token["keyslots"] = json!([slot.to_string()]);
         json["tokens"][id.to_string()] = token;
-        let change = Change {
-            material: change.material,
-            ..rewrite(self, header, json)?
-        };
+        let change = Change { material: change.material, ..rewrite(self, header, json)? };
         Ok((change, slot, id))
     }
 }
@@ -194,9 +171,7 @@ fn parsed(text: &str, header: &Header) -> Result<Value, Error> {
     let wrong = |why: String| Error::InvalidToken(why);
     let token: Value = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
     if !says_the_same(text, &token.to_string()) {
-        return Err(wrong(
-            "it has numbers or repeated names that could not be kept as they are".to_owned(),
-        ));
+        return Err(wrong("it has numbers or repeated names that could not be kept as they are".to_owned()));
     }
     if has_nul(&token) {
         // cryptsetup's parser ends names and texts there, and takes the header for none.
@@ -234,9 +209,7 @@ fn has_nul(value: &Value) -> bool {
     match value {
         Value::String(text) => text.contains('\0'),
         Value::Array(values) => values.iter().any(has_nul),
-        Value::Object(members) => members
-            .iter()
-            .any(|(name, value)| name.contains('\0') || has_nul(value)),
+        Value::Object(members) => members.iter().any(|(name, value)| name.contains('\0') || has_nul(value)),
         _ => false,
     }
 }
@@ -244,10 +217,9 @@ fn has_nul(value: &Value) -> bool {
 fn number(header: &Header, place: TokenPlace) -> Result<u32, Error> {
     let tokens = &header.metadata.tokens;
     match place.id {
-        Some(id) if id >= OBJECTS_MAX => Err(parameters(format!(
-            "there is no token {id}; LUKS2 has 0 to {}",
-            OBJECTS_MAX - 1
-        ))),
+        Some(id) if id >= OBJECTS_MAX => {
+            Err(parameters(format!("there is no token {id}; LUKS2 has 0 to {}", OBJECTS_MAX - 1)))
+        }
         Some(id) if tokens.contains_key(&id) && !place.replace => Err(Error::TokenInUse(id)),
         Some(id) => Ok(id),
         None => {

@@ -33,10 +33,7 @@ fn set(image: &Image, token: &str, place: TokenPlace) -> Result<u32, Error> {
 }
 
 fn at(id: u32, replace: bool) -> TokenPlace {
-    TokenPlace {
-        id: Some(id),
-        replace,
-    }
+    TokenPlace { id: Some(id), replace }
 }
 
 #[test]
@@ -82,11 +79,7 @@ fn tokens_are_assigned_to_one_slot_or_all() {
     edited(&mut image, |edit| edit.unassign_token(3, 0));
     assert_eq!(image.json()["tokens"]["3"]["keyslots"], json!(["5"]));
     let edit = edit(&image);
-    for refused in [
-        edit.unassign_token(3, 0),
-        edit.unassign_token(3, 7),
-        edit.unassign_token(4, 0),
-    ] {
+    for refused in [edit.unassign_token(3, 0), edit.unassign_token(3, 7), edit.unassign_token(4, 0)] {
         assert_eq!(refused.err().unwrap().kind(), ErrorKind::Parameters);
     }
     let none = edit.set_keyring_token("a", TokenPlace::default(), TokenSlots::One(7));
@@ -96,11 +89,7 @@ fn tokens_are_assigned_to_one_slot_or_all() {
 #[test]
 fn what_is_no_token_is_refused() {
     let image = Image::luks2();
-    let deep = format!(
-        r#"{{"type":"a","keyslots":[],"x":{}{}}}"#,
-        "[".repeat(60),
-        "]".repeat(60)
-    );
+    let deep = format!(r#"{{"type":"a","keyslots":[],"x":{}{}}}"#, "[".repeat(60), "]".repeat(60));
     for (token, why) in [
         ("", "EOF"),
         ("x", "expected value"),
@@ -116,19 +105,10 @@ fn what_is_no_token_is_refused() {
         (r#"{"type":"a","keyslots":["00"]}"#, "'00' does not exist"),
         (r#"{"type":"luks2-new","keyslots":[]}"#, "'luks2-new'"),
         (r#"{"type":"luks2-keyring","keyslots":[]}"#, "exactly"),
-        (
-            r#"{"type":"luks2-keyring","keyslots":[],"key_description":""}"#,
-            "exactly",
-        ),
-        (
-            r#"{"type":"luks2-keyring","keyslots":[],"key_description":"a","x":1}"#,
-            "exactly",
-        ),
+        (r#"{"type":"luks2-keyring","keyslots":[],"key_description":""}"#, "exactly"),
+        (r#"{"type":"luks2-keyring","keyslots":[],"key_description":"a","x":1}"#, "exactly"),
         (r#"{"type":"a","keyslots":[],"x":1.50}"#, "kept as they are"),
-        (
-            r#"{"type":"a","keyslots":[],"x":1,"x":2}"#,
-            "kept as they are",
-        ),
+        (r#"{"type":"a","keyslots":[],"x":1,"x":2}"#, "kept as they are"),
         (&deep, "deeper"),
     ] {
         let error = set(&image, token, TokenPlace::default()).unwrap_err();
@@ -197,14 +177,9 @@ fn recovery_key_has_a_slot_that_costs_little_and_a_token() {
         Ok(change)
     });
     let json = image.json();
-    assert_eq!(
-        json["tokens"]["0"],
-        json!({"type": "systemd-recovery", "keyslots": ["1"]})
-    );
+    assert_eq!(json["tokens"]["0"], json!({"type": "systemd-recovery", "keyslots": ["1"]}));
     let kdf = &json["keyslots"]["1"]["kdf"];
-    let kdf: Vec<_> = ["type", "hash", "iterations"]
-        .map(|member| &kdf[member])
-        .into();
+    let kdf: Vec<_> = ["type", "hash", "iterations"].map(|member| &kdf[member]).into();
     assert_eq!(kdf, [&json!("pbkdf2"), &json!("sha512"), &json!(1000)]);
     assert_eq!(json["keyslots"]["1"]["af"]["hash"], "sha512");
     let header = image.read().unwrap();
@@ -226,10 +201,9 @@ fn luks1_and_headers_that_must_be_left_alone_take_no_tokens() {
         json["config"]["requirements"] = json!({"mandatory": ["online-reencrypt-v2"]});
     });
     let luks1 = Image::luks1();
-    for (image, kind, version) in [
-        (changing, ErrorKind::Device, Version::Luks2),
-        (luks1, ErrorKind::Parameters, Version::Luks1),
-    ] {
+    for (image, kind, version) in
+        [(changing, ErrorKind::Device, Version::Luks2), (luks1, ErrorKind::Parameters, Version::Luks1)]
+    {
         let edit = edit(&image);
         let place = TokenPlace::default();
         let key = [0; 64];

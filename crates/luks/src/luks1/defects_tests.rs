@@ -24,16 +24,8 @@ fn refused(image: &Image, expected: &str) {
 #[test]
 fn sound_header_opens() {
     let image = Image::luks1();
-    assert_eq!(
-        image.unlock(&UnlockOptions::default()).unwrap().key.len(),
-        32
-    );
-    let segment = image
-        .read()
-        .unwrap()
-        .segments(SegmentPolicy::default())
-        .unwrap()
-        .remove(0);
+    assert_eq!(image.unlock(&UnlockOptions::default()).unwrap().key.len(), 32);
+    let segment = image.read().unwrap().segments(SegmentPolicy::default()).unwrap().remove(0);
     assert_eq!((segment.offset, segment.sector_size), (2 << 20, 512));
 }
 
@@ -66,10 +58,7 @@ fn volume_key_of_zero_bytes() {
 
 #[test]
 fn volume_key_of_gigabytes() {
-    refused(
-        &with(108, &u32::MAX.to_be_bytes()),
-        "a volume key of 4294967295 bytes",
-    );
+    refused(&with(108, &u32::MAX.to_be_bytes()), "a volume key of 4294967295 bytes");
 }
 
 #[test]
@@ -79,42 +68,27 @@ fn digest_without_iterations() {
 
 #[test]
 fn slot_without_iterations() {
-    refused(
-        &with(SLOT_0 + 4, &[0; 4]),
-        "key slot 0 has 0 PBKDF2 iterations",
-    );
+    refused(&with(SLOT_0 + 4, &[0; 4]), "key slot 0 has 0 PBKDF2 iterations");
 }
 
 #[test]
 fn slot_neither_active_nor_free() {
-    refused(
-        &with(SLOT_1, &[1, 2, 3, 4]),
-        "key slot 1 is neither active nor free (0x1020304)",
-    );
+    refused(&with(SLOT_1, &[1, 2, 3, 4]), "key slot 1 is neither active nor free (0x1020304)");
 }
 
 #[test]
 fn slot_with_other_stripes() {
-    refused(
-        &with(SLOT_0 + 44, &4001_u32.to_be_bytes()),
-        "key slot 0 has 4001 stripes",
-    );
+    refused(&with(SLOT_0 + 44, &4001_u32.to_be_bytes()), "key slot 0 has 4001 stripes");
 }
 
 #[test]
 fn slot_in_the_header() {
-    refused(
-        &with(SLOT_0 + 40, &1_u32.to_be_bytes()),
-        "key slot 0 overlaps the header",
-    );
+    refused(&with(SLOT_0 + 40, &1_u32.to_be_bytes()), "key slot 0 overlaps the header");
 }
 
 #[test]
 fn slot_in_the_data() {
-    refused(
-        &with(SLOT_0 + 40, &4000_u32.to_be_bytes()),
-        "key slot 0 reaches into the data",
-    );
+    refused(&with(SLOT_0 + 40, &4000_u32.to_be_bytes()), "key slot 0 reaches into the data");
 }
 
 #[test]
@@ -130,14 +104,8 @@ fn slots_overlapping() {
 fn free_slots_are_checked_as_active_ones_are() {
     const SLOT_7: usize = SLOT_0 + 7 * 48;
     // In the header, in the data, overlapping, with other stripes.
-    refused(
-        &with(SLOT_1 + 40, &1_u32.to_be_bytes()),
-        "key slot 1 overlaps the header",
-    );
-    refused(
-        &with(SLOT_7 + 40, &3847_u32.to_be_bytes()),
-        "key slot 7 reaches into the data",
-    );
+    refused(&with(SLOT_1 + 40, &1_u32.to_be_bytes()), "key slot 1 overlaps the header");
+    refused(&with(SLOT_7 + 40, &3847_u32.to_be_bytes()), "key slot 7 reaches into the data");
     let mut image = Image::luks1();
     let second: Vec<u8> = image.bytes[SLOT_1 + 40..SLOT_1 + 44].to_vec();
     for slot in 2..7 {
@@ -145,10 +113,7 @@ fn free_slots_are_checked_as_active_ones_are() {
         image.bytes[start..start + 4].copy_from_slice(&second);
     }
     refused(&image, "key slot 2 overlaps key slot 1");
-    refused(
-        &with(SLOT_7 + 44, &44944_u32.to_be_bytes()),
-        "key slot 7 has 44944 stripes",
-    );
+    refused(&with(SLOT_7 + 44, &44944_u32.to_be_bytes()), "key slot 7 has 44944 stripes");
 }
 
 #[test]
@@ -157,10 +122,7 @@ fn device_that_ends_before_its_last_slot_does_is_truncated() {
     image.bytes.truncate(2050 * 512);
     image.read().unwrap();
     image.bytes.truncate(2050 * 512 - 1);
-    refused(
-        &image,
-        "truncated: key slot 7 needs 1049600 bytes, the device has 1049599",
-    );
+    refused(&image, "truncated: key slot 7 needs 1049600 bytes, the device has 1049599");
 }
 
 #[test]
@@ -177,10 +139,7 @@ fn data_beyond_the_device() {
 fn file_shorter_than_the_header() {
     let mut image = Image::luks1();
     image.bytes.truncate(591);
-    refused(
-        &image,
-        "truncated: the LUKS1 header needs 592 bytes, the device has 591",
-    );
+    refused(&image, "truncated: the LUKS1 header needs 592 bytes, the device has 591");
 }
 
 #[test]
@@ -206,17 +165,8 @@ fn null_cipher_is_refused_unless_allowed() {
     assert!(matches!(error, Error::NullCipher(_)), "{error}");
     let error = image.unlock(&UnlockOptions::default()).err().unwrap();
     assert!(matches!(error, Error::NullCipher(_)), "{error}");
-    let policy = SegmentPolicy {
-        allow_null_cipher: true,
-        ..SegmentPolicy::default()
-    };
-    assert!(
-        header.segments(policy).unwrap()[0]
-            .cipher
-            .as_ref()
-            .unwrap()
-            .is_null()
-    );
+    let policy = SegmentPolicy { allow_null_cipher: true, ..SegmentPolicy::default() };
+    assert!(header.segments(policy).unwrap()[0].cipher.as_ref().unwrap().is_null());
 }
 
 /// As cryptsetup makes such volumes: nothing is encrypted, so only an empty passphrase is taken.
@@ -228,11 +178,7 @@ fn volume_of_the_null_cipher_opens_with_an_empty_passphrase_where_that_is_allowe
     image.bytes[8..20].copy_from_slice(b"cipher_null\0");
     image.bytes[40..44].copy_from_slice(b"ecb\0");
     // The null cipher needs none of it.
-    let kdf = crate::Kdf::Pbkdf2 {
-        hash: "sha256".into(),
-        iterations: 1000,
-        salt: vec![0; 32],
-    };
+    let kdf = crate::Kdf::Pbkdf2 { hash: "sha256".into(), iterations: 1000, salt: vec![0; 32] };
     let area = crate::area::KeyArea {
         offset: 4096,
         encryption: "cipher_null-ecb",
@@ -242,14 +188,10 @@ fn volume_of_the_null_cipher_opens_with_an_empty_passphrase_where_that_is_allowe
         key_len: 32,
     };
     let mut device = Cursor::new(&mut image.bytes);
-    area.store(&mut device, b"", &key, &crate::random::Random::Kernel)
-        .unwrap();
+    area.store(&mut device, b"", &key, &crate::random::Random::Kernel).unwrap();
     let header = image.read().unwrap();
     let mut device = Cursor::new(&image.bytes);
-    let allowed = UnlockOptions {
-        allow_null_cipher: true,
-        ..UnlockOptions::default()
-    };
+    let allowed = UnlockOptions { allow_null_cipher: true, ..UnlockOptions::default() };
     let unlocked = header.unlock(&mut device, b"", &allowed).unwrap();
     assert_eq!(*unlocked.key, *key);
     let refused = header.unlock(&mut device, b"", &UnlockOptions::default());
@@ -260,36 +202,18 @@ fn volume_of_the_null_cipher_opens_with_an_empty_passphrase_where_that_is_allowe
 fn other_ciphers_and_hashes_are_refused_by_name_and_still_described() {
     let image = with(8, b"anubis\0");
     let header = image.read().unwrap();
-    assert_eq!(
-        header.info().segments[0].cipher.as_deref(),
-        Some("anubis-xts-plain64")
-    );
+    assert_eq!(header.info().segments[0].cipher.as_deref(), Some("anubis-xts-plain64"));
     let error = header.segments(SegmentPolicy::default()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "not supported yet: cipher anubis-xts-plain64"
-    );
-    let error = with(72, b"md5\0")
-        .unlock(&UnlockOptions::default())
-        .err()
-        .unwrap();
+    assert_eq!(error.to_string(), "not supported yet: cipher anubis-xts-plain64");
+    let error = with(72, b"md5\0").unlock(&UnlockOptions::default()).err().unwrap();
     assert_eq!(error.to_string(), "not supported yet: hash 'md5' in LUKS1");
 }
 
 #[test]
 fn detached_header_alone_is_refused_as_data() {
     let header = with(104, &[0; 4]).read().unwrap();
-    assert_eq!(
-        header
-            .segments(SegmentPolicy::default())
-            .unwrap_err()
-            .kind(),
-        ErrorKind::Parameters
-    );
-    let policy = SegmentPolicy {
-        detached: true,
-        ..SegmentPolicy::default()
-    };
+    assert_eq!(header.segments(SegmentPolicy::default()).unwrap_err().kind(), ErrorKind::Parameters);
+    let policy = SegmentPolicy { detached: true, ..SegmentPolicy::default() };
     assert_eq!(header.segments(policy).unwrap()[0].offset, 0);
 }
 

@@ -39,21 +39,12 @@ pub(crate) fn format(
         let data_offset = u64::from(layout.payload_sector) * 512;
         let needed = data_offset + 512;
         if device_size < needed {
-            return Err(Error::TooSmall {
-                needed,
-                size: device_size,
-            });
+            return Err(Error::TooSmall { needed, size: device_size });
         }
     }
     let hash = Hash::by_name(&options.hash)?;
     let random = Random::of(options);
-    let kdf = new_kdf(
-        KdfKind::Pbkdf2,
-        &options.hash,
-        &options.cost,
-        key.len(),
-        &random,
-    )?;
+    let kdf = new_kdf(KdfKind::Pbkdf2, &options.hash, &options.cost, key.len(), &random)?;
     let header = new_header(options, &layout, hash, key, &kdf)?;
 
     luks2::wipe_magics(device, device_size)?;
@@ -106,8 +97,9 @@ impl Layout {
         }
         let end = slot_sectors[SLOTS - 1] + stripes_sectors;
         let payload_sector = match options.data_offset {
-            Some(offset) => u32::try_from(offset / 512)
-                .map_err(|_| parameters("the data offset is too large for LUKS1"))?,
+            Some(offset) => {
+                u32::try_from(offset / 512).map_err(|_| parameters("the data offset is too large for LUKS1"))?
+            }
             None if options.detached => 0,
             None => end.next_multiple_of(DATA_ALIGNMENT_SECTORS),
         };
@@ -117,55 +109,35 @@ impl Layout {
                 "the data offset must be at least {least} bytes, to leave room for the key slots"
             )));
         }
-        Ok(Self {
-            slot_sectors,
-            payload_sector,
-        })
+        Ok(Self { slot_sectors, payload_sector })
     }
 }
 
 fn check_options(options: &FormatOptions) -> Result<(), Error> {
     if options.sector_size.is_some_and(|size| size != 512) {
-        return Err(parameters(
-            "LUKS1 has 512-byte sectors only; use LUKS2 for larger ones",
-        ));
+        return Err(parameters("LUKS1 has 512-byte sectors only; use LUKS2 for larger ones"));
     }
     if options.kdf.is_some_and(|kind| kind != KdfKind::Pbkdf2) {
         return Err(parameters("LUKS1 has PBKDF2 only; use LUKS2 for Argon2"));
     }
     if !options.label.is_empty() || !options.subsystem.is_empty() {
-        return Err(parameters(
-            "LUKS1 has no label and no subsystem; use LUKS2 for them",
-        ));
+        return Err(parameters("LUKS1 has no label and no subsystem; use LUKS2 for them"));
     }
     if options.slot as usize >= SLOTS {
-        return Err(parameters(format!(
-            "there is no key slot {}; LUKS1 has 0 to {}",
-            options.slot,
-            SLOTS - 1
-        )));
+        return Err(parameters(format!("there is no key slot {}; LUKS1 has 0 to {}", options.slot, SLOTS - 1)));
     }
-    let for_luks2 = options.metadata_size.is_some()
-        || options.keyslots_size.is_some()
-        || options.slot_cipher.is_some();
+    let for_luks2 = options.metadata_size.is_some() || options.keyslots_size.is_some() || options.slot_cipher.is_some();
     if for_luks2 {
         return Err(parameters(
             "LUKS1 has no other sizes of its header, and no other ciphers of its key slots; use LUKS2 for them",
         ));
     }
     let (name, mode) = split_cipher(&options.cipher);
-    if [name, mode, &options.hash]
-        .iter()
-        .any(|it| it.len() > WORD_LEN_MAX)
-    {
-        return Err(parameters(
-            "the name of cipher or hash is too long for LUKS1",
-        ));
+    if [name, mode, &options.hash].iter().any(|it| it.len() > WORD_LEN_MAX) {
+        return Err(parameters("the name of cipher or hash is too long for LUKS1"));
     }
     if options.cipher.starts_with("capi:") {
-        return Err(parameters(
-            "LUKS1 can not store capi: ciphers; use LUKS2 for them",
-        ));
+        return Err(parameters("LUKS1 can not store capi: ciphers; use LUKS2 for them"));
     }
     Ok(())
 }
@@ -175,17 +147,8 @@ pub(crate) fn split_cipher(cipher: &str) -> (&str, &str) {
     cipher.split_once('-').unwrap_or((cipher, "ecb"))
 }
 
-fn new_header(
-    options: &FormatOptions,
-    layout: &Layout,
-    hash: Hash,
-    key: &[u8],
-    kdf: &Kdf,
-) -> Result<Header, Error> {
-    let Kdf::Pbkdf2 {
-        iterations, salt, ..
-    } = kdf
-    else {
+fn new_header(options: &FormatOptions, layout: &Layout, hash: Hash, key: &[u8], kdf: &Kdf) -> Result<Header, Error> {
+    let Kdf::Pbkdf2 { iterations, salt, .. } = kdf else {
         return Err(parameters("LUKS1 has PBKDF2 only"));
     };
     let digest_iterations = match options.cost.iterations {
@@ -200,11 +163,7 @@ fn new_header(
     hash.pbkdf2(key, &digest_salt, digest_iterations, &mut digest);
     let mut slots = [const { None }; SLOTS];
     let number = options.slot as usize;
-    slots[number] = Some(Slot {
-        iterations: *iterations,
-        salt: salt_array(salt),
-        sector: layout.slot_sectors[number],
-    });
+    slots[number] = Some(Slot { iterations: *iterations, salt: salt_array(salt), sector: layout.slot_sectors[number] });
     let (cipher_name, cipher_mode) = split_cipher(&options.cipher);
     Ok(Header {
         cipher_name: cipher_name.to_owned(),
@@ -245,11 +204,7 @@ pub(crate) fn encode(header: &Header) -> [u8; HEADER_LEN] {
     put(168, header.uuid.as_bytes());
     for (number, slot) in header.slots.iter().enumerate() {
         let start = SLOTS_OFFSET + number * SLOT_LEN;
-        let state = if slot.is_some() {
-            SLOT_ACTIVE
-        } else {
-            SLOT_INACTIVE
-        };
+        let state = if slot.is_some() { SLOT_ACTIVE } else { SLOT_INACTIVE };
         put(start, &state.to_be_bytes());
         if let Some(slot) = slot {
             put(start + 4, &slot.iterations.to_be_bytes());

@@ -108,13 +108,7 @@ impl Header {
         let cipher = checked_cipher(&self.encryption(), policy)?;
         let offset = u64::from(self.payload_sector) * 512;
         check_offset(offset, policy)?;
-        Ok(vec![Segment {
-            cipher: Some(cipher),
-            sector_size: 512,
-            offset,
-            size: None,
-            iv_tweak: 0,
-        }])
+        Ok(vec![Segment { cipher: Some(cipher), sector_size: 512, offset, size: None, iv_tweak: 0 }])
     }
 
     /// Slots, free ones too since one day they are used, must lie behind the header, before the data,
@@ -122,10 +116,7 @@ impl Header {
     /// detached.
     fn check_areas(&self, device_size: u64) -> Result<(), Error> {
         let payload = u64::from(self.payload_sector) * 512;
-        let header = Extent {
-            offset: 0,
-            size: 1024,
-        };
+        let header = Extent { offset: 0, size: 1024 };
         let mut taken = vec![("the header".to_owned(), header)];
         for (number, &sector) in self.sectors.iter().enumerate() {
             let name = format!("key slot {number}");
@@ -168,9 +159,7 @@ pub(crate) fn hash(name: &str) -> Result<Hash, Error> {
 fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Header, Error> {
     let key_len = be32(bytes, 108);
     if !(1..=KEY_LEN_MAX).contains(&key_len) {
-        return Err(Error::invalid(format!(
-            "a volume key of {key_len} bytes, 1 to {KEY_LEN_MAX} are possible"
-        )));
+        return Err(Error::invalid(format!("a volume key of {key_len} bytes, 1 to {KEY_LEN_MAX} are possible")));
     }
     let digest_iterations = be32(bytes, 164);
     if digest_iterations == 0 {
@@ -199,9 +188,7 @@ fn parse_slot(bytes: &[u8; HEADER_LEN], number: usize) -> Result<Option<Slot>, E
     let start = slot_start(number);
     let stripes = be32(bytes, start + 44);
     if stripes != STRIPES {
-        return Err(Error::invalid(format!(
-            "key slot {number} has {stripes} stripes, only {STRIPES} are possible"
-        )));
+        return Err(Error::invalid(format!("key slot {number} has {stripes} stripes, only {STRIPES} are possible")));
     }
     match be32(bytes, start) {
         SLOT_INACTIVE => return Ok(None),
@@ -213,15 +200,9 @@ fn parse_slot(bytes: &[u8; HEADER_LEN], number: usize) -> Result<Option<Slot>, E
     }
     let iterations = be32(bytes, start + 4);
     if iterations == 0 {
-        return Err(Error::invalid(format!(
-            "key slot {number} has 0 PBKDF2 iterations"
-        )));
+        return Err(Error::invalid(format!("key slot {number} has 0 PBKDF2 iterations")));
     }
-    Ok(Some(Slot {
-        iterations,
-        salt: array(bytes, start + 8),
-        sector: be32(bytes, start + 40),
-    }))
+    Ok(Some(Slot { iterations, salt: array(bytes, start + 8), sector: be32(bytes, start + 40) }))
 }
 
 /// The first sector of the stripes of each slot, free ones included.

@@ -38,8 +38,7 @@ impl Header {
     fn slots_to_try(&self, options: &UnlockOptions) -> impl Iterator<Item = (u32, &Slot)> {
         let named = options.slot;
         let wanted = move |number: u32| named.is_none_or(|slot| slot == number);
-        self.active_slots()
-            .filter(move |&(number, _)| wanted(number))
+        self.active_slots().filter(move |&(number, _)| wanted(number))
     }
 
     /// Spends what trying every slot costs.
@@ -105,10 +104,6 @@ impl Header {
     }
 
     fn pbkdf2(&self, iterations: u32, salt: &[u8]) -> Kdf {
-        Kdf::Pbkdf2 {
-            hash: self.hash.clone(),
-            iterations,
-            salt: salt.to_vec(),
-        }
+        Kdf::Pbkdf2 { hash: self.hash.clone(), iterations, salt: salt.to_vec() }
     }
 }

@@ -17,9 +17,8 @@ use crate::hash::Hash;
 /// Bytes of the binary part.
 pub const BINARY_LEN: usize = 4096;
 /// The legal sizes of a copy, and so the legal offsets of the secondary one.
-pub const COPY_SIZES: [u64; 9] = [
-    0x4000, 0x8000, 0x1_0000, 0x2_0000, 0x4_0000, 0x8_0000, 0x10_0000, 0x20_0000, 0x40_0000,
-];
+pub const COPY_SIZES: [u64; 9] =
+    [0x4000, 0x8000, 0x1_0000, 0x2_0000, 0x4_0000, 0x8_0000, 0x10_0000, 0x20_0000, 0x40_0000];
 /// Magic of the secondary copy; the primary's is [`crate::MAGIC`].
 pub const MAGIC_SECONDARY: [u8; 6] = *b"SKUL\xba\xbe";
 
@@ -109,20 +108,14 @@ impl Binary {
         }
         let copy_size = u64::from_be_bytes(array(bytes, 8));
         if !COPY_SIZES.contains(&copy_size) {
-            return Err(Damage::Corrupt(format!(
-                "header size {copy_size} is not allowed"
-            )));
+            return Err(Damage::Corrupt(format!("header size {copy_size} is not allowed")));
         }
         let stated_offset = u64::from_be_bytes(array(bytes, 256));
         if stated_offset != offset {
-            return Err(Damage::Corrupt(format!(
-                "it says that it is at offset {stated_offset}, and is at {offset}"
-            )));
+            return Err(Damage::Corrupt(format!("it says that it is at offset {stated_offset}, and is at {offset}")));
         }
         if copy == Copy::Secondary && copy_size != offset {
-            return Err(Damage::Corrupt(format!(
-                "header size {copy_size} does not fit its offset {offset}"
-            )));
+            return Err(Damage::Corrupt(format!("header size {copy_size} does not fit its offset {offset}")));
         }
         Ok(Self {
             copy_size,

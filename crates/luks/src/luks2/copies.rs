@@ -47,11 +47,7 @@ pub struct CopyState {
 impl CopyState {
     fn of(copy: Copy, candidate: &Candidate) -> Self {
         let good = candidate.as_ref();
-        Self {
-            copy,
-            epoch: good.ok().map(|good| good.binary.epoch),
-            damage: good.err().map(ToString::to_string),
-        }
+        Self { copy, epoch: good.ok().map(|good| good.binary.epoch), damage: good.err().map(ToString::to_string) }
     }
 }
 
@@ -91,9 +87,7 @@ pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header,
 /// [`Error::Invalid`] with the path of what is wrong.
 pub fn parse_metadata(area: &[u8], copy_size: u64) -> Result<Metadata, Error> {
     if !COPY_SIZES.contains(&copy_size) {
-        return Err(Error::invalid(format!(
-            "header size {copy_size} is not allowed"
-        )));
+        return Err(Error::invalid(format!("header size {copy_size} is not allowed")));
     }
     checked_metadata(area, copy_size).map_err(Error::Invalid)
 }
@@ -117,12 +111,7 @@ fn search_secondary(device: &mut (impl Read + Seek), device_size: u64) -> Result
     Ok(Err(best))
 }
 
-fn read_copy(
-    device: &mut (impl Read + Seek),
-    device_size: u64,
-    copy: Copy,
-    offset: u64,
-) -> Result<Candidate, Error> {
+fn read_copy(device: &mut (impl Read + Seek), device_size: u64, copy: Copy, offset: u64) -> Result<Candidate, Error> {
     let mut whole = vec![0; BINARY_LEN];
     let binary_end = offset + to_u64(BINARY_LEN);
     if binary_end > device_size {
@@ -140,33 +129,19 @@ fn read_copy(
     // At most 4 MiB: the size is one of the legal ones.
     whole.resize(usize::try_from(binary.copy_size).unwrap_or(BINARY_LEN), 0);
     let json_offset = offset + to_u64(BINARY_LEN);
-    read_at(
-        device,
-        json_offset,
-        &mut whole[BINARY_LEN..],
-        "the LUKS2 header",
-    )?;
+    read_at(device, json_offset, &mut whole[BINARY_LEN..], "the LUKS2 header")?;
     Ok(check_copy(binary, &whole))
 }
 
 /// Tells a copy that the device cuts off from one that is not there.
-fn short(
-    device: &mut (impl Read + Seek),
-    device_size: u64,
-    copy: Copy,
-    offset: u64,
-) -> Result<Damage, Error> {
+fn short(device: &mut (impl Read + Seek), device_size: u64, copy: Copy, offset: u64) -> Result<Damage, Error> {
     let mut magic = [0; 6];
     if copy == Copy::Secondary || offset + to_u64(magic.len()) > device_size {
         return Ok(Damage::Missing);
     }
     read_at(device, offset, &mut magic, "the LUKS2 header")?;
     let needed = offset + to_u64(BINARY_LEN);
-    Ok(if magic == crate::MAGIC {
-        Damage::Truncated { needed }
-    } else {
-        Damage::Missing
-    })
+    Ok(if magic == crate::MAGIC { Damage::Truncated { needed } } else { Damage::Missing })
 }
 
 fn check_copy(binary: Binary, whole: &[u8]) -> Candidate {
@@ -185,24 +160,15 @@ fn check_contents(
 ) -> Result<(), Error> {
     match signatures::find(device, device_size)? {
         None => Ok(()),
-        Some(what) => Err(Error::OtherContents {
-            what,
-            damage: damage.to_owned(),
-            left: header.binary.offset(header.copy),
-        }),
+        Some(what) => {
+            Err(Error::OtherContents { what, damage: damage.to_owned(), left: header.binary.offset(header.copy) })
+        }
     }
 }
 
 /// The header to use, and why it is not just as it should be, if so.
-fn choose(
-    primary: Candidate,
-    secondary: Candidate,
-    device_size: u64,
-) -> Result<(Header, Option<String>), Error> {
-    let copies = [
-        CopyState::of(Copy::Primary, &primary),
-        CopyState::of(Copy::Secondary, &secondary),
-    ];
+fn choose(primary: Candidate, secondary: Candidate, device_size: u64) -> Result<(Header, Option<String>), Error> {
+    let copies = [CopyState::of(Copy::Primary, &primary), CopyState::of(Copy::Secondary, &secondary)];
     let damaged = |copy: Copy, damage| {
         let copy = copy.name();
         Some(format!("the {copy} header copy is damaged ({damage})"))
@@ -210,21 +176,13 @@ fn choose(
     let (good, copy, damage) = match (primary, secondary) {
         (Ok(primary), Ok(secondary)) => newer(primary, secondary),
         (Ok(primary), Err(damage)) => (primary, Copy::Primary, damaged(Copy::Secondary, damage)),
-        (Err(damage), Ok(secondary)) => {
-            (secondary, Copy::Secondary, damaged(Copy::Primary, damage))
-        }
+        (Err(damage), Ok(secondary)) => (secondary, Copy::Secondary, damaged(Copy::Primary, damage)),
         (Err(primary), Err(secondary)) => {
             return Err(both_bad(&primary, &secondary, device_size));
         }
     };
     let Good { binary, metadata } = good;
-    let header = Header {
-        binary,
-        metadata,
-        copy,
-        copies,
-        warnings: Vec::new(),
-    };
+    let header = Header { binary, metadata, copy, copies, warnings: Vec::new() };
     Ok((header, damage))
 }
 
@@ -250,18 +208,11 @@ fn both_bad(primary: &Damage, secondary: &Damage, device_size: u64) -> Error {
     match (primary, secondary) {
         (Damage::Missing, Damage::Missing) => Error::NotLuks,
         (_, Damage::Newer(version)) => Error::NewerVersion(*version),
-        (Damage::Truncated { needed }, Damage::Missing) => Error::Truncated {
-            what: "the LUKS2 header".into(),
-            needed: *needed,
-            size: device_size,
-        },
-        // Both whole, both saying the same wrong thing: that is what the user must know.
-        (Damage::Invalid(reason), Damage::Invalid(other)) if reason == other => {
-            Error::Invalid(reason.clone())
+        (Damage::Truncated { needed }, Damage::Missing) => {
+            Error::Truncated { what: "the LUKS2 header".into(), needed: *needed, size: device_size }
         }
-        _ => Error::BothCopiesDamaged {
-            primary: primary.to_string(),
-            secondary: secondary.to_string(),
-        },
+        // Both whole, both saying the same wrong thing: that is what the user must know.
+        (Damage::Invalid(reason), Damage::Invalid(other)) if reason == other => Error::Invalid(reason.clone()),
+        _ => Error::BothCopiesDamaged { primary: primary.to_string(), secondary: secondary.to_string() },
     }
 }

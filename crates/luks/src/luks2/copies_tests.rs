@@ -10,9 +10,7 @@ use crate::{Error, ErrorKind, Header, UnlockOptions};
 
 #[track_caller]
 fn used(image: &Image) -> (Copy, String) {
-    let Header::V2(header) = image.read().unwrap() else {
-        panic!("LUKS2")
-    };
+    let Header::V2(header) = image.read().unwrap() else { panic!("LUKS2") };
     image.unlock(&UnlockOptions::default()).unwrap();
     (header.copy, header.warnings.join("\n"))
 }
@@ -24,17 +22,12 @@ fn sound_header_gives_no_warning() {
 
 #[test]
 fn secondary_is_used_when_any_byte_of_the_primary_changed() {
-    for offset in [
-        0, 8, 16, 24, 72, 104, 168, 208, 256, 300, 448, 479, 512, 4096, 4200, 16383,
-    ] {
+    for offset in [0, 8, 16, 24, 72, 104, 168, 208, 256, 300, 448, 479, 512, 4096, 4200, 16383] {
         let mut image = Image::luks2();
         image.bytes[offset] ^= 1;
         let (copy, warning) = used(&image);
         assert_eq!(copy, Copy::Secondary, "byte {offset}");
-        assert!(
-            warning.starts_with("the primary header copy is damaged"),
-            "{warning}"
-        );
+        assert!(warning.starts_with("the primary header copy is damaged"), "{warning}");
     }
 }
 
@@ -45,10 +38,7 @@ fn primary_is_used_when_any_byte_of_the_secondary_changed() {
         image.bytes[0x4000 + offset] ^= 1;
         let (copy, warning) = used(&image);
         assert_eq!(copy, Copy::Primary, "byte {offset}");
-        assert!(
-            warning.starts_with("the secondary header copy is damaged"),
-            "{warning}"
-        );
+        assert!(warning.starts_with("the secondary header copy is damaged"), "{warning}");
     }
 }
 
@@ -67,11 +57,7 @@ fn copy_with_the_higher_epoch_is_used() {
     image.edit_binary(Copy::Secondary, |binary| binary.epoch += 1);
     let (copy, warning) = used(&image);
     assert_eq!(copy, Copy::Secondary);
-    assert!(
-        warning
-            .contains("the primary header copy is older than the secondary; using the secondary"),
-        "{warning}"
-    );
+    assert!(warning.contains("the primary header copy is older than the secondary; using the secondary"), "{warning}");
 
     image.edit_binary(Copy::Primary, |binary| binary.epoch += 2);
     assert_eq!(used(&image).0, Copy::Primary);
@@ -96,9 +82,7 @@ fn secondary_is_found_at_every_legal_offset() {
         let mut broken = image.clone();
         broken.bytes[..4096].fill(0);
         for image in [&image, &broken] {
-            let Header::V2(header) = image.read().unwrap() else {
-                panic!("LUKS2")
-            };
+            let Header::V2(header) = image.read().unwrap() else { panic!("LUKS2") };
             assert_eq!(header.binary.copy_size, size);
         }
     }
@@ -108,9 +92,7 @@ fn secondary_is_found_at_every_legal_offset() {
 fn with_copies_of(size: u64) -> Image {
     let small = Image::luks2();
     let len = usize::try_from(2 * size).unwrap();
-    let mut image = Image {
-        bytes: vec![0; len + (1 << 20)],
-    };
+    let mut image = Image { bytes: vec![0; len + (1 << 20)] };
     image.bytes[len..len + 258_048].copy_from_slice(&small.bytes[0x8000..0x8000 + 258_048]);
     let mut json = small.json();
     json["config"]["json_size"] = (size - 4096).to_string().into();
@@ -169,10 +151,7 @@ fn header_size_that_is_not_legal_is_not_believed() {
             image.bytes[copy + 8..copy + 16].copy_from_slice(&size.to_be_bytes());
         }
         let message = image.read().unwrap_err().to_string();
-        assert!(
-            message.contains(&format!("header size {size} is not allowed")),
-            "{message}"
-        );
+        assert!(message.contains(&format!("header size {size} is not allowed")), "{message}");
     }
 }
 
@@ -192,10 +171,7 @@ fn key_slot_beyond_the_file_is_truncated() {
     let mut image = Image::luks2();
     image.bytes.truncate(0x8000 + 258_047);
     let message = image.read().unwrap_err().to_string();
-    assert!(
-        message.contains("truncated: key slot 0 needs 290816 bytes"),
-        "{message}"
-    );
+    assert!(message.contains("truncated: key slot 0 needs 290816 bytes"), "{message}");
 }
 
 #[test]
@@ -208,14 +184,8 @@ fn stated_size_that_is_too_large_gives_an_error() {
 #[test]
 fn anything_else_is_not_a_luks_device() {
     let empty = Image { bytes: Vec::new() };
-    let zeros = Image {
-        bytes: vec![0; 5 << 20],
-    };
-    let noise = Image {
-        bytes: (0..1 << 16)
-            .map(|byte: u32| byte.to_le_bytes()[0])
-            .collect(),
-    };
+    let zeros = Image { bytes: vec![0; 5 << 20] };
+    let noise = Image { bytes: (0..1 << 16).map(|byte: u32| byte.to_le_bytes()[0]).collect() };
     for image in [empty, zeros, noise] {
         let error = image.read().unwrap_err();
         assert_eq!(error.to_string(), "not a LUKS device: no LUKS header found");
@@ -245,10 +215,7 @@ fn format_leaves_no_older_header_to_be_found() {
     options.data_offset = Some(512 << 10);
     let mut device = Cursor::new(&mut old.bytes);
     crate::format::format(&mut device, size, b"new", &options).unwrap();
-    let magics = old
-        .bytes
-        .windows(6)
-        .filter(|window| *window == MAGIC_SECONDARY);
+    let magics = old.bytes.windows(6).filter(|window| *window == MAGIC_SECONDARY);
     assert_eq!(magics.count(), 1);
     // With both copies gone there is nothing left of the old volume.
     old.bytes[..0x8000].fill(0);

@@ -31,10 +31,7 @@ macro_rules! defect {
 }
 
 fn remove(json: &mut Value, path: &str, key: &str) {
-    let object = json
-        .pointer_mut(path)
-        .and_then(Value::as_object_mut)
-        .unwrap();
+    let object = json.pointer_mut(path).and_then(Value::as_object_mut).unwrap();
     object.shift_remove(key).unwrap();
 }
 
@@ -301,8 +298,6 @@ fn unknown_members_are_kept_and_change_nothing() {
         json["future"] = json!({"x": [1, 2.5, null]});
     });
     image.unlock(&crate::UnlockOptions::default()).unwrap();
-    let crate::Header::V2(header) = image.read().unwrap() else {
-        panic!("LUKS2")
-    };
+    let crate::Header::V2(header) = image.read().unwrap() else { panic!("LUKS2") };
     assert_eq!(header.metadata.json, image.json());
 }

@@ -46,10 +46,7 @@ pub(crate) fn format(
     let binary = new_binary(options, layout.copy_size)?;
     let random = Random::of(options);
     let slot = new_slot(options, &random)?;
-    let proved = Proved {
-        slot: options.slot,
-        segments: &["0"],
-    };
+    let proved = Proved { slot: options.slot, segments: &["0"] };
     let digest = new_digest(&options.hash, &options.cost, key, &proved, &random)?;
     let json = metadata(options, &layout, &slot, digest);
     let json = json.to_string();
@@ -59,16 +56,9 @@ pub(crate) fn format(
     }
 
     wipe_magics(device, device_size)?;
-    write_at(
-        device,
-        0,
-        &vec![0; usize::try_from(2 * copy_size).unwrap_or(0)],
-    )?;
+    write_at(device, 0, &vec![0; usize::try_from(2 * copy_size).unwrap_or(0)])?;
     flush(device)?;
-    let keyslots = Extent {
-        offset: 2 * copy_size,
-        size: layout.keyslots_size,
-    };
+    let keyslots = Extent { offset: 2 * copy_size, size: layout.keyslots_size };
     if !options.sparse {
         fill_random(device, keyslots, &random)?;
     }
@@ -84,15 +74,8 @@ pub(crate) fn format(
     flush(device)?;
     for copy in [Copy::Secondary, Copy::Primary] {
         // Each copy has its own salt, so that no two have the same checksum.
-        let binary = Binary {
-            salt: copy_salt(copy, &random)?,
-            ..binary.clone()
-        };
-        write_at(
-            device,
-            binary.offset(copy),
-            &binary.encode(copy, json.as_bytes()),
-        )?;
+        let binary = Binary { salt: copy_salt(copy, &random)?, ..binary.clone() };
+        write_at(device, binary.offset(copy), &binary.encode(copy, json.as_bytes()))?;
         flush(device)?;
     }
     Ok(())
@@ -100,10 +83,7 @@ pub(crate) fn format(
 
 /// Overwrites the magic of secondary copies that an earlier header may have left at other
 /// offsets: they would be found when the new header is damaged.
-pub(crate) fn wipe_magics(
-    device: &mut (impl Read + Write + Seek),
-    device_size: u64,
-) -> Result<(), Error> {
+pub(crate) fn wipe_magics(device: &mut (impl Read + Write + Seek), device_size: u64) -> Result<(), Error> {
     let mut found = [0; MAGIC_SECONDARY.len()];
     for offset in COPY_SIZES {
         if offset + to_u64(found.len()) > device_size {
@@ -166,18 +146,9 @@ impl Layout {
         let sector_size = check_sector_size(options, data_size)?;
         let needed = data_offset.saturating_add(u64::from(sector_size));
         if !options.detached && device_size < needed {
-            return Err(Error::TooSmall {
-                needed,
-                size: device_size,
-            });
+            return Err(Error::TooSmall { needed, size: device_size });
         }
-        Ok(Self {
-            copy_size,
-            keyslots_size,
-            data_offset,
-            sector_size,
-            slot_size,
-        })
+        Ok(Self { copy_size, keyslots_size, data_offset, sector_size, slot_size })
     }
 }
 
@@ -186,8 +157,7 @@ fn keyslots_size(options: &FormatOptions, room: u64, slot_size: u64) -> Result<u
     let Some(size) = options.keyslots_size else {
         return Ok(room.min(KEYSLOTS_SIZE_MAX));
     };
-    let is_possible = size.is_multiple_of(AREA_ALIGNMENT)
-        && (slot_size..=room.min(KEYSLOTS_SIZE_MAX)).contains(&size);
+    let is_possible = size.is_multiple_of(AREA_ALIGNMENT) && (slot_size..=room.min(KEYSLOTS_SIZE_MAX)).contains(&size);
     if !is_possible {
         return Err(parameters(format!(
             "a place of {size} bytes for key slots is not possible, give a multiple of {AREA_ALIGNMENT} from {slot_size} to {}",
@@ -201,9 +171,7 @@ fn check_sector_size(options: &FormatOptions, data_size: u64) -> Result<u32, Err
     let fits = options.detached || data_size.is_multiple_of(4096);
     let size = options.sector_size.unwrap_or(if fits { 4096 } else { 512 });
     if !(512..=4096).contains(&size) || !size.is_power_of_two() {
-        return Err(parameters(format!(
-            "a sector size of {size} bytes is not possible, give 512, 1024, 2048 or 4096"
-        )));
+        return Err(parameters(format!("a sector size of {size} bytes is not possible, give 512, 1024, 2048 or 4096")));
     }
     Ok(size)
 }
@@ -217,11 +185,7 @@ pub(crate) struct NewSlot {
 
 fn new_slot(options: &FormatOptions, random: &Random) -> Result<NewSlot, Error> {
     let kind = options.kdf_of_luks2();
-    let cipher = slot_cipher(
-        options.slot_cipher.as_ref(),
-        &options.cipher,
-        options.key_len,
-    )?;
+    let cipher = slot_cipher(options.slot_cipher.as_ref(), &options.cipher, options.key_len)?;
     if options.slot >= OBJECTS_MAX {
         return Err(no_slot(options.slot));
     }
@@ -238,11 +202,7 @@ impl NewSlot {
         random: &Random,
     ) -> Result<Self, Error> {
         let kdf = new_kdf(kind, hash, cost, encryption_key_len as usize, random)?;
-        Ok(Self {
-            kdf,
-            encryption,
-            encryption_key_len,
-        })
+        Ok(Self { kdf, encryption, encryption_key_len })
     }
 }
 
@@ -266,10 +226,7 @@ pub(crate) fn slot_cipher(
 }
 
 pub(crate) fn no_slot(number: u32) -> Error {
-    parameters(format!(
-        "there is no key slot {number}; LUKS2 has 0 to {}",
-        OBJECTS_MAX - 1
-    ))
+    parameters(format!("there is no key slot {number}; LUKS2 has 0 to {}", OBJECTS_MAX - 1))
 }
 
 /// What a digest is about.
@@ -309,10 +266,7 @@ pub(crate) fn new_digest(
 }
 
 fn metadata(options: &FormatOptions, layout: &Layout, slot: &NewSlot, digest: Value) -> Value {
-    let area = Extent {
-        offset: 2 * layout.copy_size,
-        size: layout.slot_size,
-    };
+    let area = Extent { offset: 2 * layout.copy_size, size: layout.slot_size };
     let keyslot = keyslot_json(options.key_len, &options.hash, area, slot);
     let segment = json!({
         "type": "crypt",
@@ -354,23 +308,13 @@ pub(crate) fn keyslot_json(key_len: u32, af_hash: &str, area: Extent, slot: &New
 
 fn kdf_json(kdf: &Kdf) -> Value {
     match kdf {
-        Kdf::Pbkdf2 {
-            hash,
-            iterations,
-            salt,
-        } => json!({
+        Kdf::Pbkdf2 { hash, iterations, salt } => json!({
             "type": "pbkdf2",
             "hash": hash,
             "iterations": iterations,
             "salt": Base64::encode_string(salt),
         }),
-        Kdf::Argon2 {
-            variant,
-            time,
-            memory_kib,
-            cpus,
-            salt,
-        } => json!({
+        Kdf::Argon2 { variant, time, memory_kib, cpus, salt } => json!({
             "type": match variant {
                 Argon2Variant::Argon2i => "argon2i",
                 Argon2Variant::Argon2id => "argon2id",
@@ -401,10 +345,7 @@ fn new_binary(options: &FormatOptions, copy_size: u64) -> Result<Binary, Error> 
 /// Whether `text` fits its field.
 pub(crate) fn check_label(name: &str, text: &str) -> Result<(), Error> {
     if text.len() > LABEL_LEN_MAX || text.contains('\0') {
-        return Err(parameters(format!(
-            "the {name} has {} bytes, at most {LABEL_LEN_MAX} are possible",
-            text.len()
-        )));
+        return Err(parameters(format!("the {name} has {} bytes, at most {LABEL_LEN_MAX} are possible", text.len())));
     }
     Ok(())
 }

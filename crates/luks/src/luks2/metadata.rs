@@ -155,9 +155,7 @@ impl Metadata {
         let segments = numbered(&root.get("segments")?, OBJECTS_MAX, parse_segment)?;
         let has_slot = |number| keyslots.contains_key(&number);
         let has_segment = |number| segments.contains_key(&number);
-        let tokens = numbered(&root.get("tokens")?, OBJECTS_MAX, |node| {
-            parse_token(node, has_slot)
-        })?;
+        let tokens = numbered(&root.get("tokens")?, OBJECTS_MAX, |node| parse_token(node, has_slot))?;
         let digests = numbered(&root.get("digests")?, DIGESTS_MAX, |node| {
             let (kind, pbkdf2) = parse_digest_value(node)?;
             Ok(Digest {
@@ -168,14 +166,7 @@ impl Metadata {
             })
         })?;
         let config = parse_config(&root.get("config")?)?;
-        Ok(Self {
-            keyslots,
-            tokens,
-            segments,
-            digests,
-            config,
-            json,
-        })
+        Ok(Self { keyslots, tokens, segments, digests, config, json })
     }
 }
 
@@ -185,9 +176,7 @@ fn numbered<T>(
     parse: impl Fn(&Node<'_>) -> Result<T, Reason>,
 ) -> Result<BTreeMap<u32, T>, Reason> {
     let members = node.numbered(max)?.into_iter();
-    members
-        .map(|(number, member)| Ok((number, parse(&member)?)))
-        .collect()
+    members.map(|(number, member)| Ok((number, parse(&member)?))).collect()
 }
 
 fn parse_keyslot(node: &Node<'_>) -> Result<Keyslot, Reason> {
@@ -201,23 +190,12 @@ fn parse_keyslot(node: &Node<'_>) -> Result<Keyslot, Reason> {
     };
     let area_node = node.get("area")?;
     area_node.get("type")?.string()?;
-    let area = Extent {
-        offset: area_node.get("offset")?.u64()?,
-        size: area_node.get("size")?.u64()?,
-    };
-    let luks2 = (kind == "luks2")
-        .then(|| parse_luks2_keyslot(node))
-        .transpose()?;
+    let area = Extent { offset: area_node.get("offset")?.u64()?, size: area_node.get("size")?.u64()? };
+    let luks2 = (kind == "luks2").then(|| parse_luks2_keyslot(node)).transpose()?;
     if luks2.is_some() && area.size < stripes_len(key_len) {
         return Err(area_node.wrong("too small for the key"));
     }
-    Ok(Keyslot {
-        kind,
-        key_len,
-        priority,
-        area,
-        luks2,
-    })
+    Ok(Keyslot { kind, key_len, priority, area, luks2 })
 }
 
 fn parse_luks2_keyslot(node: &Node<'_>) -> Result<Luks2Keyslot, Reason> {
@@ -272,9 +250,7 @@ fn parse_segment(node: &Node<'_>) -> Result<JsonSegment, Reason> {
         "dynamic" => None,
         _ => Some(size_node.u64()?),
     };
-    let flags = node
-        .find("flags")?
-        .map_or(Ok(Vec::new()), |flags| owned_strings(&flags))?;
+    let flags = node.find("flags")?.map_or(Ok(Vec::new()), |flags| owned_strings(&flags))?;
     let crypt = (kind == "crypt").then(|| parse_crypt(node)).transpose()?;
     let offset = node.get("offset")?.u64()?;
     if !offset.is_multiple_of(512) {
@@ -283,19 +259,11 @@ fn parse_segment(node: &Node<'_>) -> Result<JsonSegment, Reason> {
     if size == Some(0) {
         return Err(size_node.wrong("an empty segment"));
     }
-    let sector_size = crypt
-        .as_ref()
-        .map_or(512, |crypt| u64::from(crypt.sector_size));
+    let sector_size = crypt.as_ref().map_or(512, |crypt| u64::from(crypt.sector_size));
     if size.is_some_and(|size| !size.is_multiple_of(sector_size)) && crypt.is_some() {
         return Err(size_node.wrong("not a multiple of the sector size"));
     }
-    Ok(JsonSegment {
-        kind,
-        offset,
-        size,
-        flags,
-        crypt,
-    })
+    Ok(JsonSegment { kind, offset, size, flags, crypt })
 }
 
 fn parse_crypt(node: &Node<'_>) -> Result<Crypt, Reason> {
@@ -317,10 +285,7 @@ fn parse_crypt(node: &Node<'_>) -> Result<Crypt, Reason> {
 }
 
 /// What every token has. The rest of it is for the programs that made it.
-pub(crate) fn parse_token(
-    node: &Node<'_>,
-    has_slot: impl Fn(u32) -> bool,
-) -> Result<Token, Reason> {
+pub(crate) fn parse_token(node: &Node<'_>, has_slot: impl Fn(u32) -> bool) -> Result<Token, Reason> {
     let kind = node.get("type")?.string()?.to_owned();
     let mut keyslots = node.get("keyslots")?.mentions(has_slot)?;
     // cryptsetup writes a slot twice if it is told to.
@@ -328,18 +293,11 @@ pub(crate) fn parse_token(
     keyslots.dedup();
     let description = node.find("key_description")?;
     let description = description.filter(|_| kind == KEYRING_TOKEN);
-    Ok(Token {
-        key_description: description.and_then(|node| node.string().ok().map(str::to_owned)),
-        kind,
-        keyslots,
-    })
+    Ok(Token { key_description: description.and_then(|node| node.string().ok().map(str::to_owned)), kind, keyslots })
 }
 
 /// The digest's own part: its kind, and for `pbkdf2` the function and the value.
-#[allow(
-    clippy::type_complexity,
-    reason = "taken apart at once by the only caller"
-)]
+#[allow(clippy::type_complexity, reason = "taken apart at once by the only caller")]
 fn parse_digest_value(node: &Node<'_>) -> Result<(String, Option<(Kdf, Vec<u8>)>), Reason> {
     let kind = node.get("type")?.string()?.to_owned();
     if kind != "pbkdf2" {
@@ -360,9 +318,7 @@ fn parse_digest_value(node: &Node<'_>) -> Result<(String, Option<(Kdf, Vec<u8>)>
 }
 
 fn parse_config(node: &Node<'_>) -> Result<Config, Reason> {
-    let flags = node
-        .find("flags")?
-        .map_or(Ok(Vec::new()), |flags| owned_strings(&flags))?;
+    let flags = node.find("flags")?.map_or(Ok(Vec::new()), |flags| owned_strings(&flags))?;
     let requirements = match node.find("requirements")? {
         Some(requirements) => match requirements.find("mandatory")? {
             Some(mandatory) => owned_strings(&mandatory)?,

@@ -77,16 +77,9 @@ impl Header {
 
     /// Key slots that keep the data segment's key, in the order in which they are tried; also one that is named and keeps
     /// another, if it may.
-    pub(crate) fn slots_to_try(
-        &self,
-        options: &UnlockOptions,
-    ) -> Result<Vec<(u32, &Keyslot)>, Error> {
+    pub(crate) fn slots_to_try(&self, options: &UnlockOptions) -> Result<Vec<(u32, &Keyslot)>, Error> {
         let (_, digest) = self.data_digest()?;
-        let bound = self
-            .metadata
-            .keyslots
-            .iter()
-            .map(|(&number, slot)| (number, slot));
+        let bound = self.metadata.keyslots.iter().map(|(&number, slot)| (number, slot));
         let wanted = |&(number, slot): &(u32, &Keyslot)| {
             let chosen = match options.slot {
                 Some(named) => named == number,

@@ -65,17 +65,12 @@ impl<'a> Node<'a> {
 
     /// A reason that starts with the path.
     pub fn wrong(&self, what: impl std::fmt::Display) -> Reason {
-        let path = if self.path.is_empty() {
-            "JSON"
-        } else {
-            &self.path
-        };
+        let path = if self.path.is_empty() { "JSON" } else { &self.path };
         format!("{path}: {what}")
     }
 
     pub fn get(&self, key: &str) -> Result<Self, Reason> {
-        self.find(key)?
-            .ok_or_else(|| self.wrong(format_args!("no \"{key}\"")))
+        self.find(key)?.ok_or_else(|| self.wrong(format_args!("no \"{key}\"")))
     }
 
     /// The member `key`, if there is one. Fails when this is no object.
@@ -87,8 +82,8 @@ impl<'a> Node<'a> {
     pub fn numbered(&self, max: u32) -> Result<Vec<(u32, Self)>, Reason> {
         let mut members = Vec::new();
         for (key, value) in self.object()? {
-            let number = number(key, max)
-                .ok_or_else(|| self.wrong(format_args!("{} is no valid number", quote(key))))?;
+            let number =
+                number(key, max).ok_or_else(|| self.wrong(format_args!("{} is no valid number", quote(key))))?;
             members.push((number, self.child(key, value)));
         }
         members.sort_by_key(|&(number, _)| number);
@@ -108,18 +103,16 @@ impl<'a> Node<'a> {
     /// An array of the numbers of existing things, as strings.
     pub fn mentions(&self, exists: impl Fn(u32) -> bool) -> Result<Vec<u32>, Reason> {
         let known = |text: &&str| number(text, u32::MAX).filter(|&number| exists(number));
-        let numbers = self.strings()?.into_iter().map(|text| {
-            known(&text).ok_or_else(|| self.wrong(format_args!("{} does not exist", quote(text))))
-        });
+        let numbers = self
+            .strings()?
+            .into_iter()
+            .map(|text| known(&text).ok_or_else(|| self.wrong(format_args!("{} does not exist", quote(text)))));
         numbers.collect()
     }
 
     /// An array of strings.
     pub fn strings(&self) -> Result<Vec<&'a str>, Reason> {
-        let array = self
-            .value
-            .as_array()
-            .ok_or_else(|| self.wrong("not an array"))?;
+        let array = self.value.as_array().ok_or_else(|| self.wrong("not an array"))?;
         let strings = array.iter().map(Value::as_str).collect::<Option<Vec<_>>>();
         strings.ok_or_else(|| self.wrong("not an array of strings"))
     }
@@ -132,10 +125,7 @@ impl<'a> Node<'a> {
 
     /// A JSON number that fits 32 bits.
     pub fn u32(&self) -> Result<u32, Reason> {
-        let number = self
-            .value
-            .as_u64()
-            .and_then(|number| u32::try_from(number).ok());
+        let number = self.value.as_u64().and_then(|number| u32::try_from(number).ok());
         number.ok_or_else(|| self.wrong("not a number from 0 to 4294967295"))
     }
 
@@ -152,9 +142,7 @@ impl<'a> Node<'a> {
     }
 
     fn object(&self) -> Result<&'a Map<String, Value>, Reason> {
-        self.value
-            .as_object()
-            .ok_or_else(|| self.wrong("not an object"))
+        self.value.as_object().ok_or_else(|| self.wrong("not an object"))
     }
 
     fn child(&self, key: &str, value: &'a Value) -> Self {
@@ -191,10 +179,7 @@ mod tests {
 
     #[test]
     fn json_that_is_not_utf8_is_refused() {
-        assert_eq!(
-            parse_area(b"{\"\xff\":1}\0").unwrap_err(),
-            "the JSON is not UTF-8"
-        );
+        assert_eq!(parse_area(b"{\"\xff\":1}\0").unwrap_err(), "the JSON is not UTF-8");
     }
 
     #[test]

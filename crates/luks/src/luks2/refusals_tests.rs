@@ -20,9 +20,7 @@ fn segment_error(image: &Image) -> Error {
     let header = image.read().unwrap();
     serde_json::to_string(&header.info()).unwrap();
     let policy = SegmentPolicy::default();
-    header
-        .segments(policy)
-        .expect_err("the segment should be refused")
+    header.segments(policy).expect_err("the segment should be refused")
 }
 
 #[track_caller]
@@ -35,25 +33,15 @@ fn unknown_requirement_is_refused_by_name() {
     let image = edited(|json| {
         json["config"]["requirements"] = json!({"mandatory": ["time-travel"]});
     });
-    for error in [
-        segment_error(&image),
-        unlock_error(&image, &UnlockOptions::default()),
-    ] {
-        assert!(
-            error.to_string().contains("requires 'time-travel'"),
-            "{error}"
-        );
+    for error in [segment_error(&image), unlock_error(&image, &UnlockOptions::default())] {
+        assert!(error.to_string().contains("requires 'time-travel'"), "{error}");
         assert_eq!(error.kind(), ErrorKind::Device);
     }
 }
 
 #[test]
 fn reencryption_requirements_are_refused_by_name() {
-    for name in [
-        "online-reencrypt",
-        "online-reencrypt-v2",
-        "offline-reencrypt",
-    ] {
+    for name in ["online-reencrypt", "online-reencrypt-v2", "offline-reencrypt"] {
         let image = edited(|json| {
             json["config"]["requirements"] = json!({"mandatory": [name]});
         });
@@ -71,16 +59,8 @@ fn reencryption_key_slot_is_refused_by_name() {
             "area": {"type": "none", "offset": "290816", "size": "4096"},
         });
     });
-    for error in [
-        segment_error(&image),
-        unlock_error(&image, &UnlockOptions::default()),
-    ] {
-        assert!(
-            error
-                .to_string()
-                .contains("key slot 1 is of type 'reencrypt'"),
-            "{error}"
-        );
+    for error in [segment_error(&image), unlock_error(&image, &UnlockOptions::default())] {
+        assert!(error.to_string().contains("key slot 1 is of type 'reencrypt'"), "{error}");
     }
 }
 
@@ -105,10 +85,7 @@ fn segments_with_flags_of_reencryption_are_refused() {
 fn iv_tweak_other_than_zero_is_refused() {
     let image = edited(|json| json["segments"]["0"]["iv_tweak"] = json!("8"));
     let error = segment_error(&image);
-    assert!(
-        error.to_string().contains("segments.0.iv_tweak: 8"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("segments.0.iv_tweak: 8"), "{error}");
     assert_eq!(error.kind(), ErrorKind::Device);
 }
 
@@ -122,7 +99,8 @@ fn other_segment_types_are_refused_by_name() {
 #[test]
 fn integrity_is_refused_by_name() {
     let image = edited(|json| {
-        json["segments"]["0"]["integrity"] = json!({"type": "hmac(sha256)", "journal_encryption": "none", "journal_integrity": "none"});
+        json["segments"]["0"]["integrity"] =
+            json!({"type": "hmac(sha256)", "journal_encryption": "none", "journal_integrity": "none"});
     });
     let message = segment_error(&image).to_string();
     assert_eq!(message, "not supported yet: integrity ('hmac(sha256)')");
@@ -132,15 +110,9 @@ fn integrity_is_refused_by_name() {
 fn other_ciphers_are_refused_by_name() {
     let image = edited(|json| json["segments"]["0"]["encryption"] = json!("anubis-xts-plain64"));
     let error = segment_error(&image);
-    assert_eq!(
-        error.to_string(),
-        "not supported yet: cipher anubis-xts-plain64"
-    );
+    assert_eq!(error.to_string(), "not supported yet: cipher anubis-xts-plain64");
     assert_eq!(error.kind(), ErrorKind::Parameters);
-    assert_eq!(
-        image.read().unwrap().info().segments[0].cipher.as_deref(),
-        Some("anubis-xts-plain64")
-    );
+    assert_eq!(image.read().unwrap().info().segments[0].cipher.as_deref(), Some("anubis-xts-plain64"));
 }
 
 #[test]
@@ -149,34 +121,18 @@ fn null_cipher_for_the_data_is_refused_unless_allowed() {
     let error = segment_error(&image);
     assert!(matches!(error, Error::NullCipher(_)), "{error}");
     assert_eq!(error.kind(), ErrorKind::Device);
-    let policy = SegmentPolicy {
-        allow_null_cipher: true,
-        ..SegmentPolicy::default()
-    };
-    assert!(
-        image.read().unwrap().segments(policy).unwrap()[0]
-            .cipher
-            .as_ref()
-            .unwrap()
-            .is_null()
-    );
+    let policy = SegmentPolicy { allow_null_cipher: true, ..SegmentPolicy::default() };
+    assert!(image.read().unwrap().segments(policy).unwrap()[0].cipher.as_ref().unwrap().is_null());
 }
 
 #[test]
 fn null_cipher_for_a_key_slot_is_refused_unless_allowed() {
-    let image =
-        edited(|json| json["keyslots"]["0"]["area"]["encryption"] = json!("cipher_null-ecb"));
+    let image = edited(|json| json["keyslots"]["0"]["area"]["encryption"] = json!("cipher_null-ecb"));
     let error = unlock_error(&image, &UnlockOptions::default());
     assert!(matches!(error, Error::NullCipher(_)), "{error}");
-    let allowed = UnlockOptions {
-        allow_null_cipher: true,
-        ..UnlockOptions::default()
-    };
+    let allowed = UnlockOptions { allow_null_cipher: true, ..UnlockOptions::default() };
     // The area is noise without its cipher, so what it holds is no key.
-    assert!(!matches!(
-        unlock_error(&image, &allowed),
-        Error::NullCipher(_)
-    ));
+    assert!(!matches!(unlock_error(&image, &allowed), Error::NullCipher(_)));
 }
 
 #[test]
@@ -184,10 +140,7 @@ fn detached_header_alone_is_refused_as_data() {
     let image = edited(|json| json["segments"]["0"]["offset"] = json!("0"));
     let error = segment_error(&image);
     assert!(matches!(error, Error::DetachedHeader), "{error}");
-    let policy = SegmentPolicy {
-        detached: true,
-        ..SegmentPolicy::default()
-    };
+    let policy = SegmentPolicy { detached: true, ..SegmentPolicy::default() };
     assert_eq!(image.read().unwrap().segments(policy).unwrap()[0].offset, 0);
 }
 
@@ -202,15 +155,9 @@ fn wrong_passphrase_gives_no_key_and_damage_to_the_slot_is_told_as_the_same() {
 
 #[test]
 fn named_slot_that_is_not_in_use_is_a_wrong_parameter() {
-    let options = UnlockOptions {
-        slot: Some(7),
-        ..UnlockOptions::default()
-    };
+    let options = UnlockOptions { slot: Some(7), ..UnlockOptions::default() };
     let error = unlock_error(&Image::luks2(), &options);
-    assert_eq!(
-        error.to_string(),
-        "key slot 7 is not in use for this volume"
-    );
+    assert_eq!(error.to_string(), "key slot 7 is not in use for this volume");
     assert_eq!(error.kind(), ErrorKind::Parameters);
 }
 
@@ -223,10 +170,7 @@ fn ignored_slot_opens_only_when_it_is_named() {
         "every key slot of this volume has the priority \"ignore\", so none is tried unless it is named; there are: 0"
     );
     assert_eq!(error.kind(), ErrorKind::Parameters);
-    let named = UnlockOptions {
-        slot: Some(0),
-        ..UnlockOptions::default()
-    };
+    let named = UnlockOptions { slot: Some(0), ..UnlockOptions::default() };
     assert_eq!(image.unlock(&named).unwrap().slot, 0);
 }
 
@@ -249,14 +193,9 @@ fn preferred_slots_come_first_then_the_lowest_number() {
     // Make room for the fourth area: the device grows, its data moves.
     let mut image = image;
     image.bytes.resize(2 << 20, 0);
-    let crate::Header::V2(header) = image.read().unwrap() else {
-        panic!("LUKS2")
-    };
+    let crate::Header::V2(header) = image.read().unwrap() else { panic!("LUKS2") };
     let order = |named| -> Vec<u32> {
-        let options = UnlockOptions {
-            slot: named,
-            ..UnlockOptions::default()
-        };
+        let options = UnlockOptions { slot: named, ..UnlockOptions::default() };
         let slots = header.slots_to_try(&options).unwrap();
         slots.into_iter().map(|(number, _)| number).collect()
     };
@@ -286,10 +225,7 @@ fn slot_of_another_kind_needs_no_digest() {
     }
     let without = edited(|json| json["digests"]["0"]["keyslots"] = json!([]));
     let error = without.read().unwrap_err().to_string();
-    assert!(
-        error.contains("0 digests for a slot of type 'luks2'"),
-        "{error}"
-    );
+    assert!(error.contains("0 digests for a slot of type 'luks2'"), "{error}");
 }
 
 #[test]
@@ -301,23 +237,16 @@ fn unbound_slot_is_not_tried() {
         json["digests"]["1"] = digest;
     });
     let error = unlock_error(&image, &UnlockOptions::default());
-    assert!(
-        error.to_string().contains("no key slot is in use"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("no key slot is in use"), "{error}");
 }
 
 #[test]
 fn slot_with_an_unknown_hash_or_kdf_is_refused_by_name_and_hides_no_other() {
     let hash = edited(|json| json["keyslots"]["0"]["af"]["hash"] = json!("md4"));
     let kdf = edited(|json| json["keyslots"]["0"]["kdf"]["type"] = json!("scrypt"));
-    let messages =
-        [hash, kdf].map(|image| unlock_error(&image, &UnlockOptions::default()).to_string());
+    let messages = [hash, kdf].map(|image| unlock_error(&image, &UnlockOptions::default()).to_string());
     assert_eq!(messages[0], "not supported yet: hash 'md4'");
-    assert_eq!(
-        messages[1],
-        "not supported yet: key derivation function 'scrypt'"
-    );
+    assert_eq!(messages[1], "not supported yet: key derivation function 'scrypt'");
 
     let two = edited(|json| {
         let mut other = json["keyslots"]["0"].clone();
@@ -357,11 +286,7 @@ fn two_costly_slots() -> Image {
 #[test]
 fn limits_are_for_all_slots_together() {
     let two = two_costly_slots();
-    let options = |slot, time| UnlockOptions {
-        slot,
-        limits: KdfLimits { time },
-        ..UnlockOptions::default()
-    };
+    let options = |slot, time| UnlockOptions { slot, limits: KdfLimits { time }, ..UnlockOptions::default() };
     let header = two.read().unwrap();
     let one = header.unlock_time(&options(Some(0), Duration::MAX));
     assert!(one > Duration::ZERO);
@@ -377,11 +302,7 @@ fn limits_are_for_all_slots_together() {
 #[test]
 fn digest_cost_beyond_the_limits_is_refused_for_a_given_key_too() {
     let image = edited(|json| json["digests"]["0"]["iterations"] = json!(u32::MAX));
-    let error = image
-        .read()
-        .unwrap()
-        .verify_volume_key(&[0; 64], KdfLimits::default())
-        .unwrap_err();
+    let error = image.read().unwrap().verify_volume_key(&[0; 64], KdfLimits::default()).unwrap_err();
     assert!(matches!(error, Error::CostLimit { .. }), "{error}");
 }
 
@@ -390,12 +311,8 @@ fn volume_key_is_checked() {
     let image = Image::luks2();
     let key = image.unlock(&UnlockOptions::default()).unwrap().key;
     let header = image.read().unwrap();
-    header
-        .verify_volume_key(&key, KdfLimits::default())
-        .unwrap();
-    let error = header
-        .verify_volume_key(&key[..63], KdfLimits::default())
-        .unwrap_err();
+    header.verify_volume_key(&key, KdfLimits::default()).unwrap();
+    let error = header.verify_volume_key(&key[..63], KdfLimits::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoKey);
 }
 
@@ -405,21 +322,11 @@ fn volume_key_with_zeros_behind_it_is_another_key() {
     options.key_len = 32;
     options.data_offset = Some(1 << 20);
     let image = Image::format(2 << 20, &options);
-    let mut key = image
-        .unlock(&UnlockOptions::default())
-        .unwrap()
-        .key
-        .to_vec();
+    let mut key = image.unlock(&UnlockOptions::default()).unwrap().key.to_vec();
     let header = image.read().unwrap();
-    header
-        .verify_volume_key(&key, KdfLimits::default())
-        .unwrap();
+    header.verify_volume_key(&key, KdfLimits::default()).unwrap();
     key.resize(64, 0);
-    assert!(
-        header
-            .verify_volume_key(&key, KdfLimits::default())
-            .is_err()
-    );
+    assert!(header.verify_volume_key(&key, KdfLimits::default()).is_err());
 }
 
 #[test]
@@ -427,10 +334,7 @@ fn passphrase_beyond_8_mib_is_refused() {
     let header = Image::luks2().read().unwrap();
     let mut device = std::io::Cursor::new(Vec::new());
     let long = vec![b'x'; (8 << 20) + 1];
-    let error = header
-        .unlock(&mut device, &long, &UnlockOptions::default())
-        .err()
-        .unwrap();
+    let error = header.unlock(&mut device, &long, &UnlockOptions::default()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Parameters);
 }
 
@@ -439,8 +343,5 @@ fn flags_of_the_header_are_told() {
     let image = edited(|json| {
         json["config"]["flags"] = json!(["allow-discards", "no-read-workqueue", "new-flag"]);
     });
-    assert_eq!(
-        image.read().unwrap().flags(),
-        ["allow-discards", "no-read-workqueue", "new-flag"]
-    );
+    assert_eq!(image.read().unwrap().flags(), ["allow-discards", "no-read-workqueue", "new-flag"]);
 }

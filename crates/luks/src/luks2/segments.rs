@@ -33,12 +33,7 @@ impl Header {
         segments.collect()
     }
 
-    fn encrypted(
-        &self,
-        number: u32,
-        segment: &JsonSegment,
-        policy: SegmentPolicy,
-    ) -> Result<Segment, Error> {
+    fn encrypted(&self, number: u32, segment: &JsonSegment, policy: SegmentPolicy) -> Result<Segment, Error> {
         let not_supported = |what| Err(Error::NotSupported(what));
         let Some(crypt) = &segment.crypt else {
             return not_supported(format!("segment type {}", quote(&segment.kind)));
@@ -74,9 +69,7 @@ impl Header {
             match end {
                 Some(None) => return wrong("behind one whose size is dynamic".to_owned()),
                 Some(Some(end)) if begin != end => {
-                    return wrong(format!(
-                        "begins at byte {begin}, the one before ends at {end}"
-                    ));
+                    return wrong(format!("begins at byte {begin}, the one before ends at {end}"));
                 }
                 _ => {}
             }
@@ -95,11 +88,7 @@ impl Header {
         let is_only = self.metadata.segments.len() == 1;
         for (number, segment) in &self.metadata.segments {
             let wrong = |what: &str| {
-                let which = if is_only {
-                    "the data segment".to_owned()
-                } else {
-                    format!("segment {number}")
-                };
+                let which = if is_only { "the data segment".to_owned() } else { format!("segment {number}") };
                 Err(Error::invalid(format!("digests: {what} is for {which}")))
             };
             let digests = self.metadata.digests.iter();
@@ -130,15 +119,7 @@ fn clear(number: u32, segment: &JsonSegment, policy: SegmentPolicy) -> Result<Se
         return Err(Error::ClearSegment(number));
     }
     if segment.size.is_some_and(|size| !size.is_multiple_of(512)) {
-        return Err(Error::invalid(format!(
-            "segments.{number}.size: not a multiple of 512"
-        )));
+        return Err(Error::invalid(format!("segments.{number}.size: not a multiple of 512")));
     }
-    Ok(Segment {
-        cipher: None,
-        sector_size: 512,
-        offset: segment.offset,
-        size: segment.size,
-        iv_tweak: 0,
-    })
+    Ok(Segment { cipher: None, sector_size: 512, offset: segment.offset, size: segment.size, iv_tweak: 0 })
 }

@@ -38,10 +38,7 @@ fn make_clear(json: &mut Value, number: usize) {
     numbers.retain(|known| *known != json!(number.to_string()));
 }
 
-const ALLOWS_CLEAR: SegmentPolicy = SegmentPolicy {
-    allow_null_cipher: true,
-    detached: false,
-};
+const ALLOWS_CLEAR: SegmentPolicy = SegmentPolicy { allow_null_cipher: true, detached: false };
 
 #[test]
 fn segments_that_follow_each_other_are_told_in_their_order_and_open() {
@@ -54,13 +51,7 @@ fn segments_that_follow_each_other_are_told_in_their_order_and_open() {
     let segments = header.segments(ALLOWS_CLEAR).unwrap();
     let told = segments.iter().map(|segment| {
         let cipher = segment.cipher.as_ref().map(|cipher| cipher.as_str());
-        (
-            segment.offset,
-            segment.size,
-            segment.sector_size,
-            segment.iv_tweak,
-            cipher,
-        )
+        (segment.offset, segment.size, segment.sector_size, segment.iv_tweak, cipher)
     });
     assert_eq!(
         told.collect::<Vec<_>>(),
@@ -87,10 +78,7 @@ fn segment_in_the_clear_is_refused_unless_allowed() {
     assert_eq!(header.segments(ALLOWS_CLEAR).unwrap().len(), 2);
     let none = segmented(2, |json| (0..2).for_each(|number| make_clear(json, number)));
     let error = none.read().unwrap().segments(ALLOWS_CLEAR).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "not supported yet: segment type 'linear'"
-    );
+    assert_eq!(error.to_string(), "not supported yet: segment type 'linear'");
 }
 
 type Change = fn(&mut Value);
@@ -118,26 +106,11 @@ const MISFITS: [(Change, &str); 12] = [
         },
         "segments.1: behind one whose size is dynamic",
     ),
-    (
-        |json| json["segments"]["2"]["size"] = json!((u64::MAX - 4095).to_string()),
-        "segments.2: ends beyond 2^64 bytes",
-    ),
-    (
-        |json| json["segments"]["1"]["type"] = json!("striped"),
-        "segment type 'striped'",
-    ),
-    (
-        |json| json["segments"]["1"]["integrity"] = json!({"type": "hmac(sha256)"}),
-        "integrity ('hmac(sha256)')",
-    ),
-    (
-        |json| json["segments"]["1"]["encryption"] = json!("cipher_null-ecb"),
-        "cipher_null",
-    ),
-    (
-        |json| json["digests"]["0"]["segments"] = json!(["0", "2"]),
-        "none is for segment 1",
-    ),
+    (|json| json["segments"]["2"]["size"] = json!((u64::MAX - 4095).to_string()), "segments.2: ends beyond 2^64 bytes"),
+    (|json| json["segments"]["1"]["type"] = json!("striped"), "segment type 'striped'"),
+    (|json| json["segments"]["1"]["integrity"] = json!({"type": "hmac(sha256)"}), "integrity ('hmac(sha256)')"),
+    (|json| json["segments"]["1"]["encryption"] = json!("cipher_null-ecb"), "cipher_null"),
+    (|json| json["digests"]["0"]["segments"] = json!(["0", "2"]), "none is for segment 1"),
     (
         |json| {
             json["digests"]["1"] = json["digests"]["0"].clone();
@@ -173,9 +146,7 @@ const MISFITS: [(Change, &str); 12] = [
 fn segments_that_do_not_fit_together_are_refused_by_number() {
     for (change, says) in MISFITS {
         let image = segmented(3, change);
-        let header = image
-            .read()
-            .unwrap_or_else(|error| panic!("{says}: {error}"));
+        let header = image.read().unwrap_or_else(|error| panic!("{says}: {error}"));
         let policy = SegmentPolicy::default();
         let error = header.segments(policy).unwrap_err().to_string();
         assert!(error.contains(says), "{says}: {error}");

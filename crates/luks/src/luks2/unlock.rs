@@ -83,11 +83,7 @@ impl Header {
     pub(crate) fn verify_key_of(&self, slot: u32, key: &[u8]) -> Result<(), Error> {
         let len = self.metadata.keyslots.get(&slot).map(|slot| slot.key_len);
         let fits = len.is_none_or(|len| len as usize == key.len());
-        if fits && matches(self.digest_of(slot)?, key)? {
-            Ok(())
-        } else {
-            Err(Error::WrongVolumeKey)
-        }
+        if fits && matches(self.digest_of(slot)?, key)? { Ok(()) } else { Err(Error::WrongVolumeKey) }
     }
 
     /// Whether `key` is the data segment's key.
@@ -154,9 +150,6 @@ fn matches(digest: &Digest, key: &[u8]) -> Result<bool, Error> {
 fn pbkdf2_of(digest: &Digest) -> Result<(&Kdf, &[u8]), Error> {
     match &digest.pbkdf2 {
         Some((kdf, value)) => Ok((kdf, value)),
-        None => Err(Error::NotSupported(format!(
-            "digest type {}",
-            quote(&digest.kind)
-        ))),
+        None => Err(Error::NotSupported(format!("digest type {}", quote(&digest.kind)))),
     }
 }

@@ -30,9 +30,7 @@ fn check_config(copy_size: u64, metadata: &Metadata) -> Result<(), Reason> {
     let json_size = copy_size - to_u64(BINARY_LEN);
     if config.json_size != json_size {
         let found = config.json_size;
-        return Err(format!(
-            "config.json_size: {found}, the JSON area has {json_size} bytes"
-        ));
+        return Err(format!("config.json_size: {found}, the JSON area has {json_size} bytes"));
     }
     let keyslots_size = config.keyslots_size;
     if keyslots_size > KEYSLOTS_SIZE_MAX || !keyslots_size.is_multiple_of(4096) {
@@ -44,9 +42,7 @@ fn check_config(copy_size: u64, metadata: &Metadata) -> Result<(), Reason> {
     let offsets = metadata.segments.values().map(|segment| segment.offset);
     let first_data = offsets.min().unwrap_or(0);
     if first_data != 0 && first_data < header_end(copy_size, metadata) {
-        return Err(format!(
-            "config.keyslots_size: {keyslots_size} reaches into the data at {first_data}"
-        ));
+        return Err(format!("config.keyslots_size: {keyslots_size} reaches into the data at {first_data}"));
     }
     Ok(())
 }
@@ -58,14 +54,10 @@ fn check_areas(copy_size: u64, metadata: &Metadata) -> Result<(), Reason> {
     for (&number, slot) in &metadata.keyslots {
         let inside = slot.area.offset >= start && slot.area.end().is_some_and(|area| area <= end);
         if !inside || slot.area.size == 0 {
-            return Err(format!(
-                "keyslots.{number}.area: not inside the key slots area"
-            ));
+            return Err(format!("keyslots.{number}.area: not inside the key slots area"));
         }
         if let Some((other, _)) = taken.iter().find(|(_, other)| slot.area.overlaps(*other)) {
-            return Err(format!(
-                "keyslots.{number}.area: overlaps that of key slot {other}"
-            ));
+            return Err(format!("keyslots.{number}.area: overlaps that of key slot {other}"));
         }
         taken.push((number, slot.area));
     }
@@ -79,17 +71,11 @@ fn check_segments(metadata: &Metadata) -> Result<(), Reason> {
         return Err("segments: there are none".into());
     }
     let mut last: Option<(u32, Extent)> = None;
-    let current = metadata
-        .segments
-        .iter()
-        .filter(|(_, segment)| !segment.is_backup());
+    let current = metadata.segments.iter().filter(|(_, segment)| !segment.is_backup());
     let mut current: Vec<_> = current.collect();
     current.sort_by_key(|(_, segment)| segment.offset);
     for (&number, segment) in current {
-        let (offset, size) = (
-            segment.offset,
-            segment.size.unwrap_or(u64::MAX - segment.offset),
-        );
+        let (offset, size) = (segment.offset, segment.size.unwrap_or(u64::MAX - segment.offset));
         let extent = Extent { offset, size };
         if let Some((other, before)) = last
             && before.overlaps(extent)
@@ -106,9 +92,7 @@ fn check_segments(metadata: &Metadata) -> Result<(), Reason> {
 fn check_digests(metadata: &Metadata) -> Result<(), Reason> {
     for (number, slot) in &metadata.keyslots {
         let digests = metadata.digests.values();
-        let count = digests
-            .filter(|digest| digest.keyslots.contains(number))
-            .count();
+        let count = digests.filter(|digest| digest.keyslots.contains(number)).count();
         let wrong = match slot.kind.as_str() {
             "luks2" => count != 1,
             "reencrypt" => count > 1,
@@ -116,9 +100,7 @@ fn check_digests(metadata: &Metadata) -> Result<(), Reason> {
         };
         if wrong {
             let kind = quote(&slot.kind);
-            return Err(format!(
-                "keyslots.{number}: {count} digests for a slot of type {kind}"
-            ));
+            return Err(format!("keyslots.{number}: {count} digests for a slot of type {kind}"));
         }
     }
     Ok(())

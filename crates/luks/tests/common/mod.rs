@@ -44,22 +44,13 @@ impl Image {
         self.unlock_with(passphrase, &UnlockOptions::default())
     }
 
-    pub fn unlock_with(
-        &self,
-        passphrase: &[u8],
-        options: &UnlockOptions,
-    ) -> Result<Unlocked, Error> {
-        self.header()?
-            .unlock(&mut self.open().0, passphrase, options)
+    pub fn unlock_with(&self, passphrase: &[u8], options: &UnlockOptions) -> Result<Unlocked, Error> {
+        self.header()?.unlock(&mut self.open().0, passphrase, options)
     }
 }
 
 pub fn open(path: &Path) -> (File, u64) {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(path)
-        .unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let size = file.metadata().unwrap().len();
     (file, size)
 }

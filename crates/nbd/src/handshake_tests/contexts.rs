@@ -5,14 +5,8 @@ use super::*;
 #[test]
 fn structured_reply_is_acknowledged_and_turns_df_on() {
     let mut handshake = haggling(TlsMode::Off);
-    assert_eq!(
-        kinds(&mut handshake, opt::STRUCTURED_REPLY, b"x"),
-        [rep::ERR_INVALID]
-    );
-    assert_eq!(
-        kinds(&mut handshake, opt::STRUCTURED_REPLY, b""),
-        [rep::ACK]
-    );
+    assert_eq!(kinds(&mut handshake, opt::STRUCTURED_REPLY, b"x"), [rep::ERR_INVALID]);
+    assert_eq!(kinds(&mut handshake, opt::STRUCTURED_REPLY, b""), [rep::ACK]);
     let negotiated = enter(&mut handshake, opt::GO, &info_data(b"a", &[]));
     assert!(negotiated.structured_replies);
     assert_eq!(negotiated.flags.bits(), 0x0ded);
@@ -31,23 +25,11 @@ fn meta_contexts_need_structured_replies() {
 fn list_meta_context_matches_nothing_asked_wildcard_and_name() {
     let mut handshake = haggling(TlsMode::Off);
     kinds(&mut handshake, opt::STRUCTURED_REPLY, b"");
-    let queries: [&[&[u8]]; 4] = [
-        &[],
-        &[b"base:"],
-        &[b"base:allocation"],
-        &[b"qemu:", b"base:allocation", b"base:"],
-    ];
+    let queries: [&[&[u8]]; 4] = [&[], &[b"base:"], &[b"base:allocation"], &[b"qemu:", b"base:allocation", b"base:"]];
     for query in queries {
-        let (_, output) = send(
-            &mut handshake,
-            opt::LIST_META_CONTEXT,
-            &context_data(b"a", query),
-        );
+        let (_, output) = send(&mut handshake, opt::LIST_META_CONTEXT, &context_data(b"a", query));
         let context = (rep::META_CONTEXT, b"\0\0\0\0base:allocation".to_vec());
-        assert_eq!(
-            replies(opt::LIST_META_CONTEXT, &output),
-            [context, (rep::ACK, vec![])]
-        );
+        assert_eq!(replies(opt::LIST_META_CONTEXT, &output), [context, (rep::ACK, vec![])]);
     }
     let missing: [(&[u8], &[&[u8]]); 4] = [
         (b"a", &[b"qemu:dirty-bitmap:x"]),
@@ -56,17 +38,10 @@ fn list_meta_context_matches_nothing_asked_wildcard_and_name() {
         (b"blind", &[]),
     ];
     for (name, query) in missing {
-        let found = kinds(
-            &mut handshake,
-            opt::LIST_META_CONTEXT,
-            &context_data(name, query),
-        );
+        let found = kinds(&mut handshake, opt::LIST_META_CONTEXT, &context_data(name, query));
         assert_eq!(found, [rep::ACK]);
     }
-    assert_eq!(
-        enter(&mut handshake, opt::GO, &info_data(b"a", &[])).base_allocation,
-        None
-    );
+    assert_eq!(enter(&mut handshake, opt::GO, &info_data(b"a", &[])).base_allocation, None);
 }
 
 #[test]
@@ -76,10 +51,7 @@ fn set_meta_context_selects_base_allocation_for_its_export() {
     let data = context_data(b"", SET_BASE.1);
     let (_, output) = send(&mut handshake, opt::SET_META_CONTEXT, &data);
     let context = (rep::META_CONTEXT, b"\0\0\0\x01base:allocation".to_vec());
-    assert_eq!(
-        replies(opt::SET_META_CONTEXT, &output),
-        [context, (rep::ACK, vec![])]
-    );
+    assert_eq!(replies(opt::SET_META_CONTEXT, &output), [context, (rep::ACK, vec![])]);
     // The default export and its name are the same export.
     let negotiated = enter(&mut handshake, opt::EXPORT_NAME, b"a");
     assert_eq!(negotiated.base_allocation, Some(BASE_ALLOCATION_ID));
@@ -89,10 +61,7 @@ fn set_meta_context_selects_base_allocation_for_its_export() {
 fn set_meta_context_does_not_carry_over_to_another_export() {
     let mut handshake = haggling(TlsMode::Off);
     select_base(&mut handshake, b"a");
-    assert_eq!(
-        enter(&mut handshake, opt::GO, &info_data(b"b", &[])).base_allocation,
-        None
-    );
+    assert_eq!(enter(&mut handshake, opt::GO, &info_data(b"b", &[])).base_allocation, None);
 }
 
 #[test]
@@ -101,13 +70,7 @@ fn set_meta_context_replaces_the_selection_even_when_it_fails() {
     let wildcard = context_data(b"a", &[b"base:"]);
     let unknown_export = context_data(b"c", SET_BASE.1);
     let too_big = vec![0; 65_537];
-    for data in [
-        &nothing[..],
-        &wildcard,
-        &unknown_export,
-        &too_big,
-        b"malformed",
-    ] {
+    for data in [&nothing[..], &wildcard, &unknown_export, &too_big, b"malformed"] {
         let mut handshake = haggling(TlsMode::Off);
         select_base(&mut handshake, b"a");
         kinds(&mut handshake, opt::SET_META_CONTEXT, data);
@@ -121,10 +84,7 @@ fn set_meta_context_selects_nothing_where_extents_are_unknown() {
     let mut handshake = haggling(TlsMode::Off);
     kinds(&mut handshake, opt::STRUCTURED_REPLY, b"");
     let data = context_data(b"blind", SET_BASE.1);
-    assert_eq!(
-        kinds(&mut handshake, opt::SET_META_CONTEXT, &data),
-        [rep::ACK]
-    );
+    assert_eq!(kinds(&mut handshake, opt::SET_META_CONTEXT, &data), [rep::ACK]);
 }
 
 #[test]
@@ -141,11 +101,7 @@ fn meta_contexts_of_an_unknown_export_or_malformed() {
         let unknown = context_data(b"c", SET_BASE.1);
         assert_eq!(kinds(&mut handshake, code, &unknown), [rep::ERR_UNKNOWN]);
         for data in &cases {
-            assert_eq!(
-                kinds(&mut handshake, code, data),
-                [rep::ERR_INVALID],
-                "{data:x?}"
-            );
+            assert_eq!(kinds(&mut handshake, code, data), [rep::ERR_INVALID], "{data:x?}");
         }
     }
 }

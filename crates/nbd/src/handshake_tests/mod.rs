@@ -36,11 +36,7 @@ fn export(name: &str) -> ExportInfo {
         description: format!("the {name} disk"),
         size: 0x1234_5000,
         flags: ABILITIES.into(),
-        block_sizes: BlockSizes {
-            minimum: 512,
-            preferred: 4096,
-            maximum: 32 << 20,
-        },
+        block_sizes: BlockSizes { minimum: 512, preferred: 4096, maximum: 32 << 20 },
         block_size_required: false,
         base_allocation: true,
     }
@@ -51,30 +47,16 @@ fn offer_of(exports: Vec<ExportInfo>, tls: TlsMode) -> Arc<ServerOffer> {
 }
 
 fn offer(tls: TlsMode) -> Arc<ServerOffer> {
-    let strict = ExportInfo {
-        block_size_required: true,
-        ..export("strict")
-    };
-    let blind = ExportInfo {
-        base_allocation: false,
-        ..export("blind")
-    };
+    let strict = ExportInfo { block_size_required: true, ..export("strict") };
+    let blind = ExportInfo { base_allocation: false, ..export("blind") };
     offer_of(vec![export("a"), export("b"), strict, blind], tls)
 }
 
 /// A handshake that has got past the client flags.
 fn past_flags(offer: Arc<ServerOffer>, flags: u32) -> Handshake {
     let mut handshake = Handshake::new(offer);
-    let progress = handshake
-        .feed(&flags.to_be_bytes(), &mut Vec::new())
-        .unwrap();
-    assert_eq!(
-        progress,
-        Progress {
-            consumed: 4,
-            step: Step::NeedMore
-        }
-    );
+    let progress = handshake.feed(&flags.to_be_bytes(), &mut Vec::new()).unwrap();
+    assert_eq!(progress, Progress { consumed: 4, step: Step::NeedMore });
     handshake
 }
 
@@ -92,14 +74,9 @@ fn send(handshake: &mut Handshake, code: u32, data: &[u8]) -> (Step, Vec<u8>) {
 
 fn refused(handshake: &mut Handshake, code: u32, data: &[u8]) -> ProtocolError {
     let mut output = Vec::new();
-    let error = handshake
-        .feed(&option(code, data), &mut output)
-        .unwrap_err();
+    let error = handshake.feed(&option(code, data), &mut output).unwrap_err();
     assert!(output.is_empty(), "a dropped connection gets no bytes");
-    assert_eq!(
-        handshake.feed(&[], &mut output),
-        Err(ProtocolError::Finished)
-    );
+    assert_eq!(handshake.feed(&[], &mut output), Err(ProtocolError::Finished));
     error
 }
 
@@ -119,10 +96,7 @@ fn replies(code: u32, mut output: &[u8]) -> Vec<(u32, Vec<u8>)> {
 fn kinds(handshake: &mut Handshake, code: u32, data: &[u8]) -> Vec<u32> {
     let (step, output) = send(handshake, code, data);
     assert_eq!(step, Step::NeedMore);
-    replies(code, &output)
-        .into_iter()
-        .map(|(kind, _)| kind)
-        .collect()
+    replies(code, &output).into_iter().map(|(kind, _)| kind).collect()
 }
 
 fn enter(handshake: &mut Handshake, code: u32, data: &[u8]) -> Negotiated {
@@ -151,9 +125,7 @@ fn greeting_is_nbdmagic_ihaveopt_and_both_flags() {
 fn unknown_client_flags_drop_the_connection() {
     for flags in [4u32, 1 << 31, 0xffff_ffff] {
         let mut handshake = Handshake::new(offer(TlsMode::Off));
-        let error = handshake
-            .feed(&flags.to_be_bytes(), &mut Vec::new())
-            .unwrap_err();
+        let error = handshake.feed(&flags.to_be_bytes(), &mut Vec::new()).unwrap_err();
         assert_eq!(error, ProtocolError::UnknownClientFlags(flags & !3));
     }
 }
@@ -161,24 +133,16 @@ fn unknown_client_flags_drop_the_connection() {
 #[test]
 fn bad_option_magic_drops_the_connection() {
     let mut handshake = haggling(TlsMode::Off);
-    let error = handshake
-        .feed(b"GET / HTTP/1.1\r\n", &mut Vec::new())
-        .unwrap_err();
+    let error = handshake.feed(b"GET / HTTP/1.1\r\n", &mut Vec::new()).unwrap_err();
     assert_eq!(error, ProtocolError::BadOptionMagic(0x4745_5420_2f20_4854));
 }
 
 #[test]
 fn plain_newstyle_client_may_only_choose_an_export() {
     let mut handshake = past_flags(offer(TlsMode::Off), 0);
-    assert_eq!(
-        refused(&mut handshake, opt::LIST, b""),
-        ProtocolError::NotFixedNewstyle(3)
-    );
+    assert_eq!(refused(&mut handshake, opt::LIST, b""), ProtocolError::NotFixedNewstyle(3));
     let mut handshake = past_flags(offer(TlsMode::On), 0);
-    assert_eq!(
-        refused(&mut handshake, opt::STARTTLS, b""),
-        ProtocolError::NotFixedNewstyle(5)
-    );
+    assert_eq!(refused(&mut handshake, opt::STARTTLS, b""), ProtocolError::NotFixedNewstyle(5));
     let mut handshake = past_flags(offer(TlsMode::Off), 0);
     assert_eq!(enter(&mut handshake, opt::EXPORT_NAME, b"b").export, 1);
 }
@@ -207,21 +171,12 @@ fn export_name_leaves_out_the_zeroes_when_declined() {
     let mut handshake = past_flags(offer(TlsMode::Off), 3);
     let (step, output) = send(&mut handshake, opt::EXPORT_NAME, b"a");
     assert_eq!(output, [0, 0, 0, 0, 0x12, 0x34, 0x50, 0, 0x0d, 0x6d]);
-    assert!(matches!(
-        step,
-        Step::Transmission(Negotiated {
-            no_zeroes: true,
-            ..
-        })
-    ));
+    assert!(matches!(step, Step::Transmission(Negotiated { no_zeroes: true, .. })));
 }
 
 #[test]
 fn export_name_empty_is_the_first_export() {
-    assert_eq!(
-        enter(&mut haggling(TlsMode::Off), opt::EXPORT_NAME, b"").export,
-        0
-    );
+    assert_eq!(enter(&mut haggling(TlsMode::Off), opt::EXPORT_NAME, b"").export, 0);
 }
 
 #[test]
@@ -236,19 +191,14 @@ fn export_name_unknown_drops_the_connection() {
     let error = refused(&mut haggling(TlsMode::Off), opt::EXPORT_NAME, b"c");
     assert_eq!(error, ProtocolError::UnknownExport);
     let mut handshake = past_flags(offer_of(vec![], TlsMode::Off), FIXED);
-    assert_eq!(
-        refused(&mut handshake, opt::EXPORT_NAME, b""),
-        ProtocolError::UnknownExport
-    );
+    assert_eq!(refused(&mut handshake, opt::EXPORT_NAME, b""), ProtocolError::UnknownExport);
 }
 
 #[test]
 fn export_name_too_long_drops_the_connection_before_its_data_arrives() {
     let mut header = option(opt::EXPORT_NAME, &[b'x'; 4097]);
     header.truncate(OPTION_HEADER_LEN);
-    let error = haggling(TlsMode::Off)
-        .feed(&header, &mut Vec::new())
-        .unwrap_err();
+    let error = haggling(TlsMode::Off).feed(&header, &mut Vec::new()).unwrap_err();
     assert_eq!(error, ProtocolError::NameTooLong(4097));
     let error = refused(&mut haggling(TlsMode::Off), opt::EXPORT_NAME, &[b'x'; 4096]);
     assert_eq!(error, ProtocolError::UnknownExport);
@@ -266,37 +216,18 @@ fn abort_is_acknowledged_and_its_data_ignored() {
         let mut handshake = haggling(TlsMode::Require);
         let (step, output) = send(&mut handshake, opt::ABORT, data);
         assert_eq!(step, Step::Close);
-        assert_eq!(
-            output,
-            *b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x02\0\0\0\x01\0\0\0\0"
-        );
-        assert_eq!(
-            handshake.feed(b"x", &mut Vec::new()),
-            Err(ProtocolError::Finished)
-        );
+        assert_eq!(output, *b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x02\0\0\0\x01\0\0\0\0");
+        assert_eq!(handshake.feed(b"x", &mut Vec::new()), Err(ProtocolError::Finished));
     }
 }
 
 #[test]
 fn list_names_every_export_with_its_description() {
-    let offer = offer_of(
-        vec![
-            export("a"),
-            ExportInfo {
-                description: String::new(),
-                ..export("")
-            },
-        ],
-        TlsMode::Off,
-    );
+    let offer = offer_of(vec![export("a"), ExportInfo { description: String::new(), ..export("") }], TlsMode::Off);
     let (step, output) = send(&mut past_flags(offer, FIXED), opt::LIST, b"");
     assert_eq!(step, Step::NeedMore);
     let mut expected = Vec::new();
-    for (kind, data) in [
-        (rep::SERVER, &b"\0\0\0\x01athe a disk"[..]),
-        (rep::SERVER, b"\0\0\0\0"),
-        (rep::ACK, b""),
-    ] {
+    for (kind, data) in [(rep::SERVER, &b"\0\0\0\x01athe a disk"[..]), (rep::SERVER, b"\0\0\0\0"), (rep::ACK, b"")] {
         expected.extend(OPTION_REPLY_MAGIC.to_be_bytes());
         expected.extend(opt::LIST.to_be_bytes());
         expected.extend(kind.to_be_bytes());
@@ -308,10 +239,7 @@ fn list_names_every_export_with_its_description() {
 
 #[test]
 fn list_with_data_is_invalid() {
-    assert_eq!(
-        kinds(&mut haggling(TlsMode::Off), opt::LIST, b"x"),
-        [rep::ERR_INVALID]
-    );
+    assert_eq!(kinds(&mut haggling(TlsMode::Off), opt::LIST, b"x"), [rep::ERR_INVALID]);
 }
 
 #[test]
@@ -328,21 +256,11 @@ fn unknown_options_are_unsupported_and_their_data_skipped() {
 fn shutdown_refuses_all_but_abort() {
     let mut handshake = haggling(TlsMode::On);
     handshake.shut_down();
-    for code in [
-        opt::LIST,
-        opt::STARTTLS,
-        opt::INFO,
-        opt::GO,
-        opt::STRUCTURED_REPLY,
-        99,
-    ] {
+    for code in [opt::LIST, opt::STARTTLS, opt::INFO, opt::GO, opt::STRUCTURED_REPLY, 99] {
         assert_eq!(kinds(&mut handshake, code, b""), [rep::ERR_SHUTDOWN]);
     }
     let mut other = handshake.clone();
-    assert_eq!(
-        refused(&mut other, opt::EXPORT_NAME, b"a"),
-        ProtocolError::ShuttingDown
-    );
+    assert_eq!(refused(&mut other, opt::EXPORT_NAME, b"a"), ProtocolError::ShuttingDown);
     assert_eq!(send(&mut handshake, opt::ABORT, b"").0, Step::Close);
 }
 
@@ -352,10 +270,7 @@ fn options_are_counted_and_bounded() {
     for _ in 0..OPTIONS_MAX {
         assert_eq!(kinds(&mut handshake, 99, b""), [rep::ERR_UNSUP]);
     }
-    assert_eq!(
-        refused(&mut handshake, opt::GO, b""),
-        ProtocolError::TooManyOptions
-    );
+    assert_eq!(refused(&mut handshake, opt::GO, b""), ProtocolError::TooManyOptions);
 }
 
 #[test]
@@ -363,11 +278,5 @@ fn one_call_answers_one_option() {
     let input = [option(opt::LIST, b""), option(opt::LIST, b"")].concat();
     let mut output = Vec::new();
     let progress = haggling(TlsMode::Off).feed(&input, &mut output).unwrap();
-    assert_eq!(
-        progress,
-        Progress {
-            consumed: OPTION_HEADER_LEN,
-            step: Step::NeedMore
-        }
-    );
+    assert_eq!(progress, Progress { consumed: OPTION_HEADER_LEN, step: Step::NeedMore });
 }

@@ -14,12 +14,7 @@ struct Trace {
 /// Feeds `input` in pieces whose lengths come from `cuts`, over and over.
 fn run(tls: TlsMode, input: &[u8], cuts: &[usize]) -> Trace {
     let mut handshake = Handshake::new(offer(tls));
-    let mut trace = Trace {
-        output: Vec::new(),
-        steps: Vec::new(),
-        consumed: 0,
-        error: None,
-    };
+    let mut trace = Trace { output: Vec::new(), steps: Vec::new(), consumed: 0, error: None };
     let mut end = 0;
     for cut in cuts.iter().cycle() {
         end = input.len().min(end + cut);
@@ -40,11 +35,7 @@ fn run(tls: TlsMode, input: &[u8], cuts: &[usize]) -> Trace {
                     if trace.consumed == end {
                         break;
                     }
-                    assert!(
-                        progress.consumed > 0,
-                        "no progress on {} bytes",
-                        piece.len()
-                    );
+                    assert!(progress.consumed > 0, "no progress on {} bytes", piece.len());
                 }
                 Err(error) => {
                     trace.error = Some(error);
@@ -62,29 +53,14 @@ fn run(tls: TlsMode, input: &[u8], cuts: &[usize]) -> Trace {
 }
 
 fn any_tls() -> impl Strategy<Value = TlsMode> {
-    prop_oneof![
-        Just(TlsMode::Off),
-        Just(TlsMode::On),
-        Just(TlsMode::Require)
-    ]
+    prop_oneof![Just(TlsMode::Off), Just(TlsMode::On), Just(TlsMode::Require)]
 }
 
 /// Bytes that get deep into the state machine: options with sensible or random data, and noise.
 fn any_option() -> impl Strategy<Value = Vec<u8>> {
-    let name = prop_oneof![
-        Just(&b"a"[..]),
-        Just(&b""[..]),
-        Just(&b"strict"[..]),
-        Just(&b"zz"[..])
-    ];
-    let queries = prop::collection::vec(
-        prop_oneof![
-            Just(&b"base:allocation"[..]),
-            Just(&b"base:"[..]),
-            Just(&b"x"[..])
-        ],
-        0..3,
-    );
+    let name = prop_oneof![Just(&b"a"[..]), Just(&b""[..]), Just(&b"strict"[..]), Just(&b"zz"[..])];
+    let queries =
+        prop::collection::vec(prop_oneof![Just(&b"base:allocation"[..]), Just(&b"base:"[..]), Just(&b"x"[..])], 0..3);
     prop_oneof![
         (0u32..13, prop::collection::vec(any::<u8>(), 0..40)).prop_map(|(o, d)| option(o, &d)),
         (6u32..8, name.clone(), prop::collection::vec(0u16..5, 0..4))

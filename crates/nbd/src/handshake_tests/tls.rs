@@ -8,19 +8,13 @@ fn starttls_is_against_policy_when_off() {
     let (step, output) = send(&mut handshake, opt::STARTTLS, b"");
     assert_eq!(step, Step::NeedMore);
     let message = b"TLS is not enabled on this server".to_vec();
-    assert_eq!(
-        replies(opt::STARTTLS, &output),
-        [(rep::ERR_POLICY, message)]
-    );
+    assert_eq!(replies(opt::STARTTLS, &output), [(rep::ERR_POLICY, message)]);
 }
 
 #[test]
 fn starttls_with_data_is_invalid() {
     for tls in [TlsMode::Off, TlsMode::On, TlsMode::Require] {
-        assert_eq!(
-            kinds(&mut haggling(tls), opt::STARTTLS, b"x"),
-            [rep::ERR_INVALID]
-        );
+        assert_eq!(kinds(&mut haggling(tls), opt::STARTTLS, b"x"), [rep::ERR_INVALID]);
     }
 }
 
@@ -28,10 +22,7 @@ fn starttls_with_data_is_invalid() {
 fn starttls_twice_is_invalid() {
     let mut handshake = haggling(TlsMode::On);
     assert_eq!(send(&mut handshake, opt::STARTTLS, b"").0, Step::StartTls);
-    assert_eq!(
-        kinds(&mut handshake, opt::STARTTLS, b""),
-        [rep::ERR_INVALID]
-    );
+    assert_eq!(kinds(&mut handshake, opt::STARTTLS, b""), [rep::ERR_INVALID]);
 }
 
 #[test]
@@ -39,10 +30,7 @@ fn starttls_forgets_what_was_negotiated_in_clear() {
     let mut handshake = haggling(TlsMode::On);
     select_base(&mut handshake, b"a");
     let (step, output) = send(&mut handshake, opt::STARTTLS, b"");
-    assert_eq!(
-        (step, replies(opt::STARTTLS, &output)),
-        (Step::StartTls, vec![(rep::ACK, vec![])])
-    );
+    assert_eq!((step, replies(opt::STARTTLS, &output)), (Step::StartTls, vec![(rep::ACK, vec![])]));
     let negotiated = enter(&mut handshake, opt::GO, &info_data(b"a", &[]));
     assert!(negotiated.tls && !negotiated.structured_replies);
     assert_eq!(negotiated.base_allocation, None);
@@ -55,16 +43,8 @@ fn bytes_behind_starttls_are_left_for_the_tls_handshake() {
     let mut input = starttls.clone();
     input.extend(option(opt::LIST, b""));
     let mut output = Vec::new();
-    let progress = haggling(TlsMode::Require)
-        .feed(&input, &mut output)
-        .unwrap();
-    assert_eq!(
-        progress,
-        Progress {
-            consumed: starttls.len(),
-            step: Step::StartTls
-        }
-    );
+    let progress = haggling(TlsMode::Require).feed(&input, &mut output).unwrap();
+    assert_eq!(progress, Progress { consumed: starttls.len(), step: Step::StartTls });
     assert_eq!(replies(opt::STARTTLS, &output).len(), 1);
 }
 
@@ -72,25 +52,12 @@ fn bytes_behind_starttls_are_left_for_the_tls_handshake() {
 fn tls_required_refuses_all_but_starttls_and_abort() {
     let mut handshake = haggling(TlsMode::Require);
     let long = vec![0; 70_000];
-    for code in [
-        opt::LIST,
-        opt::INFO,
-        opt::GO,
-        opt::STRUCTURED_REPLY,
-        9,
-        10,
-        11,
-        4,
-        77,
-    ] {
+    for code in [opt::LIST, opt::INFO, opt::GO, opt::STRUCTURED_REPLY, 9, 10, 11, 4, 77] {
         assert_eq!(kinds(&mut handshake, code, b"data"), [rep::ERR_TLS_REQD]);
         assert_eq!(kinds(&mut handshake, code, &long), [rep::ERR_TLS_REQD]);
     }
     assert_eq!(send(&mut handshake, opt::STARTTLS, b"").0, Step::StartTls);
-    assert_eq!(
-        enter(&mut handshake, opt::GO, &info_data(b"b", &[])).export,
-        1
-    );
+    assert_eq!(enter(&mut handshake, opt::GO, &info_data(b"b", &[])).export, 1);
 }
 
 #[test]
@@ -98,10 +65,7 @@ fn tls_required_drops_export_name_in_clear() {
     let error = refused(&mut haggling(TlsMode::Require), opt::EXPORT_NAME, b"a");
     assert_eq!(error, ProtocolError::TlsRequired);
     let mut plain_newstyle = past_flags(offer(TlsMode::Require), 0);
-    assert_eq!(
-        refused(&mut plain_newstyle, opt::EXPORT_NAME, b"a"),
-        ProtocolError::TlsRequired
-    );
+    assert_eq!(refused(&mut plain_newstyle, opt::EXPORT_NAME, b"a"), ProtocolError::TlsRequired);
 }
 
 #[test]
@@ -120,10 +84,7 @@ fn what_a_client_was_refused_last_is_remembered_until_it_gets_on() {
     let name = [b"x\n\xff".as_slice(), &[b'y'; 1000]].concat();
     send(&mut handshake, opt::GO, &info_data(&name, &[]));
     let said = handshake.refusal().unwrap().to_string();
-    assert!(
-        said.contains("x\\n\u{fffd}yyy") && said.len() < 160,
-        "{said}"
-    );
+    assert!(said.contains("x\\n\u{fffd}yyy") && said.len() < 160, "{said}");
 
     let mut handshake = haggling(TlsMode::Off);
     send(&mut handshake, opt::STARTTLS, b"");

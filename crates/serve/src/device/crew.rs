@@ -49,12 +49,7 @@ impl Crew {
 
     /// Nobody so far.
     pub fn new(stop: StopHandle) -> Self {
-        Self {
-            stop,
-            members: Vec::new(),
-            left: Arc::default(),
-            ended: mpsc::channel(),
-        }
+        Self { stop, members: Vec::new(), left: Arc::default(), ended: mpsc::channel() }
     }
 
     /// Starts a thread. `cut` cuts it off from the device, so that neither waits for the other: when it is to abandon
@@ -68,11 +63,7 @@ impl Crew {
         let orders: Arc<Orders> = Arc::default();
         let cut: Cut = Arc::new(cut);
         self.left.fetch_add(1, Ordering::AcqRel);
-        let out = CountOut {
-            left: Arc::clone(&self.left),
-            stop: self.stop.clone(),
-            cut: Arc::clone(&cut),
-        };
+        let out = CountOut { left: Arc::clone(&self.left), stop: self.stop.clone(), cut: Arc::clone(&cut) };
         let (ended, theirs) = (self.ended.0.clone(), Arc::clone(&orders));
         let thread = move || {
             let _out = out;
@@ -81,10 +72,7 @@ impl Crew {
             // Nobody listens any more where the device could not be made.
             let _ = ended.send(work(theirs));
         };
-        std::thread::Builder::new()
-            .name(name)
-            .stack_size(cryptline_sys::GUARDED_STACK)
-            .spawn(thread)?;
+        std::thread::Builder::new().name(name).stack_size(cryptline_sys::GUARDED_STACK).spawn(thread)?;
         self.members.push(Member { orders, cut });
         Ok(())
     }
@@ -129,11 +117,7 @@ impl Crew {
             if patience.is_zero() {
                 self.abandon();
             }
-            match self
-                .ended
-                .1
-                .recv_timeout(patience.max(Duration::from_millis(100)))
-            {
+            match self.ended.1.recv_timeout(patience.max(Duration::from_millis(100))) {
                 Ok(end) => {
                     left -= 1;
                     troubles.extend(end.err());

@@ -123,10 +123,7 @@ pub(crate) fn write_back(path: &Path) -> (Option<File>, Result<(), EndError>) {
         Err(error) => (None, Err(error)),
     };
     let written = match synced {
-        Err(error) if !is_gone(&error) => Err(EndError::WriteBack {
-            path: path.to_owned(),
-            error,
-        }),
+        Err(error) if !is_gone(&error) => Err(EndError::WriteBack { path: path.to_owned(), error }),
         _ => Ok(()),
     };
     (device, written.and(is_free))

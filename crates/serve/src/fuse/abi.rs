@@ -63,10 +63,7 @@ pub struct Header {
 }
 
 /// A call with its arguments.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one at a time, on the stack; names are rare"
-)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack; names are rare")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     Init(Init),
@@ -159,17 +156,10 @@ pub fn parse(head: &[u8], rest: &[u8], len: usize) -> Option<(Header, Result<Cal
     let header = head.get(..len.min(head.len()))?;
     let header = Fields(header.get(..IN_HEADER)?);
     let (said, opcode) = (header.word(0)?, header.word(4)?);
-    let of = Header {
-        unique: header.long(8)?,
-        node: header.long(16)?,
-    };
+    let of = Header { unique: header.long(8)?, node: header.long(16)? };
     let arguments = &head[IN_HEADER..len.min(head.len())];
     let is_whole = usize::try_from(said) == Ok(len);
-    let call = if is_whole {
-        call(opcode, Fields(arguments), rest, len - IN_HEADER)
-    } else {
-        None
-    };
+    let call = if is_whole { call(opcode, Fields(arguments), rest, len - IN_HEADER) } else { None };
     Some((of, call.ok_or(Errno::INVAL)))
 }
 
@@ -181,45 +171,26 @@ fn call(opcode: u32, arguments: Fields<'_>, rest: &[u8], len: usize) -> Option<C
         code::FORGET | code::BATCH_FORGET => Call::Forget,
         code::GETATTR => Call::GetAttributes,
         code::SETATTR => Call::SetAttributes(change(arguments, rest, len)?),
-        code::OPEN => Call::Open {
-            flags: arguments.word(0)?,
-        },
+        code::OPEN => Call::Open { flags: arguments.word(0)? },
         code::OPENDIR => Call::OpenFolder,
-        code::READ => Call::Read {
-            offset: arguments.long(8)?,
-            size: arguments.word(16)?,
-        },
+        code::READ => Call::Read { offset: arguments.long(8)?, size: arguments.word(16)? },
         code::WRITE => {
             let size = arguments.word(16)?;
             let data = len.checked_sub(HEAD - IN_HEADER)?;
             (usize::try_from(size) == Ok(data)).then_some(())?;
             // The file's flags, and those of this write alone.
             let flags = arguments.word(32)?;
-            Call::Write {
-                offset: arguments.long(8)?,
-                size,
-                durable: flags & DURABLE != 0,
-            }
+            Call::Write { offset: arguments.long(8)?, size, durable: flags & DURABLE != 0 }
         }
         code::FSYNC => Call::Sync,
         code::RELEASE | code::RELEASEDIR | code::FSYNCDIR => Call::Release,
-        code::READDIR => Call::ReadFolder {
-            offset: arguments.long(8)?,
-            size: arguments.word(16)?,
-        },
+        code::READDIR => Call::ReadFolder { offset: arguments.long(8)?, size: arguments.word(16)? },
         code::STATFS => Call::Statistics,
-        code::FALLOCATE => Call::Allocate {
-            offset: arguments.long(8)?,
-            length: arguments.long(16)?,
-            mode: arguments.word(24)?,
-        },
-        code::LSEEK => Call::Seek {
-            offset: arguments.long(8)?,
-            whence: arguments.word(16)?,
-        },
-        code::IOCTL => Call::Ioctl {
-            command: arguments.word(12)?,
-        },
+        code::FALLOCATE => {
+            Call::Allocate { offset: arguments.long(8)?, length: arguments.long(16)?, mode: arguments.word(24)? }
+        }
+        code::LSEEK => Call::Seek { offset: arguments.long(8)?, whence: arguments.word(16)? },
+        code::IOCTL => Call::Ioctl { command: arguments.word(12)? },
         code::DESTROY => Call::Destroy,
         code::SYMLINK
         | code::MKNOD
@@ -271,10 +242,7 @@ fn init(arguments: Fields<'_>) -> Option<Init> {
 
 /// A name with the zero behind it, of which the first bytes are among the arguments.
 fn name(arguments: Fields<'_>, rest: &[u8], len: usize) -> Option<Name> {
-    let mut name = Name {
-        bytes: [0; NAME_MAX],
-        len: len.checked_sub(1)?,
-    };
+    let mut name = Name { bytes: [0; NAME_MAX], len: len.checked_sub(1)? };
     // A longer one is nobody's: cut, it would have been found too late.
     let target = name.bytes.get_mut(..name.len)?;
     let mut bytes = arguments.0.iter().chain(rest);
@@ -304,13 +272,8 @@ pub mod flag {
     pub const OVER_IO_URING: u64 = 1 << 41;
 
     /// All that this server makes use of.
-    pub const ALL: u64 = ASYNC_READ
-        | BIG_WRITES
-        | ASYNC_DIO
-        | PARALLEL_DIROPS
-        | MAX_PAGES
-        | INIT_EXT
-        | DIRECT_IO_ALLOW_MMAP;
+    pub const ALL: u64 =
+        ASYNC_READ | BIG_WRITES | ASYNC_DIO | PARALLEL_DIROPS | MAX_PAGES | INIT_EXT | DIRECT_IO_ALLOW_MMAP;
 }
 
 /// The protocol that is spoken; minor 31 came with Linux 5.4.
@@ -378,10 +341,7 @@ impl Body {
     pub const CAPACITY: usize = 2048;
 
     pub fn new() -> Self {
-        Self {
-            bytes: [0; Self::CAPACITY],
-            len: 0,
-        }
+        Self { bytes: [0; Self::CAPACITY], len: 0 }
     }
 
     pub fn as_bytes(&self) -> &[u8] {
@@ -449,17 +409,7 @@ impl Body {
     }
 
     fn stat(&mut self, attributes: &Attributes) {
-        let Attributes {
-            node,
-            size,
-            mode,
-            links,
-            uid,
-            gid,
-            time,
-            block,
-            kept: _,
-        } = *attributes;
+        let Attributes { node, size, mode, links, uid, gid, time, block, kept: _ } = *attributes;
         for value in [node, size, size.div_ceil(512), time, time, time] {
             self.long(value);
         }

@@ -33,57 +33,22 @@ fn longs(values: &[u64]) -> Vec<u8> {
 #[test]
 fn arguments_are_where_the_kernel_puts_them() {
     let read = longs(&[0, 4096, 512, 0, 0]);
-    assert_eq!(
-        parsed(code::READ, &read),
-        Ok(Call::Read {
-            offset: 4096,
-            size: 512
-        })
-    );
+    assert_eq!(parsed(code::READ, &read), Ok(Call::Read { offset: 4096, size: 512 }));
     let write = [longs(&[0, 7, 3, 0, 0]), vec![1, 2, 3]].concat();
-    assert_eq!(
-        parsed(code::WRITE, &write),
-        Ok(Call::Write {
-            offset: 7,
-            size: 3,
-            durable: false
-        })
-    );
+    assert_eq!(parsed(code::WRITE, &write), Ok(Call::Write { offset: 7, size: 3, durable: false }));
     for (flags, wanted) in [(0o10_000, true), (0o4_010_000, true), (0o40_002, false)] {
         let write = [longs(&[0, 7, 3, 0, flags]), vec![1, 2, 3]].concat();
         let call = parsed(code::WRITE, &write);
         assert!(matches!(call, Ok(Call::Write { durable, .. }) if durable == wanted));
     }
     let allocate = longs(&[0, 5, 6, 3]);
-    assert_eq!(
-        parsed(code::FALLOCATE, &allocate),
-        Ok(Call::Allocate {
-            offset: 5,
-            length: 6,
-            mode: 3
-        })
-    );
+    assert_eq!(parsed(code::FALLOCATE, &allocate), Ok(Call::Allocate { offset: 5, length: 6, mode: 3 }));
     let seek = longs(&[0, 9, 4]);
-    assert_eq!(
-        parsed(code::LSEEK, &seek),
-        Ok(Call::Seek {
-            offset: 9,
-            whence: 4
-        })
-    );
+    assert_eq!(parsed(code::LSEEK, &seek), Ok(Call::Seek { offset: 9, whence: 4 }));
     let size = |valid| longs(&[valid, 0, 99, 0, 0]);
-    let change = Change {
-        size: Some(99),
-        ..Change::default()
-    };
-    assert_eq!(
-        parsed(code::SETATTR, &size(8)),
-        Ok(Call::SetAttributes(change))
-    );
-    assert_eq!(
-        parsed(code::SETATTR, &size(1 << 4)),
-        Ok(Call::SetAttributes(Change::default()))
-    );
+    let change = Change { size: Some(99), ..Change::default() };
+    assert_eq!(parsed(code::SETATTR, &size(8)), Ok(Call::SetAttributes(change)));
+    assert_eq!(parsed(code::SETATTR, &size(1 << 4)), Ok(Call::SetAttributes(Change::default())));
     for bit in [1, 2, 4] {
         let cut = parsed(code::SETATTR, &size(bit));
         assert_eq!(cut, Err(Errno::INVAL), "it is behind the end");
@@ -175,16 +140,9 @@ fn agreement_is_on_what_both_know() {
     assert_eq!(body.as_bytes().len(), 64);
     let flags = u64::from(said.word(12).unwrap()) | u64::from(said.word(32).unwrap()) << 32;
     assert_eq!(flags, flag::ALL);
-    assert_eq!(
-        (said.word(0), said.word(4), said.word(20)),
-        (Some(7), Some(MINOR), Some(1 << 20))
-    );
+    assert_eq!((said.word(0), said.word(4), said.word(20)), (Some(7), Some(MINOR), Some(1 << 20)));
     // An older kernel sends less and gets no flags of the second word.
-    let old = Init {
-        minor: 31,
-        flags: flag::ASYNC_READ,
-        ..offered
-    };
+    let old = Init { minor: 31, flags: flag::ASYNC_READ, ..offered };
     let mut body = Body::new();
     body.init(&old, flag::ALL | flag::OVER_IO_URING, 1 << 20, 256);
     let said = Fields(body.as_bytes());
@@ -194,17 +152,8 @@ fn agreement_is_on_what_both_know() {
 
 #[test]
 fn answers_have_the_lengths_that_the_kernel_checks() {
-    let attributes = Attributes {
-        node: 2,
-        size: 1000,
-        mode: 0o100_600,
-        links: 1,
-        uid: 1,
-        gid: 2,
-        time: 3,
-        block: 4096,
-        kept: 1,
-    };
+    let attributes =
+        Attributes { node: 2, size: 1000, mode: 0o100_600, links: 1, uid: 1, gid: 2, time: 3, block: 4096, kept: 1 };
     let len = |fill: fn(&mut Body, &Attributes)| {
         let mut body = Body::new();
         fill(&mut body, &attributes);

@@ -64,12 +64,7 @@ impl FuseWire {
                         }
                     }
                 }
-                Some(Asked {
-                    tag: Tag::Message(tag),
-                    work,
-                    offset,
-                    length,
-                })
+                Some(Asked { tag: Tag::Message(tag), work, offset, length })
             }
             Ok(Verdict::Answer) => {
                 let tag = self.replies.begin(header.unique, Form::Empty, 0);
@@ -110,12 +105,7 @@ impl FuseWire {
                     work => work,
                 };
                 let tag = Tag::Entry(index);
-                return Some(Asked {
-                    tag,
-                    work,
-                    offset,
-                    length,
-                });
+                return Some(Asked { tag, work, offset, length });
             }
             Ok(Verdict::Answer | Verdict::Silence) => {
                 begin(Form::Empty, 0, 0);
@@ -146,23 +136,9 @@ impl FuseWire {
             (Call::Init(_) | Call::Other, _) => Err(Errno::NOSYS),
             (_, None) => Err(Errno::STALE),
             (Call::Read { offset, size }, Some(Kind::Disk(disk))) => read(disk, offset, size),
-            (
-                Call::Write {
-                    offset,
-                    size,
-                    durable,
-                },
-                Some(Kind::Disk(disk)),
-            ) => write(disk, offset, size, durable),
+            (Call::Write { offset, size, durable }, Some(Kind::Disk(disk))) => write(disk, offset, size, durable),
             (Call::Sync, Some(Kind::Disk(_))) => Ok(Verdict::Serve(Form::Empty, Work::Flush, 0, 0)),
-            (
-                Call::Allocate {
-                    offset,
-                    length,
-                    mode,
-                },
-                Some(Kind::Disk(disk)),
-            ) => allocate(disk, offset, length, mode),
+            (Call::Allocate { offset, length, mode }, Some(Kind::Disk(disk))) => allocate(disk, offset, length, mode),
             (Call::Seek { offset, whence }, Some(Kind::Disk(disk))) => {
                 let found = seek(&disk.gate, offset, whence)?;
                 body.long(found);
@@ -173,13 +149,7 @@ impl FuseWire {
     }
 
     /// What the files and folders themselves say.
-    fn describe(
-        &self,
-        node: u64,
-        kind: Kind<'_>,
-        call: Call,
-        body: &mut Body,
-    ) -> Result<Verdict, Errno> {
+    fn describe(&self, node: u64, kind: Kind<'_>, call: Call, body: &mut Body) -> Result<Verdict, Errno> {
         let nodes = &self.start.nodes;
         let attributes = nodes.attributes(node).ok_or(Errno::STALE)?;
         match (call, kind) {
@@ -202,11 +172,7 @@ impl FuseWire {
                 if !reads && !can_write {
                     return Err(Errno::ROFS);
                 }
-                body.open(if is_disk && self.start.cached {
-                    Opened::Cached
-                } else {
-                    Opened::Direct
-                });
+                body.open(if is_disk && self.start.cached { Opened::Cached } else { Opened::Direct });
             }
             (Call::Read { offset, size }, Kind::Info(disk)) => {
                 body.push(disk.info(offset, size as usize));
@@ -290,11 +256,7 @@ fn allocate(disk: &Disk, offset: u64, length: u64, mode: u32) -> Result<Verdict,
     }
     let length = end.min(size) - offset;
     check_blocks(disk, offset, length)?;
-    let work = Work::Zero {
-        durable: false,
-        fast,
-        may_unmap,
-    };
+    let work = Work::Zero { durable: false, fast, may_unmap };
     let form = if fast { Form::Hole } else { Form::Empty };
     Ok(Verdict::Serve(form, work, offset, length))
 }
@@ -315,11 +277,7 @@ fn seek(gate: &Gate, offset: u64, whence: u32) -> Result<u64, Errno> {
     for _ in 0..EXTENTS_MAX {
         if at >= size {
             // There is a hole behind the end of every file.
-            return if wants_hole {
-                Ok(size)
-            } else {
-                Err(Errno::NXIO)
-            };
+            return if wants_hole { Ok(size) } else { Err(Errno::NXIO) };
         }
         let extent = gate.extent(at, size - at).map_err(|fault| fault.errno())?;
         if extent.zero == wants_hole {

@@ -45,10 +45,7 @@ impl Device for Holes {
 
 fn holes(map: &'static [u8]) -> (Gate, Arc<Mutex<usize>>) {
     let asked = Arc::default();
-    let device = Holes {
-        map,
-        asked: Arc::clone(&asked),
-    };
+    let device = Holes { map, asked: Arc::clone(&asked) };
     (Gate::new(device), asked)
 }
 
@@ -59,18 +56,9 @@ fn only_what_reads_as_zeros_is_a_hole() {
     let hole = |at| seek(&gate, at, SEEK_HOLE);
     assert_eq!((data(0), hole(0)), (Ok(0), Ok(4096)));
     assert_eq!((data(5000), hole(5000)), (Ok(3 * 4096), Ok(5000)));
-    assert_eq!(
-        (data(4 * 4096), hole(3 * 4096)),
-        (Ok(4 * 4096), Ok(5 * 4096))
-    );
-    assert_eq!(
-        (data(5 * 4096), hole(6 * 4096 - 1)),
-        (Err(Errno::NXIO), Ok(6 * 4096 - 1))
-    );
-    assert_eq!(
-        (data(6 * 4096), hole(6 * 4096)),
-        (Err(Errno::NXIO), Err(Errno::NXIO))
-    );
+    assert_eq!((data(4 * 4096), hole(3 * 4096)), (Ok(4 * 4096), Ok(5 * 4096)));
+    assert_eq!((data(5 * 4096), hole(6 * 4096 - 1)), (Err(Errno::NXIO), Ok(6 * 4096 - 1)));
+    assert_eq!((data(6 * 4096), hole(6 * 4096)), (Err(Errno::NXIO), Err(Errno::NXIO)));
     assert_eq!(seek(&gate, 0, 0), Err(Errno::INVAL));
     let (gate, _) = holes(b"dd");
     assert_eq!(seek(&gate, 1, SEEK_HOLE), Ok(8192), "behind the end");

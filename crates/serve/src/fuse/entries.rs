@@ -77,12 +77,7 @@ impl Entries {
                 places.push(Place::new(entry));
             }
         }
-        Ok(Self {
-            arrived: VecDeque::with_capacity(count),
-            ready: (0..count).collect(),
-            places,
-            is_on_the_way: false,
-        })
+        Ok(Self { arrived: VecDeque::with_capacity(count), ready: (0..count).collect(), places, is_on_the_way: false })
     }
 
     pub fn has_arrived(&self) -> bool {
@@ -102,11 +97,7 @@ impl Entries {
 
     /// What a request says: its header and the beginning of its arguments, the rest of those and the data, and how many
     /// bytes it has.
-    pub fn with_message<T>(
-        &mut self,
-        index: usize,
-        look: impl FnOnce(&[u8], &[u8], usize) -> T,
-    ) -> Option<T> {
+    pub fn with_message<T>(&mut self, index: usize, look: impl FnOnce(&[u8], &[u8], usize) -> T) -> Option<T> {
         let entry = self.places[index].entry.as_mut()?;
         let data = entry.payload_len();
         let (mut header, mut arguments) = ([0; IN_HEADER], [0; ARGUMENTS]);
@@ -155,12 +146,7 @@ impl Entries {
 
     /// Answers a request that a device has served, or failed.
     pub fn end_served(&mut self, index: usize, result: Result<(), Fault>) {
-        let Place {
-            form,
-            length,
-            is_lost,
-            ..
-        } = self.places[index];
+        let Place { form, length, is_lost, .. } = self.places[index];
         let mut body = Body::new();
         match (result, form) {
             (Err(fault), _) => return self.end(index, Err(errno(fault, form)), 0),
@@ -231,12 +217,7 @@ impl Entries {
     }
 
     /// An entry has come back.
-    pub fn came(
-        &mut self,
-        token: u64,
-        result: Result<usize, Errno>,
-        entry: Box<FuseEntry>,
-    ) -> Came {
+    pub fn came(&mut self, token: u64, result: Result<usize, Errno>, entry: Box<FuseEntry>) -> Came {
         let index = usize::try_from(token).unwrap_or(usize::MAX);
         let Some(place) = self.places.get_mut(index) else {
             debug_assert!(false, "none of ours");
@@ -403,10 +384,7 @@ mod tests {
         let arguments = [0; ARGUMENTS];
         for (len, payload) in [(39, 0), (0, 0), (40, 1), (40 + ARGUMENTS + 1, 0)] {
             let payload = vec![0; payload];
-            assert!(
-                gather(&header(len), &arguments, &payload).is_none(),
-                "{len}"
-            );
+            assert!(gather(&header(len), &arguments, &payload).is_none(), "{len}");
         }
     }
 }

@@ -33,10 +33,7 @@ pub struct Message {
 }
 
 pub struct Intake {
-    #[expect(
-        clippy::vec_box,
-        reason = "the kernel has their addresses, and operations have them boxed"
-    )]
+    #[expect(clippy::vec_box, reason = "the kernel has their addresses, and operations have them boxed")]
     spare: Vec<Box<ReceiveBatch>>,
     arrived: VecDeque<Message>,
     posted: bool,
@@ -53,9 +50,7 @@ pub struct Intake {
 impl Intake {
     pub fn new() -> Self {
         Self {
-            spare: (0..MESSAGES)
-                .map(|_| ReceiveBatch::new(HEAD, PARTS))
-                .collect(),
+            spare: (0..MESSAGES).map(|_| ReceiveBatch::new(HEAD, PARTS)).collect(),
             arrived: VecDeque::with_capacity(MESSAGES),
             posted: false,
             in_vain: 0,
@@ -122,11 +117,7 @@ impl Intake {
     /// Such a read has ended; whether there was a message.
     pub fn came_at_once(&mut self, result: Result<usize, Errno>, batch: Box<ReceiveBatch>) -> bool {
         let found = result.is_ok_and(|len| len > 0);
-        self.in_vain = if found {
-            0
-        } else {
-            self.in_vain.wrapping_add(1)
-        };
+        self.in_vain = if found { 0 } else { self.in_vain.wrapping_add(1) };
         self.sort(result, batch);
         found
     }

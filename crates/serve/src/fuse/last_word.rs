@@ -105,10 +105,7 @@ impl Waiter {
     #[must_use]
     pub fn wait(mut self, limit: Duration) -> LastFlush {
         let mut word = [0];
-        let heard = self
-            .0
-            .set_read_timeout(Some(limit))
-            .and_then(|()| self.0.read_exact(&mut word));
+        let heard = self.0.set_read_timeout(Some(limit)).and_then(|()| self.0.read_exact(&mut word));
         if let Err(error) = heard {
             return LastFlush::Unknown(match error.kind() {
                 io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),

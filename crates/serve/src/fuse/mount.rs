@@ -116,9 +116,7 @@ impl Mount {
                 });
                 Ok((first?, true))
             }
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::NODEV) => {
-                Err(MountError::NoDevice(error))
-            }
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NODEV) => Err(MountError::NoDevice(error)),
             Err(error) => Err(MountError::System(error)),
         }
     }
@@ -154,9 +152,7 @@ impl Mount {
             return Ok(());
         }
         match undo(&self.point, self.by_helper, false) {
-            Err(MountError::Busy | MountError::Helper(_)) => {
-                undo(&self.point, self.by_helper, true)
-            }
+            Err(MountError::Busy | MountError::Helper(_)) => undo(&self.point, self.by_helper, true),
             // Somebody else has been faster.
             Err(MountError::NotMounted) => Ok(()),
             ended => ended,
@@ -198,9 +194,7 @@ pub fn unmount(point: &Path, lazily: bool, identity: Option<&str>) -> Result<(),
         return Err(MountError::NotMounted);
     }
     match undo(point, false, lazily) {
-        Err(MountError::System(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
-            undo(point, true, lazily)
-        }
+        Err(MountError::System(error)) if error.kind() == io::ErrorKind::PermissionDenied => undo(point, true, lazily),
         ended => ended,
     }
 }
@@ -232,9 +226,7 @@ fn is_there(point: &Path, identity: Option<&str>) -> bool {
 
 fn check_place(wanted: &Wanted<'_>) -> Result<(), MountError> {
     let path = path_of(wanted.place).map_err(MountError::System)?;
-    (path == wanted.point)
-        .then_some(())
-        .ok_or(MountError::Moved)
+    (path == wanted.point).then_some(()).ok_or(MountError::Moved)
 }
 
 /// Where a file or folder is now.

@@ -25,11 +25,7 @@ impl Place {
         let point = folder.path().canonicalize().unwrap().join("mnt");
         std::fs::create_dir(&point).unwrap();
         let found = rustix::fs::open(&point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-        Some(Self {
-            _folder: folder,
-            point,
-            found: found.unwrap(),
-        })
+        Some(Self { _folder: folder, point, found: found.unwrap() })
     }
 
     fn wanted(&self) -> Wanted<'_> {
@@ -93,9 +89,6 @@ fn nothing_is_mounted_where_the_path_leads_elsewhere_by_now() {
         }
         let refused = Mount::new(&place.wanted(), 1);
         assert!(matches!(refused, Err(MountError::Moved)));
-        assert_eq!(
-            (identity_at(&place.point), identity_at(&moved)),
-            (None, None)
-        );
+        assert_eq!((identity_at(&place.point), identity_at(&moved)), (None, None));
     }
 }

@@ -167,11 +167,7 @@ impl Nodes {
             Kind::Disk(disk) if !disk.read_only => 0o600,
             Kind::Disk(_) | Kind::Info(_) => 0o400,
         };
-        let others = if self.is_for_all {
-            own >> 3 | own >> 6
-        } else {
-            0
-        };
+        let others = if self.is_for_all { own >> 3 | own >> 6 } else { 0 };
         let block = match kind {
             Kind::Disk(disk) => disk.gate.geometry().preferred_block,
             _ => 0,

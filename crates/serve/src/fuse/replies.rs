@@ -115,9 +115,7 @@ impl Replies {
 
     /// Answers a request.
     pub fn end(&mut self, index: usize, result: Result<(), Errno>) {
-        let Place {
-            form, ref parts, ..
-        } = self.places[index];
+        let Place { form, ref parts, .. } = self.places[index];
         let mut body = Body::new();
         let len = match (result, form) {
             (Err(_), _) | (Ok(()), Form::Empty | Form::Hole | Form::Failed) => 0,
@@ -136,14 +134,7 @@ impl Replies {
         self.fill(index, Ok(()), body.len(), body, false);
     }
 
-    fn fill(
-        &mut self,
-        index: usize,
-        result: Result<(), Errno>,
-        len: usize,
-        body: &[u8],
-        is_data: bool,
-    ) {
+    fn fill(&mut self, index: usize, result: Result<(), Errno>, len: usize, body: &[u8], is_data: bool) {
         let place = &mut self.places[index];
         if let Some(batch) = &mut place.batch {
             batch.push_header(&abi::out_header(place.unique, result, len));
@@ -227,10 +218,6 @@ mod tests {
         }
         assert_eq!(errno(Fault::NotSupported, Form::Hole), Errno::OPNOTSUPP);
         let faults = [Fault::NotSupported, Fault::Io(Errno::NOSYS)];
-        assert!(
-            faults
-                .iter()
-                .all(|it| errno(*it, Form::Hole) != Errno::NOSYS)
-        );
+        assert!(faults.iter().all(|it| errno(*it, Form::Hole) != Errno::NOSYS));
     }
 }

@@ -106,10 +106,7 @@ impl Options {
         };
         let count = u16::try_from(processors).map_err(|_| StartError::NoRing)?;
         let depth = depth(processors, lanes);
-        let may = !matches!(
-            self.backend,
-            BackendChoice::Syscalls | BackendChoice::Simulated(_)
-        );
+        let may = !matches!(self.backend, BackendChoice::Syscalls | BackendChoice::Simulated(_));
         // The kernel makes everybody wait for queues that it was promised, so the ring is tried first.
         if !may || depth == 0 || Ring::new(BackendChoice::WideIoUring, 8).is_err() {
             return Err(StartError::NoRing);
@@ -129,16 +126,9 @@ fn depth(queues: usize, lanes: usize) -> usize {
 impl Session {
     /// Agrees with the kernel over the first of `descriptors`, and starts a lane for each. They are all of
     /// one mount.
-    pub fn start(
-        nodes: &Arc<Nodes>,
-        descriptors: Vec<OwnedFd>,
-        options: Options,
-    ) -> Result<Self, StartError> {
+    pub fn start(nodes: &Arc<Nodes>, descriptors: Vec<OwnedFd>, options: Options) -> Result<Self, StartError> {
         let disks = nodes.disks().iter();
-        if disks
-            .into_iter()
-            .any(|disk| disk.gate.geometry().zones.is_some())
-        {
+        if disks.into_iter().any(|disk| disk.gate.geometry().zones.is_some()) {
             return Err(StartError::Zoned);
         }
         for descriptor in &descriptors {
@@ -182,12 +172,7 @@ impl Session {
     }
 
     /// Starts a lane; returns when it is ready.
-    fn start_lane(
-        &self,
-        index: usize,
-        start: Start,
-        ending: Sender<()>,
-    ) -> Result<Serving, StartError> {
+    fn start_lane(&self, index: usize, start: Start, ending: Sender<()>) -> Result<Serving, StartError> {
         let orders = Arc::<Orders>::default();
         let ordered = Arc::clone(&orders);
         let disks = self.nodes.disks().iter();
@@ -199,11 +184,7 @@ impl Session {
             let _stack = cryptline_sys::StackGuard::new();
             let stats = options.stats.iter();
             let meters: Vec<_> = stats.filter_map(|it| it.connect()).collect();
-            let backend = if start.queues.numbers.is_empty() {
-                options.backend
-            } else {
-                BackendChoice::WideIoUring
-            };
+            let backend = if start.queues.numbers.is_empty() { options.backend } else { BackendChoice::WideIoUring };
             let open = |ring: &mut Ring| FuseWire::new(ring, start);
             let lane_meters = meters.clone();
             let (first, others) = (&gates[0], &gates[1..]);
@@ -361,18 +342,11 @@ fn first_word(descriptor: &OwnedFd, message: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-fn answer(
-    descriptor: &OwnedFd,
-    unique: u64,
-    result: Result<(), Errno>,
-    body: &[u8],
-) -> Result<(), StartError> {
+fn answer(descriptor: &OwnedFd, unique: u64, result: Result<(), Errno>, body: &[u8]) -> Result<(), StartError> {
     let header = abi::out_header(unique, result, body.len());
     let answer = [&header[..], body].concat();
     let written = rustix::io::write(descriptor, &answer);
-    written
-        .map(drop)
-        .map_err(|error| StartError::Kernel(error.into()))
+    written.map(drop).map_err(|error| StartError::Kernel(error.into()))
 }
 
 /// How many processors this machine can have, which is how many queues the kernel has for a mount. A sandbox may hide

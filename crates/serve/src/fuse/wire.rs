@@ -222,8 +222,7 @@ impl Wire for FuseWire {
                     has_come = true;
                 }
                 Io::Fuse(entry) => {
-                    if let Came::Refused(error) = self.entries.came(done.token, done.result, entry)
-                    {
+                    if let Came::Refused(error) = self.entries.came(done.token, done.result, entry) {
                         self.intake.fail(error);
                     }
                 }
@@ -256,10 +255,7 @@ impl Wire for FuseWire {
     fn look_for_peer(&mut self) {
         let descriptor = self.start.descriptor.as_fd();
         let mut polled = [PollFd::from_borrowed_fd(descriptor, PollFlags::empty())];
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let ends = PollFlags::ERR | PollFlags::HUP;
         if rustix::event::poll(&mut polled, Some(&now)).is_ok() {
             self.intake.is_gone |= polled[0].revents().intersects(ends);

@@ -177,9 +177,7 @@ pub fn owner(index: u32) -> io::Result<Option<u32>> {
     match std::fs::read_to_string(format!("/sys/block/nbd{index}/pid")) {
         Ok(owner) => {
             let owner = owner.trim().parse();
-            owner
-                .map(Some)
-                .map_err(|_| io::ErrorKind::InvalidData.into())
+            owner.map(Some).map_err(|_| io::ErrorKind::InvalidData.into())
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -196,9 +194,7 @@ pub fn check() -> Result<(), AttachError> {
 
 fn find_driver() -> Result<Driver, AttachError> {
     Driver::find().map_err(|error| match Errno::from_io_error(&error) {
-        Some(Errno::NOENT | Errno::PROTONOSUPPORT | Errno::AFNOSUPPORT) => {
-            AttachError::NoDriver(NAME)
-        }
+        Some(Errno::NOENT | Errno::PROTONOSUPPORT | Errno::AFNOSUPPORT) => AttachError::NoDriver(NAME),
         _ => AttachError::at("ask for the nbd driver")(error),
     })
 }
@@ -268,27 +264,19 @@ fn start_lane(
     let work = move |orders: Arc<Orders>| {
         let meter = stats.connect();
         let start = Start {
-            connected: Connected {
-                socket: Socket::Unix(ours),
-                tls: None,
-                leftover: Vec::new(),
-            },
+            connected: Connected { socket: Socket::Unix(ours), tls: None, leftover: Vec::new() },
             gate: gate.clone(),
             limits,
             context: 0,
             meter: meter.clone(),
         };
-        let lane = Lane::new(&gate, backend, orders, meter.clone(), |ring| {
-            NbdWire::new(ring, start)
-        });
-        let served = lane
-            .map_err(|error| error.to_string())
-            .and_then(|mut lane| lane.run().map_err(|error| error.to_string()));
+        let lane = Lane::new(&gate, backend, orders, meter.clone(), |ring| NbdWire::new(ring, start));
+        let served =
+            lane.map_err(|error| error.to_string()).and_then(|mut lane| lane.run().map_err(|error| error.to_string()));
         if let Some(meter) = meter {
             stats.disconnect(&meter);
         }
         served
     };
-    crew.start(format!("nbd-{number}"), cut, work)
-        .map_err(AttachError::at("start a thread"))
+    crew.start(format!("nbd-{number}"), cut, work).map_err(AttachError::at("start a thread"))
 }

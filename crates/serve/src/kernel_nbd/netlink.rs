@@ -83,11 +83,7 @@ impl Driver {
         let protocol = Some(netlink::GENERIC);
         let socket = rustix::net::socket_with(family, SocketType::RAW, flags, protocol)?;
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-        let mut driver = Self {
-            socket,
-            family: CONTROL,
-            sequence: 0,
-        };
+        let mut driver = Self { socket, family: CONTROL, sequence: 0 };
         let mut name = Attributes::default();
         name.push(FAMILY_NAME, b"nbd\0");
         let answer = driver.ask(GET_FAMILY, &name)?;
@@ -121,9 +117,7 @@ impl Driver {
         all.push(attribute::SOCKETS | NESTED, &sockets.0);
         let answer = self.ask(command::CONNECT, &all)?;
         let index = find(&answer, attribute::INDEX).and_then(|value| value.first_chunk());
-        Ok(u32::from_ne_bytes(
-            *index.ok_or(io::ErrorKind::InvalidData)?,
-        ))
+        Ok(u32::from_ne_bytes(*index.ok_or(io::ErrorKind::InvalidData)?))
     }
 
     /// Takes a disk's sockets away. Nothing happens where it has none.
@@ -152,9 +146,7 @@ impl Driver {
                     found = body.get(COMMAND_HEADER..).unwrap_or_default().to_vec();
                     continue;
                 }
-                let error = body
-                    .first_chunk()
-                    .map_or(0, |code| i32::from_ne_bytes(*code));
+                let error = body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
                 return match error {
                     0 => Ok(found),
                     error => Err(Errno::from_raw_os_error(error.saturating_neg()).into()),
@@ -199,11 +191,7 @@ fn next_message<'a>(rest: &mut &'a [u8]) -> Option<(u16, u32, &'a [u8])> {
     let len = u32::from_ne_bytes([l0, l1, l2, l3]) as usize;
     let body = rest.get(HEADER..len)?;
     *rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
-    Some((
-        u16::from_ne_bytes([k0, k1]),
-        u32::from_ne_bytes([s0, s1, s2, s3]),
-        body,
-    ))
+    Some((u16::from_ne_bytes([k0, k1]), u32::from_ne_bytes([s0, s1, s2, s3]), body))
 }
 
 /// The value of the first attribute of a type.

@@ -47,10 +47,7 @@ pub(super) fn open() -> bool {
 impl Busy {
     /// Begins to watch a machine of so many processors.
     pub fn new(processors: usize) -> Self {
-        Self {
-            processors,
-            since: Stalls::now(),
-        }
+        Self { processors, since: Stalls::now() }
     }
 
     /// What has been does not count.
@@ -130,10 +127,8 @@ mod tests {
         let at = Instant::now();
         let total = Duration::from_secs(5);
         let before = Stalls { at, total };
-        let after = |stalled| Stalls {
-            at: at + Duration::from_millis(100),
-            total: total + Duration::from_millis(stalled),
-        };
+        let after =
+            |stalled| Stalls { at: at + Duration::from_millis(100), total: total + Duration::from_millis(stalled) };
         assert!(!after(0).is_busy_since(before));
         assert!(!after(25).is_busy_since(before));
         assert!(after(26).is_busy_since(before));
@@ -154,10 +149,7 @@ mod tests {
 
     #[test]
     fn without_pressure_the_load_average_decides() {
-        let mut busy = Busy {
-            processors: 1 << 40,
-            since: None,
-        };
+        let mut busy = Busy { processors: 1 << 40, since: None };
         assert!(!busy.at_first() && !busy.has_been());
         busy.processors = 0;
         // No machine that runs this has had nothing to do for a minute, or else it is not loaded either.

@@ -17,11 +17,7 @@ pub(super) struct Clock {
 impl Clock {
     pub fn start() -> Self {
         let now = Instant::now();
-        Self {
-            awake_since: now,
-            active: Duration::ZERO,
-            published: now,
-        }
+        Self { awake_since: now, active: Duration::ZERO, published: now }
     }
 
     pub fn fall_asleep(&mut self) {

@@ -39,12 +39,7 @@ impl Measured {
     fn new(lanes: usize) -> Self {
         // One is left to others.
         let busy = Busy::new(lanes + 1);
-        Self {
-            trial: Trial::new(Moment::now(), busy.at_first()),
-            seats: Seats::of_process(lanes),
-            seat: None,
-            busy,
-        }
+        Self { trial: Trial::new(Moment::now(), busy.at_first()), seats: Seats::of_process(lanes), seat: None, busy }
     }
 
     /// Whether the lane is to look now, if there is a place.
@@ -78,11 +73,7 @@ impl Lookout {
             Poll::Always(limit) => (limit, None),
             Poll::Measured { limit, lanes, .. } => (limit, Some(Measured::new(lanes))),
         };
-        Self {
-            limit,
-            measured,
-            ..Self::default()
-        }
+        Self { limit, measured, ..Self::default() }
     }
 
     /// How long to look before the next wait, if at all.
@@ -183,11 +174,7 @@ mod tests {
     fn convinced(seats: Seats) -> Lookout {
         let mut measured = Measured::new(1);
         (measured.trial, measured.seats) = (Trial::that_looks(Moment::now()), seats);
-        Lookout {
-            limit: LIMIT,
-            measured: Some(measured),
-            ..Lookout::default()
-        }
+        Lookout { limit: LIMIT, measured: Some(measured), ..Lookout::default() }
     }
 
     #[test]
@@ -199,10 +186,7 @@ mod tests {
             for lane in &mut *lanes {
                 (lane.in_vain, lane.to_skip) = (0, 0);
             }
-            lanes
-                .iter_mut()
-                .map(|lane| lane.limit().is_some())
-                .collect::<Vec<_>>()
+            lanes.iter_mut().map(|lane| lane.limit().is_some()).collect::<Vec<_>>()
         };
         assert_eq!(looks(&mut lanes), [true, true, false, false]);
         // Who finds something keeps the place, and who sleeps gives it to another.

@@ -191,9 +191,7 @@ impl<W: Wire> Lane<W> {
                 return Ok(());
             }
             match look {
-                _ if more || self.can_begin_more() || self.wire.has_work() => {
-                    self.channel.ring_mut().poll()?
-                }
+                _ if more || self.can_begin_more() || self.wire.has_work() => self.channel.ring_mut().poll()?,
                 Some(limit) if !self.look_out(limit)? => continue,
                 Some(_) => {}
                 None => self.wait()?,
@@ -213,9 +211,9 @@ impl<W: Wire> Lane<W> {
     fn given_up(&self) -> io::Result<()> {
         match self.jobs.len() {
             0 => Ok(()),
-            count => Err(io::Error::other(format!(
-                "the server stops, and {count} of its requests were not done in time"
-            ))),
+            count => {
+                Err(io::Error::other(format!("the server stops, and {count} of its requests were not done in time")))
+            }
         }
     }
 

@@ -3,12 +3,8 @@
 use super::*;
 
 /// Of a machine where lanes may look out.
-const QUIET: Readings = Readings {
-    processors: 2.0,
-    is_pinned: false,
-    on_battery: false,
-    wake_up: Some(Duration::from_micros(30)),
-};
+const QUIET: Readings =
+    Readings { processors: 2.0, is_pinned: false, on_battery: false, wake_up: Some(Duration::from_micros(30)) };
 
 #[test]
 fn look_outlasts_the_wake_up_of_a_client_that_was_asleep_as_well() {
@@ -25,41 +21,27 @@ fn look_outlasts_the_wake_up_of_a_client_that_was_asleep_as_well() {
 #[test]
 fn nobody_looks_out_with_one_processor_or_a_quota_of_less_than_two() {
     for processors in [0.5, 1.0, 1.9] {
-        let readings = Readings {
-            processors,
-            ..QUIET
-        };
+        let readings = Readings { processors, ..QUIET };
         assert_eq!(Poll::choose(&readings), Poll::Never(Why::OneProcessor));
     }
 }
 
 #[test]
 fn server_that_was_given_one_of_several_processors_tries_what_looks_gain() {
-    let pinned = Readings {
-        processors: 1.0,
-        is_pinned: true,
-        wake_up: None,
-        ..QUIET
-    };
+    let pinned = Readings { processors: 1.0, is_pinned: true, wake_up: None, ..QUIET };
     match Poll::choose(&pinned) {
         Poll::Measured { lanes, .. } => assert_eq!(lanes, 1),
         other => panic!("{other:?}"),
     }
     let on_battery = true;
-    let battery = Readings {
-        on_battery,
-        ..pinned
-    };
+    let battery = Readings { on_battery, ..pinned };
     assert_eq!(Poll::choose(&battery), Poll::Never(Why::Battery));
 }
 
 #[test]
 fn lanes_that_look_out_leave_a_processor_to_others() {
     let lanes = |processors| {
-        let readings = Readings {
-            processors,
-            ..QUIET
-        };
+        let readings = Readings { processors, ..QUIET };
         match Poll::choose(&readings) {
             Poll::Measured { lanes, .. } => lanes,
             other => panic!("{other:?}"),
@@ -71,10 +53,7 @@ fn lanes_that_look_out_leave_a_processor_to_others() {
 #[test]
 fn nobody_looks_out_on_battery() {
     let on_battery = true;
-    let battery = Poll::choose(&Readings {
-        on_battery,
-        ..QUIET
-    });
+    let battery = Poll::choose(&Readings { on_battery, ..QUIET });
     assert_eq!(battery, Poll::Never(Why::Battery));
 }
 

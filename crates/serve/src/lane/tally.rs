@@ -31,11 +31,7 @@ impl Tally {
     /// Both together.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        Self {
-            read: self.read + other.read,
-            written: self.written + other.written,
-            errors: self.errors + other.errors,
-        }
+        Self { read: self.read + other.read, written: self.written + other.written, errors: self.errors + other.errors }
     }
 
     /// Counts a request that is over.

@@ -55,10 +55,7 @@ impl Moment {
     pub fn now() -> Self {
         let usage = getrusage(UsageWho::RUSAGE_THREAD);
         let taken = usage.map_or(0, |usage| usage.involuntary_context_switches());
-        Self {
-            at: Instant::now(),
-            taken: u64::try_from(taken).unwrap_or(0),
-        }
+        Self { at: Instant::now(), taken: u64::try_from(taken).unwrap_or(0) }
     }
 }
 
@@ -84,11 +81,7 @@ impl Trial {
 
     /// Whether the lane is to look out now.
     pub fn looks(&self) -> bool {
-        if self.is_held() {
-            self.held
-        } else {
-            self.windows % 2 == 1
-        }
+        if self.is_held() { self.held } else { self.windows % 2 == 1 }
     }
 
     /// A request of so many bytes is over.
@@ -125,8 +118,7 @@ impl Trial {
         let took = now.at.saturating_duration_since(self.began.at);
         let taken = now.taken.saturating_sub(self.began.taken);
         let each = took / u32::try_from(self.work.max(1)).unwrap_or(u32::MAX);
-        let is_robbed =
-            taken >= TAKEN && TAKEN_EVERY.as_nanos() * u128::from(taken) > took.as_nanos();
+        let is_robbed = taken >= TAKEN && TAKEN_EVERY.as_nanos() * u128::from(taken) > took.as_nanos();
         if self.looks() && is_robbed {
             self.hold(false);
         } else if self.is_held() {

@@ -206,12 +206,7 @@ pub struct Room {
 
 impl Room {
     pub(super) fn new(small: Arc<Arena>, large: Arc<Arena>, jobs: usize) -> Self {
-        Self {
-            small,
-            large,
-            jobs_left: jobs,
-            reserved: false,
-        }
+        Self { small, large, jobs_left: jobs, reserved: false }
     }
 
     /// Whether one more request can be taken.

@@ -148,10 +148,7 @@ impl<W: Wire> Lane<W> {
     /// Whether a job could begin a chunk right now, without waiting for anything to end. This happens
     /// over a medium that answers at once, where a turn ends before a long job does.
     pub(super) fn can_begin_more(&self) -> bool {
-        let mut waiting = self
-            .pending
-            .iter()
-            .filter_map(|&index| self.jobs.get(index));
+        let mut waiting = self.pending.iter().filter_map(|&index| self.jobs.get(index));
         waiting.any(Job::is_ready) && !self.room.reserved && self.room.has_buffer()
     }
 
@@ -193,17 +190,10 @@ impl<W: Wire> Lane<W> {
         let durable = job.writes_durably();
         let operation = match job.asked.work {
             Work::Discard { .. } => Operation::Discard { len: len.into() },
-            Work::Zero { may_unmap, .. } if !job.transfers => Operation::WriteZeroes {
-                len: len.into(),
-                may_unmap,
-            },
+            Work::Zero { may_unmap, .. } if !job.transfers => Operation::WriteZeroes { len: len.into(), may_unmap },
             Work::Cache if !job.transfers => Operation::Cache { len: len.into() },
             work if work.has_payload() => {
-                let chunk = Chunk {
-                    job: JobId(index),
-                    at: job.begun,
-                    len: len as usize,
-                };
+                let chunk = Chunk { job: JobId(index), at: job.begun, len: len as usize };
                 match self.wire.bring(job.asked.tag, chunk, &self.room) {
                     Brought::Now(data) => {
                         debug_assert!(data.len() <= chunk.len, "a chunk, or the front of one");
@@ -232,10 +222,7 @@ impl<W: Wire> Lane<W> {
                 match work {
                     Work::Zero { .. } => {
                         buffer.fill(0);
-                        Operation::Write {
-                            data: buffer,
-                            durable,
-                        }
+                        Operation::Write { data: buffer, durable }
                     }
                     _ => Operation::Read(buffer),
                 }
@@ -248,15 +235,8 @@ impl<W: Wire> Lane<W> {
         let Some(job) = self.jobs.get_mut(index) else {
             return;
         };
-        let request = Request {
-            operation,
-            offset: job.asked.offset + job.begun,
-            token: index as u64,
-        };
-        debug_assert!(
-            job.begun == 0 || !matches!(job.asked.work, Work::Append { .. }),
-            "an append in one piece"
-        );
+        let request = Request { operation, offset: job.asked.offset + job.begun, token: index as u64 };
+        debug_assert!(job.begun == 0 || !matches!(job.asked.work, Work::Append { .. }), "an append in one piece");
         if request.len() > job.asked.length - job.begun {
             // A wire that brings more than it was asked for must not write behind the request.
             job.cut_short(Fault::Io(Errno::IO));
@@ -296,10 +276,7 @@ impl<W: Wire> Lane<W> {
             (Operation::Discard { .. }, Err(Fault::NotSupported)) => {
                 job.begun = job.asked.length;
             }
-            (
-                Operation::WriteZeroes { len, .. } | Operation::Cache { len },
-                Err(Fault::NotSupported),
-            ) => {
+            (Operation::WriteZeroes { len, .. } | Operation::Cache { len }, Err(Fault::NotSupported)) => {
                 // One step is in flight at a time, so this one is the last that has begun.
                 job.begun -= len;
                 if job.transfer_instead() {
@@ -308,9 +285,7 @@ impl<W: Wire> Lane<W> {
             }
             // Kernels and programs take a flush that is not supported for one that is not needed, whoever says so: this
             // program or the medium.
-            (Operation::Flush, Err(fault))
-                if matches!(fault.errno(), Errno::OPNOTSUPP | Errno::NOSYS) =>
-            {
+            (Operation::Flush, Err(fault)) if matches!(fault.errno(), Errno::OPNOTSUPP | Errno::NOSYS) => {
                 job.fail(Fault::Io(Errno::IO));
             }
             (_, Err(fault)) => job.fail(fault),
@@ -344,14 +319,7 @@ impl<W: Wire> Lane<W> {
                 _ => job.asked.offset,
             };
             let token = index as u64;
-            return self.submit(
-                index,
-                Request {
-                    operation,
-                    offset,
-                    token,
-                },
-            );
+            return self.submit(index, Request { operation, offset, token });
         }
         if let Some(job) = self.jobs.remove(index) {
             self.room.jobs_left += 1;

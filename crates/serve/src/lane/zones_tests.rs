@@ -33,12 +33,7 @@ impl Wire for Script {
         }
         let (work, offset, length) = self.asks.pop_front()?;
         self.is_busy = true;
-        Some(Taken::Asked(Asked {
-            tag: (),
-            work,
-            offset,
-            length,
-        }))
+        Some(Taken::Asked(Asked { tag: (), work, offset, length }))
     }
 
     fn bring(&mut self, (): (), chunk: Chunk, room: &Room) -> Brought {
@@ -80,12 +75,7 @@ impl Wire for Script {
 
 /// How each of them ends, with the place of an append.
 fn ends_of(gate: &Gate, asks: &[(Work, u64, u64)]) -> Vec<(Option<u64>, Result<(), Fault>)> {
-    let open = |_: &mut Ring| {
-        Ok(Script {
-            asks: asks.iter().copied().collect(),
-            ..Script::default()
-        })
-    };
+    let open = |_: &mut Ring| Ok(Script { asks: asks.iter().copied().collect(), ..Script::default() });
     let orders = Arc::new(Orders::default());
     let mut lane = Lane::new(gate, BackendChoice::Syscalls, orders, None, open).unwrap();
     lane.run().unwrap();
@@ -102,11 +92,7 @@ fn zones() -> Gate {
 #[test]
 fn requests_go_on_while_the_wire_has_work_of_its_own() {
     let open = |_: &mut Ring| {
-        Ok(Script {
-            asks: [(Work::Append { durable: false }, 0, 4096)].into(),
-            own_work: 1000,
-            ..Script::default()
-        })
+        Ok(Script { asks: [(Work::Append { durable: false }, 0, 4096)].into(), own_work: 1000, ..Script::default() })
     };
     let orders = Arc::new(Orders::default());
     let mut lane = Lane::new(&zones(), BackendChoice::Syscalls, orders, None, open).unwrap();
@@ -165,22 +151,9 @@ fn actions_change_the_zone_that_they_name() {
     assert_eq!(gate.report_zones(0, &mut report), Ok(4));
     assert_eq!(
         report.map(|zone| zone.condition),
-        [
-            ZoneCondition::Empty,
-            ZoneCondition::Full,
-            ZoneCondition::ExplicitOpen,
-            ZoneCondition::Closed,
-        ]
+        [ZoneCondition::Empty, ZoneCondition::Full, ZoneCondition::ExplicitOpen, ZoneCondition::Closed,]
     );
-    assert!(
-        ends_of(&gate, &[(Work::Zone(ZoneAction::ResetAll), 0, 0)])[0]
-            .1
-            .is_ok()
-    );
+    assert!(ends_of(&gate, &[(Work::Zone(ZoneAction::ResetAll), 0, 0)])[0].1.is_ok());
     assert_eq!(gate.report_zones(0, &mut report), Ok(4));
-    assert!(
-        report
-            .iter()
-            .all(|zone| zone.condition == ZoneCondition::Empty)
-    );
+    assert!(report.iter().all(|zone| zone.condition == ZoneCondition::Empty));
 }

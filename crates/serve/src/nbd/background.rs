@@ -33,12 +33,7 @@ impl Background {
     ///
     /// # Errors
     /// What NBD cannot describe, such as zones; where there is no thread to be had.
-    pub fn start(
-        gate: &Gate,
-        minimum_block: u32,
-        name: &str,
-        listener: Listener,
-    ) -> io::Result<Self> {
+    pub fn start(gate: &Gate, minimum_block: u32, name: &str, listener: Listener) -> io::Result<Self> {
         let export = Export {
             name: name.to_owned(),
             description: String::new(),
@@ -47,8 +42,7 @@ impl Background {
             stats: ExportStats::new(false),
         };
         let exports = Exports::new(vec![export], TlsMode::Off);
-        let exports =
-            exports.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let exports = exports.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let options = ServerOptions {
             backend: BackendChoice::Auto,
             poll: Poll::default(),
@@ -62,15 +56,10 @@ impl Background {
         };
         let stop = StopHandle::new()?;
         let (server, stopped) = (Server::new(exports, options), stop.clone());
-        let thread = std::thread::Builder::new()
-            .name("nbd".to_owned())
-            .spawn(move || server.run(&[listener], &stopped))?;
+        let thread =
+            std::thread::Builder::new().name("nbd".to_owned()).spawn(move || server.run(&[listener], &stopped))?;
         let thread = Some(thread);
-        Ok(Self {
-            stop,
-            thread,
-            process: std::process::id(),
-        })
+        Ok(Self { stop, thread, process: std::process::id() })
     }
 
     /// Whether it runs in this process. A forked one has a copy of this, but the server's thread is its parent's.
@@ -96,9 +85,7 @@ impl Background {
         }
         self.stop.stop();
         let joined = self.thread.take().map(JoinHandle::join);
-        joined.map_or(Ok(Ok(())), |joined| {
-            joined.unwrap_or_else(|_| Err(io::Error::other("the server has panicked")))
-        })
+        joined.map_or(Ok(Ok(())), |joined| joined.unwrap_or_else(|_| Err(io::Error::other("the server has panicked"))))
     }
 }
 

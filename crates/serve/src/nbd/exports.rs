@@ -106,25 +106,16 @@ impl Exports {
     /// Errors: an export that NBD cannot describe, such as a zoned volume.
     pub fn new(exports: Vec<Export>, tls: TlsMode) -> Result<Arc<Self>, OfferError> {
         exports.iter().try_for_each(refuse_zones)?;
-        let entries = (0..)
-            .zip(exports)
-            .map(|(id, export)| Entry::new(id, export));
+        let entries = (0..).zip(exports).map(|(id, export)| Entry::new(id, export));
         let mut inner = Inner {
             next: 0,
             entries: entries.collect(),
-            offered: Arc::new(Offered {
-                offer: Arc::new(ServerOffer::new(Vec::new(), tls)?),
-                ids: Vec::new(),
-            }),
+            offered: Arc::new(Offered { offer: Arc::new(ServerOffer::new(Vec::new(), tls)?), ids: Vec::new() }),
             default_is_gone: false,
         };
         inner.next = inner.entries.len() as ExportId;
         inner.offer_anew(tls)?;
-        Ok(Arc::new(Self {
-            tls,
-            inner: Mutex::new(inner),
-            on_closed: OnceLock::new(),
-        }))
+        Ok(Arc::new(Self { tls, inner: Mutex::new(inner), on_closed: OnceLock::new() }))
     }
 
     /// Has `observer` told of each export that is gone. The first observer stays.
@@ -197,11 +188,7 @@ impl Exports {
             return None;
         }
         entry.clients += 1;
-        Some(Visit {
-            exports: Arc::clone(self),
-            id,
-            export: Arc::clone(&entry.export),
-        })
+        Some(Visit { exports: Arc::clone(self), id, export: Arc::clone(&entry.export) })
     }
 
     /// Keeps new clients from the export called `name`. With `now`, or where nobody uses it, the caller closes it.
@@ -216,16 +203,8 @@ impl Exports {
         }
         let entry = &mut inner.entries[place];
         let is_last = now || entry.clients == 0;
-        entry.state = if is_last {
-            State::Closing
-        } else {
-            State::Leaving
-        };
-        let retired = if is_last {
-            Retired::Closing(entry.closing())
-        } else {
-            Retired::Leaving(entry.clients)
-        };
+        entry.state = if is_last { State::Closing } else { State::Leaving };
+        let retired = if is_last { Retired::Closing(entry.closing()) } else { Retired::Leaving(entry.clients) };
         inner.default_is_gone |= place == 0;
         // Fewer of what was right are right.
         let _ = inner.offer_anew(self.tls);
@@ -278,29 +257,19 @@ impl Inner {
         if self.default_is_gone {
             offer = offer.without_default();
         }
-        self.offered = Arc::new(Offered {
-            offer: Arc::new(offer),
-            ids: self.offered().map(|entry| entry.id).collect(),
-        });
+        self.offered =
+            Arc::new(Offered { offer: Arc::new(offer), ids: self.offered().map(|entry| entry.id).collect() });
         Ok(())
     }
 }
 
 impl Entry {
     fn new(id: ExportId, export: Export) -> Self {
-        Self {
-            id,
-            export: Arc::new(export),
-            state: State::Offered,
-            clients: 0,
-        }
+        Self { id, export: Arc::new(export), state: State::Offered, clients: 0 }
     }
 
     fn closing(&self) -> Closing {
-        Closing {
-            id: self.id,
-            export: Arc::clone(&self.export),
-        }
+        Closing { id: self.id, export: Arc::clone(&self.export) }
     }
 }
 

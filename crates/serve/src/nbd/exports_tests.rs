@@ -25,10 +25,7 @@ fn exports(names: &[&str]) -> Arc<Exports> {
 
 fn find(exports: &Exports, name: &str) -> Option<ExportId> {
     let offered = exports.offered();
-    offered
-        .offer
-        .find(name.as_bytes())
-        .and_then(|place| offered.id(place))
+    offered.offer.find(name.as_bytes()).and_then(|place| offered.id(place))
 }
 
 #[test]
@@ -42,10 +39,7 @@ fn an_export_leaves_with_its_last_client_and_keeps_its_name_until_then() {
     });
     let id = find(&exports, "b").unwrap();
     let visits = [exports.enter(id).unwrap(), exports.enter(id).unwrap()];
-    assert!(matches!(
-        exports.retire("b", false),
-        Ok(Retired::Leaving(2))
-    ));
+    assert!(matches!(exports.retire("b", false), Ok(Retired::Leaving(2))));
     assert_eq!(find(&exports, "b"), None);
     assert!(exports.enter(id).is_none(), "whoever was told of it before");
     let taken = exports.add(export("b"));
@@ -69,10 +63,7 @@ fn an_export_leaves_with_its_last_client_and_keeps_its_name_until_then() {
 fn nobody_gets_another_disk_than_the_one_that_an_empty_name_meant() {
     let exports = exports(&["a", "b"]);
     assert_eq!(find(&exports, ""), find(&exports, "a"));
-    assert!(matches!(
-        exports.retire("b", false),
-        Ok(Retired::Closing(_))
-    ));
+    assert!(matches!(exports.retire("b", false), Ok(Retired::Closing(_))));
     assert_eq!(find(&exports, ""), find(&exports, "a"));
     exports.add(export("c")).unwrap();
     let taken = exports.add(export(""));

@@ -24,9 +24,7 @@ pub(super) fn negotiate(
 ) -> Result<Option<(Negotiated, Connected)>, ClientError> {
     let mut state = Handshake::new(Arc::clone(&offered.offer));
     match agree(&mut state, &mut stream, (member, offered), tls) {
-        Ok(Some((negotiated, leftover))) => {
-            Ok(Some((negotiated, stream.into_connected(leftover)?)))
-        }
+        Ok(Some((negotiated, leftover))) => Ok(Some((negotiated, stream.into_connected(leftover)?))),
         // It went; after a refusal that somebody at the server can do something about.
         Ok(None) | Err(ClientError::Handshake(_)) if state.block_size_refused() => {
             Err(ProtocolError::BlockSizeRequired.into())

@@ -20,8 +20,8 @@ mod status;
 pub(crate) mod wire;
 
 pub use crate::net::{
-    Certificates, Clients, CurrentTls, FILES, Listener, NoPlace, Place, StopHandle, Subject,
-    SubjectError, TlsConfigError, private_key_path, read_file, server_config,
+    Certificates, Clients, CurrentTls, FILES, Listener, NoPlace, Place, StopHandle, Subject, SubjectError,
+    TlsConfigError, private_key_path, read_file, server_config,
 };
 pub use background::Background;
 pub use event::{Client, ClientError, Event};

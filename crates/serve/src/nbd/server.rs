@@ -65,16 +65,9 @@ impl Server {
     /// A server; nothing happens before [`run`](Self::run).
     #[must_use]
     pub fn new(exports: Arc<Exports>, options: ServerOptions) -> Arc<Self> {
-        let clients = Clients::new(Places {
-            handshakes: options.max_handshakes.max(1),
-            transmissions: options.max_connections,
-        });
-        Arc::new(Self {
-            exports,
-            options,
-            clients,
-            lost: Mutex::default(),
-        })
+        let clients =
+            Clients::new(Places { handshakes: options.max_handshakes.max(1), transmissions: options.max_connections });
+        Arc::new(Self { exports, options, clients, lost: Mutex::default() })
     }
 
     /// Accepts clients until `stop` is used; then lets the connections finish the requests that they have
@@ -177,22 +170,12 @@ impl Server {
     /// One client, from its greeting to its end.
     fn serve(&self, socket: Socket, member: &Member) {
         let since = Instant::now();
-        let mut client = Client {
-            number: member.id(),
-            place: socket.place(),
-            tls: false,
-            export: None,
-        };
+        let mut client = Client { number: member.id(), place: socket.place(), tls: false, export: None };
         let log = &self.options.log;
         log(&Event::Accepted(client.clone()));
         let mut tally = Tally::default();
         let result = self.attend(socket, member, &mut client, &mut tally);
-        log(&Event::Ended {
-            client,
-            tally,
-            lasted: since.elapsed(),
-            why: result.err(),
-        });
+        log(&Event::Ended { client, tally, lasted: since.elapsed(), why: result.err() });
     }
 
     fn attend(
@@ -205,13 +188,8 @@ impl Server {
         let stream = Stream::new(socket, self.options.handshake_timeout);
         let offered = self.exports.offered();
         let tls = self.options.tls.as_ref().map(|tls| tls.config());
-        let negotiated = negotiate(stream, member, &offered, tls.as_ref()).map_err(|error| {
-            if member.is_displaced() {
-                NoPlace::Displaced.into()
-            } else {
-                error
-            }
-        })?;
+        let negotiated = negotiate(stream, member, &offered, tls.as_ref())
+            .map_err(|error| if member.is_displaced() { NoPlace::Displaced.into() } else { error })?;
         let Some((negotiated, connected)) = negotiated else {
             return Ok(());
         };
@@ -227,15 +205,8 @@ impl Server {
         client.export = Some(visit.export.name.clone());
         (self.options.log)(&Event::Began(client.clone()));
         let limits = self.limits(&offered.offer, &negotiated, member, &visit.export);
-        let served = limits.and_then(|limits| {
-            self.serve_export(
-                &visit.export,
-                (negotiated, connected),
-                limits,
-                member,
-                tally,
-            )
-        });
+        let served =
+            limits.and_then(|limits| self.serve_export(&visit.export, (negotiated, connected), limits, member, tally));
         drop(visit);
         if let Some(closing) = self.exports.left(id) {
             // Whoever serves is told by `Exports::on_closed`, too.
@@ -271,16 +242,9 @@ impl Server {
     }
 
     /// The transmission phase: a lane of the client's own.
-    fn transmit(
-        &self,
-        start: Start,
-        orders: Arc<Orders>,
-        tally: &mut Tally,
-    ) -> Result<(), ClientError> {
+    fn transmit(&self, start: Start, orders: Arc<Orders>, tally: &mut Tally) -> Result<(), ClientError> {
         let (gate, meter) = (start.gate.clone(), start.meter.clone());
-        let lane = Lane::new(&gate, self.options.backend, orders, meter, |ring| {
-            NbdWire::new(ring, start)
-        });
+        let lane = Lane::new(&gate, self.options.backend, orders, meter, |ring| NbdWire::new(ring, start));
         let mut lane = lane?.looking_out(self.options.poll);
         let result = lane.run().map_err(ClientError::Connection);
         *tally = lane.tally();

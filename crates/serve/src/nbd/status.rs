@@ -43,9 +43,7 @@ pub(super) fn block_status(
         position += u64::from(next.length);
     }
     status.push(run?);
-    let len = status
-        .finish(header.cookie, context, reply::Last::Yes)?
-        .len();
+    let len = status.finish(header.cookie, context, reply::Last::Yes)?.len();
     Some((buffer, len))
 }
 

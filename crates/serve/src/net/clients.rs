@@ -97,11 +97,7 @@ pub(crate) struct Clients {
 
 impl Clients {
     pub fn new(places: Places) -> Arc<Self> {
-        Arc::new(Self {
-            places,
-            live: Mutex::default(),
-            changed: Condvar::new(),
-        })
+        Arc::new(Self { places, live: Mutex::default(), changed: Condvar::new() })
     }
 
     /// A place for a new client's handshake, for as long as the value lives.
@@ -121,19 +117,9 @@ impl Clients {
             client.socket.shutdown(Shutdown::Both);
         }
         let orders = Arc::default();
-        let client = Client {
-            phase: Phase::Handshake,
-            peer,
-            socket: handle,
-            orders: Arc::clone(&orders),
-            uses: None,
-        };
+        let client = Client { phase: Phase::Handshake, peer, socket: handle, orders: Arc::clone(&orders), uses: None };
         live.insert(id, client);
-        Ok(Member {
-            clients: Arc::clone(self),
-            id,
-            orders,
-        })
+        Ok(Member { clients: Arc::clone(self), id, orders })
     }
 
     /// Everybody, once one more may give way: those who did no longer count, but they have threads.

@@ -5,19 +5,12 @@ use std::net::{TcpListener, TcpStream};
 
 use super::*;
 
-const PLACES: Places = Places {
-    handshakes: 4,
-    transmissions: 3,
-};
+const PLACES: Places = Places { handshakes: 4, transmissions: 3 };
 
 /// A connection from 127.0.0.`host`: our end and theirs.
 fn connection(host: u8) -> (Socket, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let socket = rustix::net::socket(
-        rustix::net::AddressFamily::INET,
-        rustix::net::SocketType::STREAM,
-        None,
-    );
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None);
     let theirs = TcpStream::from(socket.unwrap());
     let from = std::net::SocketAddr::from(([127, 0, 0, host], 0));
     rustix::net::bind(&theirs, &from).unwrap();
@@ -38,21 +31,14 @@ struct Guest {
 
 impl Hall {
     fn new() -> Self {
-        Self {
-            clients: Clients::new(PLACES),
-            next: 0,
-        }
+        Self { clients: Clients::new(PLACES), next: 0 }
     }
 
     fn enter(&mut self, host: u8) -> Result<Guest, NoPlace> {
         self.next += 1;
         let (ours, theirs) = connection(host);
         let member = self.clients.enter(self.next, &ours)?;
-        Ok(Guest {
-            member,
-            _ours: ours,
-            theirs,
-        })
+        Ok(Guest { member, _ours: ours, theirs })
     }
 
     /// Many in a row, of which those that are displaced leave.
@@ -88,10 +74,7 @@ fn of_peers_with_one_handshake_each_the_oldest_gives_way() {
     let mut hall = Hall::new();
     let guests: Vec<_> = (1..=5).map(|host| hall.enter(host).unwrap()).collect();
     let displaced = guests.iter().map(|guest| guest.member.is_displaced());
-    assert_eq!(
-        displaced.collect::<Vec<_>>(),
-        [true, false, false, false, false]
-    );
+    assert_eq!(displaced.collect::<Vec<_>>(), [true, false, false, false, false]);
 }
 
 #[test]

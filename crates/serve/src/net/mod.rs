@@ -23,7 +23,7 @@ pub use socket::Place;
 pub(crate) use socket::{Peer, Socket};
 pub(crate) use stream::{Connected, Stream};
 pub use tls::{
-    Certificates, Clients, CurrentTls, FILES, Subject, SubjectError, TlsConfigError,
-    private_key_path, read_file, server_config,
+    Certificates, Clients, CurrentTls, FILES, Subject, SubjectError, TlsConfigError, private_key_path, read_file,
+    server_config,
 };
 pub(crate) use transport::Transport;

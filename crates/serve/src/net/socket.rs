@@ -89,12 +89,8 @@ impl Socket {
     /// How long a read or write may take.
     pub fn set_timeouts(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
-            Self::Unix(stream) => stream
-                .set_read_timeout(timeout)
-                .and_then(|()| stream.set_write_timeout(timeout)),
-            Self::Tcp(stream) => stream
-                .set_read_timeout(timeout)
-                .and_then(|()| stream.set_write_timeout(timeout)),
+            Self::Unix(stream) => stream.set_read_timeout(timeout).and_then(|()| stream.set_write_timeout(timeout)),
+            Self::Tcp(stream) => stream.set_read_timeout(timeout).and_then(|()| stream.set_write_timeout(timeout)),
         }
     }
 
@@ -132,12 +128,8 @@ impl Socket {
     pub fn peer(&self) -> Peer {
         match self {
             Self::Unix(stream) => sockopt::socket_peercred(stream)
-                .map_or(Peer::Unknown, |credentials| {
-                    Peer::User(credentials.uid.as_raw())
-                }),
-            Self::Tcp(stream) => stream
-                .peer_addr()
-                .map_or(Peer::Unknown, |address| Peer::at(address.ip())),
+                .map_or(Peer::Unknown, |credentials| Peer::User(credentials.uid.as_raw())),
+            Self::Tcp(stream) => stream.peer_addr().map_or(Peer::Unknown, |address| Peer::at(address.ip())),
         }
     }
 }

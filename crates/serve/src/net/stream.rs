@@ -25,11 +25,7 @@ pub(crate) struct Connected {
 
 impl Stream {
     pub fn new(socket: Socket, timeout: Duration) -> Self {
-        let timed = Timed {
-            socket,
-            early: Vec::new(),
-            deadline: Instant::now() + timeout,
-        };
+        let timed = Timed { socket, early: Vec::new(), deadline: Instant::now() + timeout };
         Self { timed, tls: None }
     }
 
@@ -67,11 +63,7 @@ impl Stream {
     /// The connection, without a deadline.
     pub fn into_connected(self, leftover: Vec<u8>) -> io::Result<Connected> {
         self.timed.socket.set_timeouts(None)?;
-        Ok(Connected {
-            socket: self.timed.socket,
-            tls: self.tls,
-            leftover,
-        })
+        Ok(Connected { socket: self.timed.socket, tls: self.tls, leftover })
     }
 }
 

@@ -72,10 +72,7 @@ pub enum TlsConfigError {
 
 impl TlsConfigError {
     fn unusable(path: &Path, why: impl Into<String>) -> Self {
-        Self::Unusable {
-            path: path.to_owned(),
-            why: why.into(),
-        }
+        Self::Unusable { path: path.to_owned(), why: why.into() }
     }
 }
 
@@ -100,10 +97,7 @@ pub fn read_file(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
 }
 
 /// A server's TLS configuration (TLS 1.2 and 1.3) from a directory of certificates, for these clients.
-pub fn server_config(
-    directory: &Path,
-    clients: &Clients,
-) -> Result<Arc<ServerConfig>, TlsConfigError> {
+pub fn server_config(directory: &Path, clients: &Clients) -> Result<Arc<ServerConfig>, TlsConfigError> {
     Certificates::read(directory, clients, &read_file).map(|certificates| certificates.config)
 }
 
@@ -118,11 +112,7 @@ pub struct Certificates {
 
 impl Certificates {
     /// Reads them: the server's own, and for clients that are verified the authority's.
-    pub fn read(
-        directory: &Path,
-        clients: &Clients,
-        read: Read<'_>,
-    ) -> Result<Self, TlsConfigError> {
+    pub fn read(directory: &Path, clients: &Clients, read: Read<'_>) -> Result<Self, TlsConfigError> {
         let provider = Arc::new(cryptline_tls::provider());
         let certified = certified_key(directory, &provider, read)?;
         let own = certified.cert.first();
@@ -198,11 +188,7 @@ fn host_of(certificate: &Certificate) -> Option<String> {
 }
 
 /// The server's certificate with its key.
-fn certified_key(
-    directory: &Path,
-    provider: &CryptoProvider,
-    read: Read<'_>,
-) -> Result<CertifiedKey, TlsConfigError> {
+fn certified_key(directory: &Path, provider: &CryptoProvider, read: Read<'_>) -> Result<CertifiedKey, TlsConfigError> {
     let path = directory.join(CERTIFICATE);
     let chain = certificates(&path, read)?;
     if clients::is_old_version(&chain[0]) {
@@ -211,10 +197,9 @@ fn certified_key(
     let key_path = private_key_path(directory);
     let key = key::read(&key_path, read)?;
     CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
-        Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsConfigError::unusable(
-            &key_path,
-            format!("it is not the key of the certificate in {CERTIFICATE}"),
-        ),
+        Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+            TlsConfigError::unusable(&key_path, format!("it is not the key of the certificate in {CERTIFICATE}"))
+        }
         Error::InvalidCertificate(why) => TlsConfigError::unusable(&path, why.to_string()),
         error => TlsConfigError::unusable(&key_path, format!("{error}; {}", key::SUPPORTED)),
     })
@@ -230,24 +215,15 @@ impl ResolvesServerCert for TheOne {
     }
 }
 
-fn certificates(
-    path: &Path,
-    read: Read<'_>,
-) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
+fn certificates(path: &Path, read: Read<'_>) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
     let pem = contents(path, read)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match chain {
         Ok(chain) if !chain.is_empty() => Ok(chain),
-        _ => Err(TlsConfigError::Empty {
-            path: path.to_owned(),
-            what: "certificate",
-        }),
+        _ => Err(TlsConfigError::Empty { path: path.to_owned(), what: "certificate" }),
     }
 }
 
 fn contents(path: &Path, read: Read<'_>) -> Result<Zeroizing<Vec<u8>>, TlsConfigError> {
-    read(path).map_err(|source| TlsConfigError::Read {
-        path: path.to_owned(),
-        source,
-    })
+    read(path).map_err(|source| TlsConfigError::Read { path: path.to_owned(), source })
 }

@@ -54,11 +54,7 @@ pub(crate) struct Transport {
 
 impl Transport {
     pub fn new(ring: &mut Ring, connected: Connected) -> io::Result<Self> {
-        let Connected {
-            socket,
-            tls,
-            leftover,
-        } = connected;
+        let Connected { socket, tls, leftover } = connected;
         let socket = Arc::new(OwnedFd::from(socket));
         let mut rx = Buffer::alloc(RX_SIZE.max(leftover.len()))?;
         rx[..leftover.len()].copy_from_slice(&leftover);
@@ -127,10 +123,7 @@ impl Transport {
         !self.broken
             && (self.sending
                 || self.filling.remaining() > 0
-                || self
-                    .spare
-                    .as_ref()
-                    .is_some_and(|batch| batch.remaining() > 0)
+                || self.spare.as_ref().is_some_and(|batch| batch.remaining() > 0)
                 || self.tls.as_ref().is_some_and(|tls| tls.wants_to_send()))
     }
 
@@ -158,12 +151,7 @@ impl Transport {
 
     fn start_receive(&mut self, ring: &mut Ring, token: u64, buffer: Buffer, start: usize) {
         self.receiving = true;
-        let io = Io::Receive {
-            file: self.socket,
-            len: buffer.len() - start,
-            buffer,
-            start,
-        };
+        let io = Io::Receive { file: self.socket, len: buffer.len() - start, buffer, start };
         if ring.submit(self.source, token, io).is_err() {
             // The ring is made with room for the socket; without it the connection cannot go on.
             (self.receiving, self.ended) = (false, true);
@@ -184,10 +172,7 @@ impl Transport {
                 plain.advance(len);
             }),
             None if self.filling.remaining() == 0 => None,
-            None => self
-                .spare
-                .take()
-                .map(|empty| std::mem::replace(&mut self.filling, empty)),
+            None => self.spare.take().map(|empty| std::mem::replace(&mut self.filling, empty)),
         };
         if let Some(batch) = batch {
             self.start_send(ring, batch);
@@ -196,10 +181,7 @@ impl Transport {
 
     fn start_send(&mut self, ring: &mut Ring, batch: Box<SendBatch>) {
         self.sending = true;
-        let io = Io::Send {
-            file: self.socket,
-            batch,
-        };
+        let io = Io::Send { file: self.socket, batch };
         if ring.submit(self.source, SEND, io).is_err() {
             (self.sending, self.broken) = (false, true);
         }

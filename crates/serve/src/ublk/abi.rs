@@ -226,9 +226,7 @@ impl Descriptor {
     pub fn parse(bytes: &[u8; 24]) -> Self {
         let [o0, o1, o2, o3, s0, s1, s2, s3, rest @ ..] = *bytes;
         let flags = u32::from_ne_bytes([o0, o1, o2, o3]);
-        let start = rest
-            .first_chunk()
-            .map_or(u64::MAX, |at| u64::from_ne_bytes(*at));
+        let start = rest.first_chunk().map_or(u64::MAX, |at| u64::from_ne_bytes(*at));
         let count = u32::from_ne_bytes([s0, s1, s2, s3]);
         Self {
             operation: match flags & 0xff {
@@ -261,25 +259,11 @@ mod tests {
 
     #[test]
     fn what_is_said_of_a_device_is_understood_again() {
-        let info = Info {
-            queues: 2,
-            depth: 64,
-            buffer_len: 1 << 18,
-            id: 7,
-            pid: 0,
-            flags: RECOVERY,
-            owner: (0, 0),
-        };
+        let info = Info { queues: 2, depth: 64, buffer_len: 1 << 18, id: 7, pid: 0, flags: RECOVERY, owner: (0, 0) };
         let mut bytes = info.to_bytes();
         let again = Info::parse(&bytes).unwrap();
         assert_eq!(again.flags, RECOVERY | IOCTL_ENCODING);
-        assert_eq!(
-            Info {
-                flags: RECOVERY,
-                ..again
-            },
-            info
-        );
+        assert_eq!(Info { flags: RECOVERY, ..again }, info);
         bytes[40..48].copy_from_slice(&[232, 3, 0, 0, 100, 0, 0, 0]);
         assert_eq!(Info::parse(&bytes).unwrap().owner, (1000, 100));
         for (state, is_live) in [(0, false), (1, true), (2, false)] {
@@ -308,23 +292,11 @@ mod tests {
             zones: None,
         };
         let bytes = parameters.to_bytes();
-        assert_eq!(
-            bytes[..16],
-            [60, 0, 0, 0, 3, 0, 0, 0, 14, 0, 0, 0, 9, 12, 12, 12]
-        );
+        assert_eq!(bytes[..16], [60, 0, 0, 0, 3, 0, 0, 0, 14, 0, 0, 0, 9, 12, 12, 12]);
         assert_eq!(Parameters::shape(&bytes), Some((0x1234, 512)));
         assert_eq!(bytes[52..58], [0, 0x80, 0, 0, 1, 0]);
-        let zones = Some(Zones {
-            sectors: 8192,
-            max_open: 3,
-            max_active: 5,
-            append_sectors: 512,
-        });
-        let bytes = Parameters {
-            zones,
-            ..parameters
-        }
-        .to_bytes();
+        let zones = Some(Zones { sectors: 8192, max_open: 3, max_active: 5, append_sectors: 512 });
+        let bytes = Parameters { zones, ..parameters }.to_bytes();
         assert_eq!(bytes.len(), 108);
         assert_eq!(bytes[..8], [108, 0, 0, 0, 11, 0, 0, 0]);
         assert_eq!(bytes[20..24], [0, 32, 0, 0]);

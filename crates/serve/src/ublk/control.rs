@@ -59,9 +59,7 @@ impl Control {
     pub fn features(&mut self) -> Result<u64, AttachError> {
         let found = self.run(command::GET_FEATURES, super::abi::ANY, 0, vec![0; 8], SHORT);
         let found = found.map_err(AttachError::at("ask the ublk driver for its features"))?;
-        Ok(found
-            .first_chunk()
-            .map_or(0, |bits| u64::from_ne_bytes(*bits)))
+        Ok(found.first_chunk().map_or(0, |bits| u64::from_ne_bytes(*bits)))
     }
 
     pub fn add(&mut self, wanted: Info) -> Result<Info, AttachError> {
@@ -127,15 +125,12 @@ impl Control {
 
     /// The kernel notices late that a server is gone.
     pub fn start_recovery(&mut self, id: u32) -> Result<(), AttachError> {
-        insist(
-            |error| error == Errno::BUSY,
-            || self.run(command::START_RECOVERY, id, 0, Vec::new(), SHORT),
-        )
-        .map(drop)
-        .map_err(|error| match Errno::from_io_error(&error) {
-            Some(Errno::BUSY) => AttachError::InUse(path(id)),
-            _ => AttachError::at("recover the ublk device")(error),
-        })
+        insist(|error| error == Errno::BUSY, || self.run(command::START_RECOVERY, id, 0, Vec::new(), SHORT))
+            .map(drop)
+            .map_err(|error| match Errno::from_io_error(&error) {
+                Some(Errno::BUSY) => AttachError::InUse(path(id)),
+                _ => AttachError::at("recover the ublk device")(error),
+            })
     }
 
     pub fn end_recovery(&mut self, id: u32) -> Result<(), AttachError> {
@@ -151,15 +146,13 @@ impl Control {
         if !Info::is_live(&found) {
             return Err(Errno::NODEV.into());
         }
-        self.run(command::UPDATE_SIZE, id, sectors, Vec::new(), SHORT)
-            .map(drop)
+        self.run(command::UPDATE_SIZE, id, sectors, Vec::new(), SHORT).map(drop)
     }
 
     /// From now on, what is asked of the device waits for another server; this one ends what it has been asked.
     pub fn quiesce(&mut self, id: u32) -> io::Result<()> {
         let limit = u64::try_from(QUIESCING.as_millis()).unwrap_or(0);
-        self.run(command::QUIESCE, id, limit, Vec::new(), SHORT)
-            .map(drop)
+        self.run(command::QUIESCE, id, limit, Vec::new(), SHORT).map(drop)
     }
 
     /// Ends once all that is under way has been answered.
@@ -183,14 +176,7 @@ impl Control {
         gone_is_well(self.run(command::DELETE, id, 0, Vec::new(), SOON))
     }
 
-    fn run(
-        &mut self,
-        number: u32,
-        id: u32,
-        data: u64,
-        payload: Vec<u8>,
-        limit: Duration,
-    ) -> io::Result<Vec<u8>> {
+    fn run(&mut self, number: u32, id: u32, data: u64, payload: Vec<u8>, limit: Duration) -> io::Result<Vec<u8>> {
         self.0.command(number, id, data, payload, limit)
     }
 }
@@ -204,12 +190,7 @@ pub(super) fn is_unprivileged(info: &Info) -> bool {
 pub(super) fn wait_for_node(node: &Path) -> Result<(), AttachError> {
     insist(
         |error| matches!(error, Errno::NOENT | Errno::ACCESS | Errno::PERM),
-        || {
-            Ok(rustix::fs::access(
-                node,
-                Access::READ_OK | Access::WRITE_OK,
-            )?)
-        },
+        || Ok(rustix::fs::access(node, Access::READ_OK | Access::WRITE_OK)?),
     )
     .map_err(|_| AttachError::NotGiven(node.to_owned()))
 }
@@ -235,17 +216,11 @@ fn gone_is_well(done: io::Result<Vec<u8>>) -> io::Result<()> {
 }
 
 /// Tries again for a while where it was too early.
-fn insist<T>(
-    is_early: impl Fn(Errno) -> bool,
-    mut attempt: impl FnMut() -> io::Result<T>,
-) -> io::Result<T> {
+fn insist<T>(is_early: impl Fn(Errno) -> bool, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let deadline = Instant::now() + SHORT;
     loop {
         match attempt() {
-            Err(error)
-                if Errno::from_io_error(&error).is_some_and(&is_early)
-                    && Instant::now() < deadline =>
-            {
+            Err(error) if Errno::from_io_error(&error).is_some_and(&is_early) && Instant::now() < deadline => {
                 sleep(PAUSE);
             }
             done => return done,

@@ -66,11 +66,7 @@ impl Ublk {
             Ok(()) => {
                 self.growth.sectors = sectors;
                 self.growth.is_told = false;
-                log(&format!(
-                    "{} has grown to {} bytes",
-                    path(self.id).display(),
-                    sectors * 512
-                ));
+                log(&format!("{} has grown to {} bytes", path(self.id).display(), sectors * 512));
                 grown(sectors * 512);
             }
             // It is being taken away.
@@ -102,15 +98,7 @@ mod tests {
     use crate::ublk::abi::RECOVERY;
 
     fn growth(flags: u64) -> Growth {
-        let info = Info {
-            queues: 1,
-            depth: 64,
-            buffer_len: 1 << 18,
-            id: 0,
-            pid: 0,
-            flags,
-            owner: (0, 0),
-        };
+        let info = Info { queues: 1, depth: 64, buffer_len: 1 << 18, id: 0, pid: 0, flags, owner: (0, 0) };
         let parameters = Parameters {
             read_only: false,
             rotational: false,

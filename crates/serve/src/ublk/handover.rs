@@ -75,10 +75,7 @@ impl Ublk {
                 && !is_told
             {
                 is_told = true;
-                log(&format!(
-                    "{} does not come to rest: {error}",
-                    path(self.id).display()
-                ));
+                log(&format!("{} does not come to rest: {error}", path(self.id).display()));
             }
             if self.has_ended_before_idle() {
                 break;

@@ -146,23 +146,12 @@ impl Ublk {
     ///
     /// # Errors
     /// As [`attach`](Self::attach)'s; where the device is served, or is not one of this volume's shape.
-    pub fn recover(
-        id: u32,
-        gate: Gate,
-        options: Options,
-        stop: StopHandle,
-    ) -> Result<Self, AttachError> {
+    pub fn recover(id: u32, gate: Gate, options: Options, stop: StopHandle) -> Result<Self, AttachError> {
         let parameters = parameters(&gate, options.block)?;
         let mut control = Control::of(id)?;
         let info = control.info(id)?;
         let (sectors, block) = control.shape(id)?;
-        let growth = Growth::of(
-            &info,
-            Parameters {
-                sectors,
-                ..parameters
-            },
-        );
+        let growth = Growth::of(&info, Parameters { sectors, ..parameters });
         if block != parameters.logical_block || !growth.accepts(parameters.sectors) {
             return Err(AttachError::Different(path(id)));
         }
@@ -231,9 +220,7 @@ impl Ublk {
     pub fn end(mut self, log: impl Fn(&str)) -> Result<(), EndError> {
         let path = self.path();
         let server = self.control.server(self.id);
-        let is_ours = server.map(|pid| {
-            pid.is_some_and(|pid| pid <= 0 || u32::try_from(pid).ok() == Some(self.owner))
-        });
+        let is_ours = server.map(|pid| pid.is_some_and(|pid| pid <= 0 || u32::try_from(pid).ok() == Some(self.owner)));
         let is_there = matches!(is_ours, Ok(true));
         // A device that can be recovered refuses writes as soon as it is to stop, also those of its own cache.
         let (claimed, written) = match is_ours {
@@ -256,11 +243,7 @@ impl Ublk {
         for trouble in self.team.crew.end(self.options.grace) {
             log(&trouble);
         }
-        let deleted = if is_there {
-            self.control.delete(self.id)
-        } else {
-            Ok(())
-        };
+        let deleted = if is_there { self.control.delete(self.id) } else { Ok(()) };
         let removed = deleted.map_err(|error| EndError::Remove { path, error });
         let flushed = flush(&self.gate, self.options.backend());
         written.and(removed).and(flushed)
@@ -330,13 +313,8 @@ pub fn user_of(id: u32) -> io::Result<Option<(u32, u32)>> {
 fn add(control: &mut Control, wanted: Info, features: u64) -> Result<Info, AttachError> {
     match control.add(wanted) {
         // Zones are copied by calls, which the kernel lets no user's device do.
-        Err(AttachError::NoPermission)
-            if features & UNPRIVILEGED != 0 && wanted.flags & ZONES == 0 =>
-        {
-            control.add(Info {
-                flags: UNPRIVILEGED | wanted.flags & GROWTH,
-                ..wanted
-            })
+        Err(AttachError::NoPermission) if features & UNPRIVILEGED != 0 && wanted.flags & ZONES == 0 => {
+            control.add(Info { flags: UNPRIVILEGED | wanted.flags & GROWTH, ..wanted })
         }
         added => added,
     }
@@ -369,11 +347,7 @@ fn system(error: AttachError) -> io::Error {
 
 impl Team {
     fn new(stop: StopHandle) -> Self {
-        Self {
-            crew: Crew::new(stop.clone()),
-            stop,
-            in_hand: Vec::new(),
-        }
+        Self { crew: Crew::new(stop.clone()), stop, in_hand: Vec::new() }
     }
 
     /// Makes a block device of one that was added.
@@ -462,19 +436,13 @@ impl Team {
             served
         };
         // Nothing but the kernel ends a wait here, when the device is stopped.
-        self.crew
-            .start(format!("ublk-{number}"), || {}, work)
-            .map_err(AttachError::at("start a thread"))
+        self.crew.start(format!("ublk-{number}"), || {}, work).map_err(AttachError::at("start a thread"))
     }
 }
 
 /// Has a lane run, and reports it before its ring is dropped: with that the kernel takes the queue's requests back, and
 /// another server may be given them while this one still writes. Where lanes are to stop, the device is stopped.
-fn keep_ring(
-    orders: &Orders,
-    on_failure: &OnFailure,
-    run: impl FnOnce() -> io::Result<()>,
-) -> Result<(), String> {
+fn keep_ring(orders: &Orders, on_failure: &OnFailure, run: impl FnOnce() -> io::Result<()>) -> Result<(), String> {
     /// The first thing to go on unwinding.
     struct Guard<'a>(&'a Orders, &'a OnFailure);
     impl Drop for Guard<'_> {
@@ -504,8 +472,7 @@ mod tests {
     fn reported(is_stopping: bool, run: impl FnOnce() -> io::Result<()>) -> Vec<String> {
         let said: Arc<Mutex<Vec<String>>> = Arc::default();
         let heard = Arc::clone(&said);
-        let on_failure: OnFailure =
-            Arc::new(move |why| cryptline_sys::lock(&heard).push(why.into()));
+        let on_failure: OnFailure = Arc::new(move |why| cryptline_sys::lock(&heard).push(why.into()));
         let orders = Orders::default();
         if is_stopping {
             orders.stop();

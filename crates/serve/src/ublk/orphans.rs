@@ -32,9 +32,7 @@ pub fn all() -> Vec<u32> {
 
 fn all_in(folder: &Path) -> Vec<u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut found: Vec<_> = entries
-        .filter_map(|entry| number(&entry.file_name()))
-        .collect();
+    let mut found: Vec<_> = entries.filter_map(|entry| number(&entry.file_name())).collect();
     found.sort_unstable();
     found
 }
@@ -57,10 +55,7 @@ pub fn orphan(id: u32) -> io::Result<Option<Orphan>> {
     // A device has no shape yet where its server was killed early.
     let shape = control.shape(id).ok();
     let size = shape.map(|(sectors, _)| sectors.saturating_mul(512));
-    Ok(Some(Orphan {
-        id,
-        size: size.filter(|&bytes| bytes > 0),
-    }))
+    Ok(Some(Orphan { id, size: size.filter(|&bytes| bytes > 0) }))
 }
 
 #[cfg(test)]

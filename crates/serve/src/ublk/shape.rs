@@ -48,12 +48,8 @@ fn zeroes_max(geometry: &Geometry) -> u32 {
     match geometry {
         // The sectors of a zone are written in order.
         Geometry { zones: Some(_), .. } => 0,
-        Geometry {
-            read_only: true, ..
-        } => 0,
-        Geometry {
-            write_zeroes: true, ..
-        } => Parameters::LONG,
+        Geometry { read_only: true, .. } => 0,
+        Geometry { write_zeroes: true, .. } => Parameters::LONG,
         _ => CHUNK / 512,
     }
 }
@@ -77,15 +73,9 @@ mod tests {
             zones: None,
         };
         assert_eq!(zeroes_max(&geometry), CHUNK / 512);
-        let by_itself = Geometry {
-            write_zeroes: true,
-            ..geometry
-        };
+        let by_itself = Geometry { write_zeroes: true, ..geometry };
         assert_eq!(zeroes_max(&by_itself), Parameters::LONG);
-        let read_only = Geometry {
-            read_only: true,
-            ..by_itself
-        };
+        let read_only = Geometry { read_only: true, ..by_itself };
         assert_eq!(zeroes_max(&read_only), 0);
     }
 }

@@ -108,11 +108,7 @@ impl UblkWire {
             Operation::Append => Work::Append { durable },
             Operation::Flush => return Ok((Work::Flush, 0)),
             Operation::Discard => Work::Discard { durable },
-            Operation::Zero => Work::Zero {
-                durable,
-                fast: false,
-                may_unmap: asked.may_unmap,
-            },
+            Operation::Zero => Work::Zero { durable, fast: false, may_unmap: asked.may_unmap },
             Operation::Zone(action) => Work::Zone(action),
             Operation::Report | Operation::Unknown => return Err(Errno::OPNOTSUPP),
         };
@@ -146,11 +142,8 @@ impl UblkWire {
             return false;
         };
         let slot = &mut self.slots[usize::from(tag)];
-        let io = if slot.is_fetched {
-            self.queue.commit(tag, slot.result, payload)
-        } else {
-            self.queue.fetch(tag, payload)
-        };
+        let io =
+            if slot.is_fetched { self.queue.commit(tag, slot.result, payload) } else { self.queue.fetch(tag, payload) };
         match ring.submit(self.source, u64::from(tag), io) {
             Ok(()) => {
                 // The first command of a tag answers nothing.
@@ -183,12 +176,7 @@ impl UblkWire {
             Work::Flush | Work::Zone(_) => 0,
             _ => asked.length,
         };
-        Ok(Some(Asked {
-            tag,
-            work,
-            offset,
-            length,
-        }))
+        Ok(Some(Asked { tag, work, offset, length }))
     }
 
     /// Makes a little more of the first report.
@@ -222,10 +210,7 @@ fn touch(arena: &Arc<Arena>) {
 
 /// Whether bytes go one way or the other.
 fn has_data(work: Work) -> bool {
-    matches!(
-        work,
-        Work::Read { .. } | Work::Write { .. } | Work::Append { .. }
-    )
+    matches!(work, Work::Read { .. } | Work::Write { .. } | Work::Append { .. })
 }
 
 /// An error, as a result.
@@ -346,9 +331,7 @@ impl Wire for UblkWire {
                 Err(Errno::NODEV) => self.live -= 1,
                 // What was asked of the tag would never be answered.
                 refused => {
-                    (self.on_failure)(&format!(
-                        "the kernel does not take tag {tag} back: {refused:?}"
-                    ));
+                    (self.on_failure)(&format!("the kernel does not take tag {tag} back: {refused:?}"));
                     self.live -= 1;
                 }
             }

@@ -43,21 +43,12 @@ impl Report {
     /// For up to `count` zones from the one that holds `offset` on, in a buffer of `space` bytes.
     pub fn new(tag: u16, offset: u64, count: u32, space: usize) -> Self {
         let most = space / RAW;
-        Self {
-            tag,
-            offset,
-            done: 0,
-            count: usize::try_from(count).unwrap_or(most).min(most),
-        }
+        Self { tag, offset, done: 0, count: usize::try_from(count).unwrap_or(most).min(most) }
     }
 
     /// Gives the next of them to `copy`, with their place in the buffer. Whether those were all: fewer than were asked
     /// for end with one of no length.
-    pub fn go_on(
-        &mut self,
-        gate: &Gate,
-        copy: impl FnOnce(usize, &[u8]) -> io::Result<()>,
-    ) -> Result<bool, Errno> {
+    pub fn go_on(&mut self, gate: &Gate, copy: impl FnOnce(usize, &[u8]) -> io::Result<()>) -> Result<bool, Errno> {
         let Some(model) = gate.geometry().zones else {
             return Err(Errno::OPNOTSUPP);
         };
@@ -115,10 +106,7 @@ mod tests {
         let mut raw = [0; RAW];
         write(&zone, &mut raw);
         let word = |at: usize| u64::from_ne_bytes(raw[at..at + 8].try_into().unwrap());
-        assert_eq!(
-            [word(0), word(8), word(16), word(32)],
-            [8192, 4096, 8200, 4000]
-        );
+        assert_eq!([word(0), word(8), word(16), word(32)], [8192, 4096, 8200, 4000]);
         assert_eq!(raw[24..32], [2, 4, 0, 0, 0, 0, 0, 0]);
         assert_eq!(raw[40..], [0; 24]);
     }
@@ -139,8 +127,7 @@ mod tests {
             };
             if report.go_on(&gate, copied)? {
                 let zones = buffer.chunks_exact(RAW).take(count as usize);
-                let word =
-                    |raw: &[u8], at: usize| u64::from_ne_bytes(raw[at..at + 8].try_into().unwrap());
+                let word = |raw: &[u8], at: usize| u64::from_ne_bytes(raw[at..at + 8].try_into().unwrap());
                 let zones = zones.take_while(|raw| word(raw, 8) != 0);
                 let found = zones.map(|raw| word(raw, 0) * 512 / ZONE).collect();
                 return Ok((found, times));
@@ -171,26 +158,15 @@ mod tests {
             append_limit: 4 << 20,
             write_granularity: 4096,
         };
-        assert_eq!(
-            parameters(&model, 16).map(|zones| zones.append_sectors),
-            Some(CHUNK / 512)
-        );
-        let without = ZoneModel {
-            append_limit: 0,
-            ..model
-        };
+        assert_eq!(parameters(&model, 16).map(|zones| zones.append_sectors), Some(CHUNK / 512));
+        let without = ZoneModel { append_limit: 0, ..model };
         assert_eq!(parameters(&without, 16), None);
     }
 
     #[test]
     fn limits_that_so_few_zones_never_reach_are_none() {
-        let model = ZoneModel {
-            zone_size: 4 << 20,
-            max_open: 3,
-            max_active: 8,
-            append_limit: 4096,
-            write_granularity: 4096,
-        };
+        let model =
+            ZoneModel { zone_size: 4 << 20, max_open: 3, max_active: 8, append_limit: 4096, write_granularity: 4096 };
         let limits = |count| parameters(&model, count).map(|it| (it.max_open, it.max_active));
         assert_eq!(limits(9), Some((3, 8)));
         assert_eq!(limits(8), Some((3, 0)));

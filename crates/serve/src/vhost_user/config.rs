@@ -110,10 +110,7 @@ impl Shape {
         put(12, &self.segments().to_le_bytes());
         put(20, &block.to_le_bytes());
         put(24, &[u8::try_from(exponent).unwrap_or(0)]);
-        put(
-            26,
-            &u16::try_from(preferred / block).unwrap_or(1).to_le_bytes(),
-        );
+        put(26, &u16::try_from(preferred / block).unwrap_or(1).to_le_bytes());
         put(WRITE_CACHE_AT, &[is_cached.into()]);
         put(34, &self.queues.to_le_bytes());
         if !self.geometry.read_only {
@@ -160,11 +157,7 @@ impl SectorLimits {
 
     /// Sectors of one zeroing.
     fn zeroes_of(geometry: &Geometry) -> u32 {
-        if geometry.write_zeroes {
-            Self::RANGE_MAX
-        } else {
-            Self::WRITTEN_MAX
-        }
+        if geometry.write_zeroes { Self::RANGE_MAX } else { Self::WRITTEN_MAX }
     }
 
     pub fn new(geometry: &Geometry, features: u64) -> Self {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
 };
 
 use super::messages::{DESCRIPTORS_MAX, HEADER, Header, Message, MessageError};
@@ -43,10 +43,7 @@ impl Connection {
 
     /// Whether the other side has gone, so that nobody waits for an answer.
     pub fn is_gone(&self) -> bool {
-        let mut polled = [PollFd::from_borrowed_fd(
-            self.stream.as_fd(),
-            PollFlags::empty(),
-        )];
+        let mut polled = [PollFd::from_borrowed_fd(self.stream.as_fd(), PollFlags::empty())];
         let timeout = Timespec::default();
         poll(&mut polled, Some(&timeout)).is_ok_and(|gone| gone > 0)
     }
@@ -71,11 +68,7 @@ impl Connection {
         if !self.fill(&mut payload, &mut descriptors)? {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
-        Ok(Message {
-            header,
-            payload,
-            descriptors,
-        })
+        Ok(Message { header, payload, descriptors })
     }
 
     /// Receives all of `target`. `false` where the peer has closed before its first byte.
@@ -95,11 +88,7 @@ impl Connection {
         Ok(true)
     }
 
-    fn receive_some(
-        &self,
-        target: &mut [u8],
-        descriptors: &mut Vec<OwnedFd>,
-    ) -> Result<usize, Errno> {
+    fn receive_some(&self, target: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> Result<usize, Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;

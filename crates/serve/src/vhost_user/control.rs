@@ -118,9 +118,7 @@ impl<'a> Session<'a> {
             Outcome::Refused(why) => return Err(Ended::Refused(why)),
         };
         let bytes = reply(header.request, &payload);
-        self.host
-            .connection
-            .send(&bytes, descriptor.as_ref().map(AsFd::as_fd))
+        self.host.connection.send(&bytes, descriptor.as_ref().map(AsFd::as_fd))
     }
 
     fn handle(&mut self, message: Message) -> Handled {
@@ -144,8 +142,7 @@ impl<'a> Session<'a> {
             request::SET_BACKEND_REQ_FD => self.set_listener(message),
             request::SET_LOG_BASE => self.set_log(message),
             request::SET_LOG_FD => Ok(Outcome::Refused(
-                "it wants to be told of each page that is written; it has to look at its log"
-                    .to_owned(),
+                "it wants to be told of each page that is written; it has to look at its log".to_owned(),
             )),
             request::GET_INFLIGHT_FD => self.get_inflight(&message),
             request::SET_INFLIGHT_FD => self.set_inflight(message),
@@ -157,14 +154,11 @@ impl<'a> Session<'a> {
             }
             request::GET_STATUS => number(self.status.into()),
             request::SET_STATUS => self.set_status(message.number()?),
-            request::SET_VRING_NUM
-            | request::SET_VRING_BASE
-            | request::GET_VRING_BASE
-            | request::SET_VRING_ENABLE => self.set_queue(&message),
-            request::SET_VRING_ADDR => self.set_addresses(&message),
-            request::SET_VRING_KICK | request::SET_VRING_CALL | request::SET_VRING_ERR => {
-                self.set_descriptor(message)
+            request::SET_VRING_NUM | request::SET_VRING_BASE | request::GET_VRING_BASE | request::SET_VRING_ENABLE => {
+                self.set_queue(&message)
             }
+            request::SET_VRING_ADDR => self.set_addresses(&message),
+            request::SET_VRING_KICK | request::SET_VRING_CALL | request::SET_VRING_ERR => self.set_descriptor(message),
             unknown => Err(MessageError::Unknown(unknown).into()),
         }
     }
@@ -326,20 +320,18 @@ impl<'a> Session<'a> {
         let vring = &self.vrings[index];
         let mut limits = SectorLimits::new(&self.shape.geometry, self.features);
         limits.flushes = self.is_cached;
-        let started = Running::start(self.host, index, |mailbox, serial, log| {
-            super::wire::Start {
-                layout,
-                memory: Arc::clone(&self.memory),
-                inflight,
-                kick: vring.kick.clone(),
-                call: vring.call.clone(),
-                error: vring.error.clone(),
-                is_enabled: vring.is_enabled,
-                limits,
-                serial,
-                mailbox,
-                log,
-            }
+        let started = Running::start(self.host, index, |mailbox, serial, log| super::wire::Start {
+            layout,
+            memory: Arc::clone(&self.memory),
+            inflight,
+            kick: vring.kick.clone(),
+            call: vring.call.clone(),
+            error: vring.error.clone(),
+            is_enabled: vring.is_enabled,
+            limits,
+            serial,
+            mailbox,
+            log,
         });
         match started {
             Ok(running) => {
@@ -356,9 +348,7 @@ impl<'a> Session<'a> {
             return Some("by a driver of before virtio 1.0: VERSION_1 was not agreed on");
         }
         if self.protocol & protocol::CONFIG == 0 {
-            return Some(
-                "without CONFIG among the protocol features: nobody could know the disk's size",
-            );
+            return Some("without CONFIG among the protocol features: nobody could know the disk's size");
         }
         let is_empty = self.memory.is_empty();
         is_empty.then_some("without shared memory (QEMU shares its memory-backend with share=on)")

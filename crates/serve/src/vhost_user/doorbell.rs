@@ -146,10 +146,7 @@ impl Doorbell {
     /// Takes in kicks, and what has been sent.
     pub fn reap(&mut self, ring: &mut Ring) -> Result<(), RingError> {
         let mut result = Ok(());
-        while let Some(Done {
-            result: moved, io, ..
-        }) = ring.next_done(self.source)
-        {
+        while let Some(Done { result: moved, io, .. }) = ring.next_done(self.source) {
             match (&io, moved) {
                 (Io::ReadMessage { .. }, moved) if moved != Ok(COUNT) => {
                     result = Err(RingError::Kick);

@@ -111,11 +111,7 @@ impl Header {
             return Err(MessageError::Header);
         }
         match usize::try_from(size) {
-            Ok(size) if size <= PAYLOAD_MAX => Ok(Self {
-                request,
-                needs_reply: flags & NEED_REPLY != 0,
-                size,
-            }),
+            Ok(size) if size <= PAYLOAD_MAX => Ok(Self { request, needs_reply: flags & NEED_REPLY != 0, size }),
             _ => Err(MessageError::Long(size)),
         }
     }
@@ -184,11 +180,7 @@ impl Message {
 
     pub fn queue_addresses(&self) -> Result<(u64, Addresses), MessageError> {
         let bytes = self.exactly::<40>()?;
-        let addresses = Addresses {
-            descriptors: long(bytes, 8),
-            used: long(bytes, 16),
-            available: long(bytes, 24),
-        };
+        let addresses = Addresses { descriptors: long(bytes, 8), used: long(bytes, 16), available: long(bytes, 24) };
         Ok((word(bytes, 0).into(), addresses))
     }
 
@@ -209,23 +201,16 @@ impl Message {
     pub fn descriptor(mut self) -> Result<OwnedFd, MessageError> {
         let wrong = MessageError::Descriptors(self.header.request);
         let file = self.descriptors.pop().ok_or(wrong)?;
-        if self.descriptors.is_empty() {
-            Ok(file)
-        } else {
-            Err(wrong)
-        }
+        if self.descriptors.is_empty() { Ok(file) } else { Err(wrong) }
     }
 
     /// The whole table of memory, with a file for each region.
     pub fn memory_table(self) -> Result<Vec<(GuestRegion, OwnedFd)>, MessageError> {
         let request = self.header.request;
-        let (head, regions) =
-            (self.payload.split_at_checked(8)).ok_or(MessageError::Length(request))?;
+        let (head, regions) = (self.payload.split_at_checked(8)).ok_or(MessageError::Length(request))?;
         let count = word(head, 0) as usize;
         // Some front-ends send room for more regions than there are.
-        let needed = count
-            .checked_mul(REGION)
-            .filter(|len| *len <= regions.len());
+        let needed = count.checked_mul(REGION).filter(|len| *len <= regions.len());
         if needed.is_none() || count > REGIONS_MAX {
             return Err(MessageError::Length(request));
         }
@@ -301,12 +286,7 @@ impl InflightPlace {
 const REGION: usize = 32;
 
 fn region(bytes: &[u8]) -> GuestRegion {
-    GuestRegion {
-        guest: long(bytes, 0),
-        len: long(bytes, 8),
-        user: long(bytes, 16),
-        offset: long(bytes, 24),
-    }
+    GuestRegion { guest: long(bytes, 0), len: long(bytes, 8), user: long(bytes, 16), offset: long(bytes, 24) }
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {

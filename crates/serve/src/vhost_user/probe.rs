@@ -42,11 +42,7 @@ pub fn exercise(mut input: &[u8]) {
     let is = |bit: u8| choices & bit != 0;
     let size = 1 + u16::from(places % PLACES_MAX);
     let layout = Layout {
-        size: if is(1) {
-            size
-        } else {
-            size.next_power_of_two()
-        },
+        size: if is(1) { size } else { size.next_power_of_two() },
         descriptors: USER + DESCRIPTORS,
         available: USER + AVAILABLE,
         used: USER + USED,
@@ -75,23 +71,14 @@ pub fn exercise(mut input: &[u8]) {
         },
     };
     // Whatever ends a ring is an error that the server's log tells.
-    let _ = if probe.layout.is_packed {
-        probe.run::<PackedRing>(input)
-    } else {
-        probe.run::<SplitRing>(input)
-    };
+    let _ = if probe.layout.is_packed { probe.run::<PackedRing>(input) } else { probe.run::<SplitRing>(input) };
 }
 
 fn share() -> io::Result<(GuestMemory, GuestRange)> {
     let file = memfd_create("probe", MemfdFlags::CLOEXEC)?;
     ftruncate(&file, MEMORY)?;
     let mut memory = GuestMemory::default();
-    let region = GuestRegion {
-        guest: GUEST,
-        user: USER,
-        len: MEMORY,
-        offset: 0,
-    };
+    let region = GuestRegion { guest: GUEST, user: USER, len: MEMORY, offset: 0 };
     memory.add(region, &file)?;
     let len = usize::try_from(MEMORY).map_err(io::Error::other)?;
     let bytes = memory.user_range(USER, len).map_err(io::Error::other)?;
@@ -108,10 +95,7 @@ struct Probe {
 
 impl Probe {
     fn open<Q: Virtqueue>(&self, base: u32) -> Result<Q, RingError> {
-        let layout = Layout {
-            base,
-            ..self.layout
-        };
+        let layout = Layout { base, ..self.layout };
         Q::open(layout, &self.memory, self.inflight.clone())
     }
 
@@ -211,9 +195,7 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/virtqueue");
         let mut state = 1u64;
         let mut random = || {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             usize::try_from(state >> 40).unwrap()
         };
         let mut seeds = 0;

@@ -59,11 +59,7 @@ pub(super) const DATA_AT: u64 = HEADER as u64;
 /// Reads the header of a request, once, and judges it.
 ///
 /// Errors: what makes it no request.
-pub(super) fn judge(
-    chain: &Chain,
-    memory: &GuestMemory,
-    limits: &SectorLimits,
-) -> Result<Verdict, RingError> {
+pub(super) fn judge(chain: &Chain, memory: &GuestMemory, limits: &SectorLimits) -> Result<Verdict, RingError> {
     let (readable, writable) = (chain.readable_len(), chain.writable_len());
     if readable < DATA_AT || writable == 0 {
         return Err(RingError::Header);
@@ -74,36 +70,21 @@ pub(super) fn judge(
     let (to_device, to_driver) = (readable - DATA_AT, writable - 1);
     let refuse = |status| Ok(Verdict::Refuse(status));
     match kind {
-        kind::IN => Ok(transfer(
-            Work::Read { whole: false },
-            sector,
-            to_driver,
-            limits,
-        )),
-        kind::OUT | kind::DISCARD | kind::WRITE_ZEROES if limits.read_only => {
-            refuse(Status::IoError)
-        }
+        kind::IN => Ok(transfer(Work::Read { whole: false }, sector, to_driver, limits)),
+        kind::OUT | kind::DISCARD | kind::WRITE_ZEROES if limits.read_only => refuse(Status::IoError),
         kind::OUT => {
             let durable = limits.writes_durably();
             let work = Work::Write { durable };
             Ok(transfer(work, sector, to_device, limits))
         }
-        kind::FLUSH => Ok(Verdict::Serve {
-            work: Work::Flush,
-            offset: 0,
-            length: 0,
-        }),
+        kind::FLUSH => Ok(Verdict::Serve { work: Work::Flush, offset: 0, length: 0 }),
         kind::GET_ID => {
             let most = SERIAL as u64;
             let length = usize::try_from(to_driver.min(most)).unwrap_or(SERIAL);
             Ok(Verdict::Identify { length })
         }
         kind::DISCARD | kind::WRITE_ZEROES => {
-            let is_offered = if kind == kind::DISCARD {
-                limits.discards
-            } else {
-                limits.zeroes
-            };
+            let is_offered = if kind == kind::DISCARD { limits.discards } else { limits.zeroes };
             // One range a request, which is what the configuration says.
             if !is_offered || to_device > RANGE as u64 {
                 return refuse(Status::Unsupported);
@@ -122,11 +103,7 @@ pub(super) fn judge(
 fn transfer(work: Work, sector: u64, length: u64, limits: &SectorLimits) -> Verdict {
     let is_possible = (1..=TRANSFER_MAX).contains(&length) && length.is_multiple_of(SECTOR);
     match limits.place(sector, length) {
-        Some(offset) if is_possible => Verdict::Serve {
-            work,
-            offset,
-            length,
-        },
+        Some(offset) if is_possible => Verdict::Serve { work, offset, length },
         _ => Verdict::Refuse(Status::IoError),
     }
 }
@@ -136,11 +113,7 @@ fn change(is_discard: bool, range: [u8; RANGE], limits: &SectorLimits) -> Verdic
     let (sector, count, flags) = (long(&range, 0), word(&range, 8), word(&range, 12));
     let length = u64::from(count) * SECTOR;
     let place = limits.place(sector, length);
-    let most = if is_discard {
-        SectorLimits::RANGE_MAX
-    } else {
-        limits.zeroes_max
-    };
+    let most = if is_discard { SectorLimits::RANGE_MAX } else { limits.zeroes_max };
     let is_possible = (1..=most).contains(&count);
     let (Some(offset), true) = (place, is_possible) else {
         return Verdict::Refuse(Status::IoError);
@@ -153,17 +126,9 @@ fn change(is_discard: bool, range: [u8; RANGE], limits: &SectorLimits) -> Verdic
     let work = if is_discard {
         Work::Discard { durable }
     } else {
-        Work::Zero {
-            durable,
-            fast: false,
-            may_unmap: flags & UNMAP != 0,
-        }
+        Work::Zero { durable, fast: false, may_unmap: flags & UNMAP != 0 }
     };
-    Verdict::Serve {
-        work,
-        offset,
-        length,
-    }
+    Verdict::Serve { work, offset, length }
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {

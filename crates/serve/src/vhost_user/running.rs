@@ -93,11 +93,7 @@ impl Running {
         let serve = move || {
             let end = end;
             let _stack = cryptline_sys::StackGuard::new();
-            let serve = if start.layout.is_packed {
-                serve::<PackedRing>
-            } else {
-                serve::<SplitRing>
-            };
+            let serve = if start.layout.is_packed { serve::<PackedRing> } else { serve::<SplitRing> };
             if let Err(error) = serve(&gate, &stats, &tally, how, start)
                 && end.0.fail(&error)
             {
@@ -190,18 +186,14 @@ fn serve<Q: Virtqueue>(
 ) -> Result<(), String> {
     let meter = stats.connect();
     let orders = Arc::clone(&start.mailbox.orders);
-    let lane = Lane::new(gate, backend, orders, meter.clone(), |ring| {
-        VringWire::<Q>::new(ring, start)
+    let lane = Lane::new(gate, backend, orders, meter.clone(), |ring| VringWire::<Q>::new(ring, start));
+    let result = lane.map_err(|error: OpenError| error.to_string()).and_then(|lane| {
+        let mut lane = lane.looking_out(poll);
+        let result = lane.run();
+        let mut all = lock(tally);
+        *all = all.and(lane.tally());
+        result.map_err(|error| error.to_string())
     });
-    let result = lane
-        .map_err(|error: OpenError| error.to_string())
-        .and_then(|lane| {
-            let mut lane = lane.looking_out(poll);
-            let result = lane.run();
-            let mut all = lock(tally);
-            *all = all.and(lane.tally());
-            result.map_err(|error| error.to_string())
-        });
     if let Some(meter) = meter {
         stats.disconnect(&meter);
     }

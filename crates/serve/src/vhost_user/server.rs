@@ -97,9 +97,7 @@ impl Server {
             if block > 4096 {
                 return Err(DiskError::Block(disk.name.clone(), block));
             }
-            let is_possible = |size: &u16| {
-                size.is_power_of_two() && (QUEUE_SIZE_MIN..=QUEUE_SIZE_MAX).contains(size)
-            };
+            let is_possible = |size: &u16| size.is_power_of_two() && (QUEUE_SIZE_MIN..=QUEUE_SIZE_MAX).contains(size);
             if let Some(size) = disk.queue_size
                 && !is_possible(&size)
             {
@@ -125,16 +123,11 @@ impl Server {
                 stopping_all(stop, thread.spawn_scoped(scope, serve))
             };
             let threads: Vec<_> = self.disks.iter().map(spawn).collect();
-            let ends = threads
-                .into_iter()
-                .map(|thread| thread?.join().unwrap_or(Ok(())));
+            let ends = threads.into_iter().map(|thread| thread?.join().unwrap_or(Ok(())));
             // All of them, whatever the first says.
             ends.fold(Ok(()), Result::and)
         });
-        let volumes = self
-            .disks
-            .iter()
-            .map(|disk| (disk.name.as_str(), &disk.gate));
+        let volumes = self.disks.iter().map(|disk| (disk.name.as_str(), &disk.gate));
         let flushed = flush_all(volumes, self.options.backend);
         served.map(|()| flushed)
     }
@@ -189,10 +182,7 @@ impl Server {
     fn serve_one(&self, disk: &Disk, connection: Connection, grace: &Arc<Grace>, number: u64) {
         let log = Arc::clone(&self.options.log);
         let name = || disk.name.clone();
-        log(&Event::Connected {
-            disk: name(),
-            number,
-        });
+        log(&Event::Connected { disk: name(), number });
         let (since, told) = (Instant::now(), name());
         let trouble = Arc::clone(&log);
         let host = Host {
@@ -205,18 +195,11 @@ impl Server {
             grace: Arc::clone(grace),
             tally: Arc::default(),
             log: Arc::new(move |line| {
-                trouble(&Event::Trouble {
-                    disk: told.clone(),
-                    number,
-                    line: line.to_owned(),
-                });
+                trouble(&Event::Trouble { disk: told.clone(), number, line: line.to_owned() });
             }),
         };
         let shape = Shape {
-            geometry: Geometry {
-                size: disk.gate.grow(),
-                ..*disk.gate.geometry()
-            },
+            geometry: Geometry { size: disk.gate.grow(), ..*disk.gate.geometry() },
             block: disk.block,
             queues: disk.queues.max(1),
             queue_size: disk.queue_size,

@@ -74,11 +74,7 @@ impl<Q: Virtqueue> VringWire<Q> {
         let queue = queue.map_err(|error| io::Error::other(error.to_string()))?;
         start.mailbox.set_base(queue.base());
         start.mailbox.open(ring.waker()?);
-        let slot = |_| Slot {
-            chain: Chain::new(),
-            written: 0,
-            has_failed: false,
-        };
+        let slot = |_| Slot { chain: Chain::new(), written: 0, has_failed: false };
         // One more than jobs: the next request is read before it is known to be one for the lane.
         let count = JOBS_MAX + 1;
         Ok(Self {
@@ -102,11 +98,7 @@ impl<Q: Virtqueue> VringWire<Q> {
     /// Whether requests are taken at all. A ring that stops takes what is left of an earlier server, also where it is
     /// disabled: no base could say that this has been taken.
     fn is_open(&self) -> bool {
-        let is_wanted = if self.is_stopped {
-            self.ring.has_left()
-        } else {
-            self.is_enabled
-        };
+        let is_wanted = if self.is_stopped { self.ring.has_left() } else { self.is_enabled };
         is_wanted && !self.is_broken && !self.mailbox.is_gone()
     }
 
@@ -124,18 +116,9 @@ impl<Q: Virtqueue> VringWire<Q> {
             }
             (slot.written, slot.has_failed) = (0, false);
             match judge(&slot.chain, &self.memory, &self.limits)? {
-                Verdict::Serve {
-                    work,
-                    offset,
-                    length,
-                } => {
+                Verdict::Serve { work, offset, length } => {
                     self.free.pop();
-                    return Ok(Some(Taken::Asked(Asked {
-                        tag,
-                        work,
-                        offset,
-                        length,
-                    })));
+                    return Ok(Some(Taken::Asked(Asked { tag, work, offset, length })));
                 }
                 Verdict::Identify { length } => {
                     let name = &self.serial[..length];

@@ -23,8 +23,7 @@ pub fn sockets() -> (OwnedFd, OwnedFd, bool) {
     let flags = SocketFlags::CLOEXEC;
     let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (ours, theirs) = pair.expect("a pair of sockets");
-    let grown =
-        [&ours, &theirs].map(|end| sockopt::set_socket_send_buffer_size_force(end, SOCKET).is_ok());
+    let grown = [&ours, &theirs].map(|end| sockopt::set_socket_send_buffer_size_force(end, SOCKET).is_ok());
     (ours, theirs, grown == [true; 2])
 }
 

@@ -27,9 +27,7 @@ use std::time::{Duration, Instant};
 use cryptline_engine::{BackendChoice, Fault, Gate};
 use cryptline_nbd::TlsMode;
 use cryptline_serve::lane::Poll;
-use cryptline_serve::nbd::{
-    Clients, CurrentTls, Export, Exports, Listener, Server, ServerOptions, StopHandle,
-};
+use cryptline_serve::nbd::{Clients, CurrentTls, Export, Exports, Listener, Server, ServerOptions, StopHandle};
 use cryptline_serve::stats::{ExportStats, Snapshot};
 use cryptline_sys::lock;
 use cryptline_testkit::suite::{Fresh, Watchdog};
@@ -141,18 +139,7 @@ impl Setup {
             .name("server".to_owned())
             .spawn(move || server.run(&listener, &pulled).expect("it could listen"))
             .expect("a thread");
-        Served {
-            socket,
-            folder,
-            stop,
-            thread: Some(thread),
-            grace,
-            gates,
-            stats,
-            keep,
-            log: self.log,
-            watchdog,
-        }
+        Served { socket, folder, stop, thread: Some(thread), grace, gates, stats, keep, log: self.log, watchdog }
     }
 }
 

@@ -27,10 +27,7 @@ impl Turn {
 
     fn plus(self, count: u16) -> Self {
         let index = self.index + count;
-        Self {
-            index: index % SIZE,
-            wrap: self.wrap ^ (index >= SIZE),
-        }
+        Self { index: index % SIZE, wrap: self.wrap ^ (index >= SIZE) }
     }
 
     /// How many places behind `earlier`.
@@ -45,10 +42,7 @@ impl Turn {
 }
 
 /// Where both sides begin.
-pub const START: Turn = Turn {
-    index: 0,
-    wrap: true,
-};
+pub const START: Turn = Turn { index: 0, wrap: true };
 
 pub struct Packed {
     pub available: Turn,
@@ -64,14 +58,7 @@ pub struct Packed {
 
 impl Packed {
     pub fn new() -> Self {
-        Self {
-            available: START,
-            used: START,
-            kicked: START,
-            held: None,
-            free: SIZE,
-            tables: vec![(0, 0); SIZE.into()],
-        }
+        Self { available: START, used: START, kicked: START, held: None, free: SIZE, tables: vec![(0, 0); SIZE.into()] }
     }
 
     pub fn addresses() -> [u64; 3] {
@@ -135,10 +122,7 @@ impl Packed {
             return flags != DISABLE;
         }
         let bits = machine.load(USED);
-        let wanted = Turn {
-            index: bits & 0x7fff,
-            wrap: bits & 0x8000 != 0,
-        };
+        let wanted = Turn { index: bits & 0x7fff, wrap: bits & 0x8000 != 0 };
         wanted.since(old) < self.available.since(old)
     }
 

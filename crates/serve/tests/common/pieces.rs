@@ -10,10 +10,7 @@ pub struct Pieces {
 
 impl Pieces {
     pub fn new(cut: u32) -> Self {
-        Self {
-            list: Vec::with_capacity(200),
-            cut,
-        }
+        Self { list: Vec::with_capacity(200), cut }
     }
 
     /// Cuts `len` bytes at `at` into segments.
@@ -40,12 +37,7 @@ impl Pieces {
                 {
                     last.len += len;
                 }
-                _ => self.list.push(Piece {
-                    address,
-                    len,
-                    flags,
-                    next: 0,
-                }),
+                _ => self.list.push(Piece { address, len, flags, next: 0 }),
             }
             done += here;
         }

@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use cryptline_nbd::client::{
-    self, Content, Info, OptionReply, Reply, context_data, info_data, option,
-};
+use cryptline_nbd::client::{self, Content, Info, OptionReply, Reply, context_data, info_data, option};
 use cryptline_nbd::reply::Extent;
 use cryptline_nbd::wire::{GREETING_LEN, client_flag, cmd, info, opt, rep};
 use cryptline_nbd::{NbdError, RequestHeader, TransmissionFlags};
@@ -133,12 +131,7 @@ impl Raw {
     }
 
     /// Goes on where somebody else has negotiated.
-    pub fn in_transmission(
-        stream: UnixStream,
-        size: u64,
-        flags: TransmissionFlags,
-        style: Style,
-    ) -> Self {
+    pub fn in_transmission(stream: UnixStream, size: u64, flags: TransmissionFlags, style: Style) -> Self {
         Self {
             stream,
             size,
@@ -159,21 +152,10 @@ impl Raw {
         let len = if is_read { length as usize } else { 0 };
         // What is far too long is refused.
         let len = if len > 64 << 20 { 0 } else { len };
-        let waiting = Waiting {
-            offset,
-            data: vec![0xa5; len],
-            seen: vec![false; len / 512 + 1],
-            is_read,
-            ..Waiting::default()
-        };
+        let waiting =
+            Waiting { offset, data: vec![0xa5; len], seen: vec![false; len / 512 + 1], is_read, ..Waiting::default() };
         self.waiting.insert(self.cookie, waiting);
-        let header = RequestHeader {
-            flags,
-            command,
-            cookie: self.cookie,
-            offset,
-            length,
-        };
+        let header = RequestHeader { flags, command, cookie: self.cookie, offset, length };
         (self.cookie, client::request(&header).to_vec())
     }
 
@@ -262,11 +244,7 @@ impl Raw {
                     self.taken += len;
                     return self.simple(cookie, outcome);
                 }
-                Reply::Chunk {
-                    cookie,
-                    done,
-                    content,
-                } => {
+                Reply::Chunk { cookie, done, content } => {
                     assert_eq!(self.style, Style::Structured, "chunks were not asked for");
                     let waiting = self.waiting.get_mut(&cookie).expect("a known cookie");
                     waiting.take(content);
@@ -317,11 +295,7 @@ impl Raw {
                 Ok(waiting.data)
             }
         };
-        Answer {
-            cookie,
-            outcome,
-            extents: waiting.extents,
-        }
+        Answer { cookie, outcome, extents: waiting.extents }
     }
 
     fn receive(&mut self) -> Option<()> {

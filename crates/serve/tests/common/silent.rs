@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cryptline_engine::{
-    Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring,
-    Submitted,
+    Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring, Submitted,
 };
 use cryptline_testkit::suite::Fresh;
 
@@ -43,10 +42,7 @@ impl Device for Silent {
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         // As for a library's threads: the ring waits for this, too, and it never comes.
         ring.waker().map_err(OpenError::Ring)?;
-        Ok(Box::new(SilentQueue {
-            disk: self.clone(),
-            kept: Vec::new(),
-        }))
+        Ok(Box::new(SilentQueue { disk: self.clone(), kept: Vec::new() }))
     }
 
     fn extent(&self, _offset: u64, len: u64) -> Result<Extent, Fault> {

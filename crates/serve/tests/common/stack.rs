@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex};
 use cryptline_engine::base::{DirectMode, Image, RamDevice};
 use cryptline_engine::dispatch::{Dispatch, Mode};
 use cryptline_engine::{
-    Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring,
-    Submitted,
+    Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring, Submitted,
 };
 use cryptline_testkit::suite::Fresh;
 use cryptline_testkit::suite::devices::{self, Layout};
@@ -23,11 +22,7 @@ pub const NULL: Layout = devices::NULL;
 /// Everybody who can run the cipher; helpers come to everything.
 pub const DISPATCHES: [Dispatch; 4] = [INLINE, devices::QUEUE, devices::QUEUE_FLAGS, devices::AUTO];
 
-const INLINE: Dispatch = Dispatch {
-    read: Mode::Inline,
-    write: Mode::Inline,
-    ..devices::QUEUE
-};
+const INLINE: Dispatch = Dispatch { read: Mode::Inline, write: Mode::Inline, ..devices::QUEUE };
 
 /// A disk in memory.
 pub fn ram(size: u64) -> Fresh {
@@ -49,10 +44,7 @@ pub fn file_at(size: u64, direct: DirectMode, read_only: bool) -> (Fresh, PathBu
     let (path, folder) = image(size);
     let image = Image::open(&path, read_only).expect("an image");
     let device = image.into_device(4096, direct).expect("a device");
-    let fresh = Fresh {
-        gate: Gate::new(device),
-        keep: vec![Box::new(folder)],
-    };
+    let fresh = Fresh { gate: Gate::new(device), keep: vec![Box::new(folder)] };
     (fresh, path)
 }
 
@@ -61,10 +53,7 @@ pub fn growing_file(size: u64) -> (Fresh, PathBuf) {
     let (path, folder) = image(size);
     let image = Image::open(&path, false).expect("an image");
     let device = image.into_device(4096, DirectMode::Off).expect("a device");
-    let fresh = Fresh {
-        gate: Gate::new(device.growing()),
-        keep: vec![Box::new(folder)],
-    };
+    let fresh = Fresh { gate: Gate::new(device.growing()), keep: vec![Box::new(folder)] };
     (fresh, path)
 }
 
@@ -113,11 +102,7 @@ struct Contents {
 impl VolatileDisk {
     /// A disk of `size` zeros.
     pub fn new(size: usize) -> Self {
-        Self(Arc::new(Mutex::new(Contents {
-            cached: vec![0; size],
-            stable: vec![0; size],
-            flushes: 0,
-        })))
+        Self(Arc::new(Mutex::new(Contents { cached: vec![0; size], stable: vec![0; size], flushes: 0 })))
     }
 
     /// It, ready to be served.

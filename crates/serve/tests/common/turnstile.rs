@@ -4,8 +4,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use cryptline_engine::{
-    Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring,
-    Submitted,
+    Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring, Submitted,
 };
 use cryptline_sys::lock;
 use cryptline_testkit::suite::Fresh;
@@ -33,10 +32,7 @@ struct State {
 impl Turnstile {
     /// A disk of `size` bytes that nobody may use yet.
     pub fn new(size: u64) -> Self {
-        Self {
-            size,
-            inner: Arc::default(),
-        }
+        Self { size, inner: Arc::default() }
     }
 
     /// It, ready to be served.

@@ -185,22 +185,13 @@ impl FrontEnd {
     }
 
     /// Sends and waits until it is done; whether it was taken.
-    pub fn tell_with(
-        &self,
-        request: u32,
-        payload: &[u8],
-        files: &[BorrowedFd<'_>],
-    ) -> Option<bool> {
+    pub fn tell_with(&self, request: u32, payload: &[u8], files: &[BorrowedFd<'_>]) -> Option<bool> {
         self.send(request, 8, payload, files);
         Some(self.reply()? == 0u64.to_ne_bytes())
     }
 
     pub fn tell(&self, request: u32, payload: &[u8]) {
-        assert_eq!(
-            self.tell_with(request, payload, &[]),
-            Some(true),
-            "{request}"
-        );
+        assert_eq!(self.tell_with(request, payload, &[]), Some(true), "{request}");
     }
 
     /// A part of the configuration space, behind a header of 12 bytes.
@@ -385,12 +376,7 @@ impl Driver {
         self.put_pieces((kind, 0), (len, 0), MEMORY)
     }
 
-    fn put_pieces(
-        &mut self,
-        (kind, sector): (u32, u64),
-        (to_device, to_driver): (u64, u64),
-        data: u64,
-    ) -> Placed {
+    fn put_pieces(&mut self, (kind, sector): (u32, u64), (to_device, to_driver): (u64, u64), data: u64) -> Placed {
         let head = self.free.pop().expect("a free descriptor");
         let slot = SLOTS + u64::from(head) * SLOT;
         let mut header = [0; 16];
@@ -408,11 +394,7 @@ impl Driver {
         for (index, piece) in (0..).zip(&pieces.list[..count]) {
             let bytes = match self.packed {
                 // Tables of packed rings have no flag for it: all of their descriptors count.
-                Some(_) => Piece {
-                    flags: piece.flags & !NEXT,
-                    ..*piece
-                }
-                .encode_packed(0),
+                Some(_) => Piece { flags: piece.flags & !NEXT, ..*piece }.encode_packed(0),
                 None => piece.encode(),
             };
             self.machine.write(slot + TABLE + 16 * index, &bytes);

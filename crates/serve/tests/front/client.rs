@@ -25,16 +25,9 @@ pub fn at(offset: u64, len: u32) -> Range {
 pub enum Ask {
     Read(Range),
     Cache(Range),
-    Write {
-        offset: u64,
-        data: Vec<u8>,
-        durable: bool,
-    },
+    Write { offset: u64, data: Vec<u8>, durable: bool },
     Zero(Range, Zeroing),
-    Discard {
-        range: Range,
-        durable: bool,
-    },
+    Discard { range: Range, durable: bool },
     Flush,
 }
 
@@ -50,13 +43,8 @@ impl Ask {
     /// The range that is asked for, if any.
     pub fn range(&self) -> Range {
         match self {
-            Self::Read(range)
-            | Self::Cache(range)
-            | Self::Zero(range, _)
-            | Self::Discard { range, .. } => *range,
-            Self::Write { offset, data, .. } => {
-                at(*offset, u32::try_from(data.len()).expect("a length"))
-            }
+            Self::Read(range) | Self::Cache(range) | Self::Zero(range, _) | Self::Discard { range, .. } => *range,
+            Self::Write { offset, data, .. } => at(*offset, u32::try_from(data.len()).expect("a length")),
             Self::Flush => at(0, 0),
         }
     }
@@ -114,8 +102,7 @@ impl dyn Client + '_ {
     /// Reads.
     #[track_caller]
     pub fn read(&mut self, offset: u64, len: u32) -> Vec<u8> {
-        self.run(Ask::Read(at(offset, len)))
-            .expect("it can be read")
+        self.run(Ask::Read(at(offset, len))).expect("it can be read")
     }
 
     /// Writes.
@@ -126,11 +113,7 @@ impl dyn Client + '_ {
     /// Writes; where `durable`, the bytes survive.
     pub fn write_as(&mut self, offset: u64, data: &[u8], durable: bool) -> Result<(), Errno> {
         let data = data.to_vec();
-        let ask = Ask::Write {
-            offset,
-            data,
-            durable,
-        };
+        let ask = Ask::Write { offset, data, durable };
         self.run(ask).map(drop)
     }
 

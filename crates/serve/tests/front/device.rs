@@ -90,12 +90,7 @@ pub struct Served {
 
 impl Served {
     /// A server on a thread of its own: `run` makes the device, serves it, and ends.
-    pub fn start(
-        over: Fresh,
-        how: How,
-        kind: Kind,
-        run: fn(&Serving) -> Result<(), EndError>,
-    ) -> Self {
+    pub fn start(over: Fresh, how: How, kind: Kind, run: fn(&Serving) -> Result<(), EndError>) -> Self {
         let watchdog = Watchdog::start(Duration::from_secs(180));
         let stop = StopHandle::new().expect("an eventfd");
         let (made, is_made) = mpsc::channel();
@@ -110,16 +105,7 @@ impl Served {
         let (stats, log) = (Arc::clone(&serving.stats), Arc::clone(&serving.log));
         let thread = std::thread::spawn(move || run(&serving));
         let path = is_made.recv().expect("a device");
-        Self {
-            kind,
-            path,
-            stop,
-            stats,
-            log,
-            thread: Some(thread),
-            _keep: over.keep,
-            _watchdog: watchdog,
-        }
+        Self { kind, path, stop, stats, log, thread: Some(thread), _keep: over.keep, _watchdog: watchdog }
     }
 
     /// What the kernel has of the device, as files.
@@ -251,9 +237,7 @@ impl Client for Program {
 
     fn wait_until_cut_off(&mut self) {
         let read = Ask::Read(at(0, 4096));
-        wait_until("the device has gone", || {
-            carry_out(&self.file, &read).is_err()
-        });
+        wait_until("the device has gone", || carry_out(&self.file, &read).is_err());
     }
 }
 
@@ -274,11 +258,7 @@ fn carry_out(file: &OwnedFd, ask: &Ask) -> Outcome {
         Ask::Write { data, durable, .. } => {
             let mut buffer = Buffer::alloc(data.len()).expect("memory");
             buffer.copy_from_slice(data);
-            let flags = if *durable {
-                ReadWriteFlags::DSYNC
-            } else {
-                ReadWriteFlags::empty()
-            };
+            let flags = if *durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
             let slices = [std::io::IoSlice::new(&buffer)];
             let count = rustix::io::pwritev2(file, &slices, offset, flags)?;
             assert_eq!(count, data.len(), "all of it or an error");
@@ -303,11 +283,7 @@ fn carry_out(file: &OwnedFd, ask: &Ask) -> Outcome {
 fn zero(file: &OwnedFd, offset: u64, len: u64, how: Zeroing) -> Result<(), Errno> {
     let fill = || rustix::fs::fallocate(file, FallocateFlags::ZERO_RANGE, offset, len);
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let zeroed = if how.may_unmap {
-        rustix::fs::fallocate(file, hole, offset, len)
-    } else {
-        Err(Errno::OPNOTSUPP)
-    };
+    let zeroed = if how.may_unmap { rustix::fs::fallocate(file, hole, offset, len) } else { Err(Errno::OPNOTSUPP) };
     match zeroed {
         Err(Errno::OPNOTSUPP) => fill()?,
         zeroed => zeroed?,
@@ -319,9 +295,7 @@ fn zero(file: &OwnedFd, offset: u64, len: u64, how: Zeroing) -> Result<(), Errno
 }
 
 /// Somebody else takes the device away while requests are under way.
-pub fn server_of_a_device_that_is_taken_away_ends_and_keeps_what_was_answered(
-    start: fn(Fresh, How) -> Served,
-) {
+pub fn server_of_a_device_that_is_taken_away_ends_and_keeps_what_was_answered(start: fn(Fresh, How) -> Served) {
     const READS: usize = 4;
     for backend in crate::checks::backends() {
         let disk = Turnstile::new(1 << 30);

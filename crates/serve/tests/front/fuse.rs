@@ -103,16 +103,12 @@ impl Server for Fuse {
         *lock(&self.ending) = Some(std::thread::spawn(move || {
             let sessions = std::mem::take(&mut *lock(&sessions));
             if sessions.is_empty() {
-                return cryptline_serve::flush_all([("", &gate)], backend)
-                    .map_err(|(_, fault)| fault);
+                return cryptline_serve::flush_all([("", &gate)], backend).map_err(|(_, fault)| fault);
             }
             let ended = sessions.into_iter().map(|it| it.finish());
             // All of them, even after one has failed.
             let ended: Vec<_> = ended.collect();
-            ended
-                .into_iter()
-                .collect::<Result<(), _>>()
-                .map_err(|(_, fault)| fault)
+            ended.into_iter().collect::<Result<(), _>>().map_err(|(_, fault)| fault)
         }));
     }
 
@@ -219,11 +215,7 @@ impl Kernel {
         let crosses = offset < self.size && len as u64 > self.size - offset;
         let is_cut = crosses && matches!(ask, Ask::Write { .. } | Ask::Discard { .. });
         if is_cut || matches!(ask, Ask::Cache(_)) {
-            let outcome = if crosses {
-                Err(Errno::NOSPC)
-            } else {
-                Ok(vec![])
-            };
+            let outcome = if crosses { Err(Errno::NOSPC) } else { Ok(vec![]) };
             self.ended.push_back((mark, outcome));
             return mark;
         }
@@ -237,11 +229,7 @@ impl Kernel {
         let piece = self.piece;
         let pieces = (0..len.div_ceil(piece).max(1)).map(|index| {
             let start = index * piece;
-            (
-                start,
-                offset.wrapping_add(start as u64),
-                piece.min(len - start),
-            )
+            (start, offset.wrapping_add(start as u64), piece.min(len - start))
         });
         match ask {
             Ask::Read(_) => pieces.for_each(|(start, at, len)| {
@@ -337,16 +325,9 @@ impl Kernel {
     }
 
     fn wait(&self) {
-        let out = if self.to_send.is_empty() {
-            PollFlags::empty()
-        } else {
-            PollFlags::OUT
-        };
+        let out = if self.to_send.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
         let mut watched = [PollFd::new(&self.socket, PollFlags::IN | out)];
-        let limit = Timespec {
-            tv_sec: 60,
-            tv_nsec: 0,
-        };
+        let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
         let ready = rustix::event::poll(&mut watched, Some(&limit));
         assert_ne!(ready, Ok(0), "no answer in time");
     }
@@ -441,22 +422,10 @@ fn calls_that_make_no_sense_are_refused_and_the_next_one_is_served() {
         (fuse::call(READ, 2, &[0, 0, huge, 0, 0], &[]), Errno::INVAL),
         (fuse::call(READ, 2, &[0, 0, 0, 0, 0], &[]), Errno::INVAL),
         (fuse::call(READ, 2, &[0, 0], &[]), Errno::INVAL),
-        (
-            fuse::call(WRITE, 2, &[0, 0, 4096, 0, 0], &[1; 4095]),
-            Errno::INVAL,
-        ),
-        (
-            fuse::call(WRITE, 2, &[0, u64::MAX, 512, 0, 0], &[1; 512]),
-            Errno::NOSPC,
-        ),
-        (
-            fuse::call(FALLOCATE, 2, &[0, 0, 4096, 0], &[]),
-            Errno::OPNOTSUPP,
-        ),
-        (
-            fuse::call(FALLOCATE, 2, &[0, 512, u64::MAX, 16], &[]),
-            Errno::INVAL,
-        ),
+        (fuse::call(WRITE, 2, &[0, 0, 4096, 0, 0], &[1; 4095]), Errno::INVAL),
+        (fuse::call(WRITE, 2, &[0, u64::MAX, 512, 0, 0], &[1; 512]), Errno::NOSPC),
+        (fuse::call(FALLOCATE, 2, &[0, 0, 4096, 0], &[]), Errno::OPNOTSUPP),
+        (fuse::call(FALLOCATE, 2, &[0, 512, u64::MAX, 16], &[]), Errno::INVAL),
         (fuse::call(46, 2, &[0, u64::MAX, 3], &[]), Errno::NXIO),
         (fuse::call(46, 2, &[0, 0, 77], &[]), Errno::INVAL),
         (fuse::call(1, 2, &[], b"disk\0"), Errno::NOTDIR),
@@ -472,10 +441,7 @@ fn calls_that_make_no_sense_are_refused_and_the_next_one_is_served() {
     }
     let mut elsewhere = fuse::call(3, 2, &[0; 2], &[]);
     elsewhere[16..24].copy_from_slice(&99_u64.to_ne_bytes());
-    assert_eq!(
-        answer_to(&mut kernel, elsewhere),
-        Errno::STALE.raw_os_error()
-    );
+    assert_eq!(answer_to(&mut kernel, elsewhere), Errno::STALE.raw_os_error());
     let mut longer = fuse::call(3, 2, &[0; 2], &[]);
     longer[0] += 1;
     assert_eq!(answer_to(&mut kernel, longer), Errno::INVAL.raw_os_error());
@@ -499,8 +465,7 @@ fn about(node: u64, mut message: Vec<u8>) -> Vec<u8> {
 fn disks_of_one_session_have_data_counts_and_failures_of_their_own() {
     const SIZE: u64 = 4 << 20;
     for backend in [BackendChoice::Syscalls, BackendChoice::Auto] {
-        let [(one, _), (two, path)] =
-            [(); 2].map(|()| stack::file_at(SIZE, DirectMode::Off, false));
+        let [(one, _), (two, path)] = [(); 2].map(|()| stack::file_at(SIZE, DirectMode::Off, false));
         let mut nodes = Nodes::new(Over::Folder, &one.gate, "one", "", false);
         nodes.add(&two.gate, "two", "");
         let (ours, theirs, _) = fuse::sockets();

@@ -94,11 +94,7 @@ fn encode(client: &mut Raw, ask: &Ask) -> (u64, Vec<u8>) {
     let (command, flags) = match ask {
         Ask::Read(_) => (cmd::READ, 0),
         Ask::Cache(_) => (cmd::CACHE, 0),
-        Ask::Write {
-            offset,
-            data,
-            durable,
-        } => return client.encode_write(fua(*durable), *offset, data),
+        Ask::Write { offset, data, durable } => return client.encode_write(fua(*durable), *offset, data),
         Ask::Zero(_, how) => {
             let fast = if how.fast { cmd_flag::FAST_ZERO } else { 0 };
             let solid = if how.may_unmap { 0 } else { cmd_flag::NO_HOLE };

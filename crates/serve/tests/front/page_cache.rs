@@ -61,12 +61,7 @@ struct World<'a> {
 }
 
 /// Lets a history happen to a stack behind a front.
-fn run(
-    stack: &Stack,
-    front: Front,
-    history: &History,
-    log: &mut Vec<String>,
-) -> Result<usize, String> {
+fn run(stack: &Stack, front: Front, history: &History, log: &mut Vec<String>) -> Result<usize, String> {
     stack.run_as(history, |gate, files| {
         let mut world = World::new(stack, front, gate, files, log);
         for step in &history.moves {
@@ -77,17 +72,8 @@ fn run(
 }
 
 impl<'a> World<'a> {
-    fn new(
-        stack: &'a Stack,
-        front: Front,
-        gate: &Gate,
-        files: Vec<FileOf>,
-        log: &'a mut Vec<String>,
-    ) -> Self {
-        let how = How {
-            backend: stack.bed.machine.backend(),
-            grace: Duration::from_secs(20),
-        };
+    fn new(stack: &'a Stack, front: Front, gate: &Gate, files: Vec<FileOf>, log: &'a mut Vec<String>) -> Self {
+        let how = How { backend: stack.bed.machine.backend(), grace: Duration::from_secs(20) };
         let block = usize::try_from(gate.geometry().logical_block).expect("small");
         Self {
             stack,
@@ -107,10 +93,7 @@ impl<'a> World<'a> {
             Step::Open(client) => {
                 if self.clients[client].is_none() {
                     self.log.push(format!("client {client} comes"));
-                    self.clients[client] = Some(Open {
-                        client: self.server.connect(),
-                        flying: HashMap::new(),
-                    });
+                    self.clients[client] = Some(Open { client: self.server.connect(), flying: HashMap::new() });
                 }
             }
             Step::Close(client) => self.close(client),
@@ -149,11 +132,7 @@ impl<'a> World<'a> {
         let number = (self.promises).begin_write(first, count, Content::Pattern);
         let mut data = vec![0; count * SECTOR];
         promises::fill(&mut data, number, first);
-        let ask = Ask::Write {
-            offset: (first * SECTOR) as u64,
-            data,
-            durable,
-        };
+        let ask = Ask::Write { offset: (first * SECTOR) as u64, data, durable };
         let how = if durable { "durable " } else { "" };
         let what = format!("{how}write #{number} of {}", span(first, count));
         self.send(client, ask, what, first, Kind::Write { number, durable });
@@ -166,10 +145,7 @@ impl<'a> World<'a> {
         let (first, count) = self.surroundings.sectors(place);
         let (range, durable) = (range(first, count), false);
         let (content, ask, name) = if zero {
-            let how = Zeroing {
-                may_unmap: place.at.is_multiple_of(2),
-                ..Zeroing::default()
-            };
+            let how = Zeroing { may_unmap: place.at.is_multiple_of(2), ..Zeroing::default() };
             (Content::Zeros, Ask::Zero(range, how), "zeroing")
         } else {
             let discard = Ask::Discard { range, durable };
@@ -192,13 +168,7 @@ impl<'a> World<'a> {
         self.log.push(format!("client {client} sends {what}"));
         let comes_after_loss = self.surroundings.has_lost();
         let mark = open.client.send(&[ask])[0];
-        let flying = Flying {
-            token,
-            what,
-            first,
-            kind,
-            comes_after_loss,
-        };
+        let flying = Flying { token, what, first, kind, comes_after_loss };
         open.flying.insert(mark, flying);
     }
 
@@ -228,9 +198,7 @@ impl<'a> World<'a> {
         self.has_failed |= outcome.is_err();
         let what = &flying.what;
         match flying.kind {
-            Kind::Flush | Kind::Write { durable: true, .. }
-                if flying.comes_after_loss && outcome.is_ok() =>
-            {
+            Kind::Flush | Kind::Write { durable: true, .. } if flying.comes_after_loss && outcome.is_ok() => {
                 return Err(format!("{what} said yes after a write was lost"));
             }
             Kind::Flush => self.promises.end_flush(flying.token, outcome.is_ok()),
@@ -275,12 +243,7 @@ impl<'a> World<'a> {
         }
         self.promises.end_flush(self.next_token, last.is_ok());
         self.surroundings.evict_all();
-        Ok(Ended {
-            promises: self.promises,
-            damage: None,
-            has_failed: self.has_failed || last.is_err(),
-            outage: None,
-        })
+        Ok(Ended { promises: self.promises, damage: None, has_failed: self.has_failed || last.is_err(), outage: None })
     }
 }
 
@@ -303,9 +266,7 @@ fn asked_for(cases: usize) -> (u64, usize) {
 fn keeps_its_promises(stack: &Stack, front: Front, cases: usize) {
     let _watchdog = Watchdog::start(Duration::from_secs(200));
     let (seed, cases) = asked_for(cases);
-    let hunted = hunt(&stack.scope(), seed, cases, |history, log| {
-        run(stack, front, history, log)
-    });
+    let hunted = hunt(&stack.scope(), seed, cases, |history, log| run(stack, front, history, log));
     match hunted {
         Ok(kept) => assert!(cases < 100 || kept > cases / 4, "nothing was promised"),
         Err(Broken { count, seed, story }) => {
@@ -341,19 +302,9 @@ promises_are_kept! {
 fn known_mistakes_are_found_behind_a_front() {
     let _watchdog = Watchdog::start(Duration::from_secs(200));
     let quiet = Habits::QUIET;
-    let durable = Habits {
-        durable: true,
-        ..quiet
-    };
-    let shared = Habits {
-        restless: true,
-        foreign: true,
-        ..quiet
-    };
-    let hasty = Habits {
-        hasty: true,
-        ..quiet
-    };
+    let durable = Habits { durable: true, ..quiet };
+    let shared = Habits { restless: true, foreign: true, ..quiet };
+    let hasty = Habits { hasty: true, ..quiet };
     for (mistake, habits) in [
         (Mistake::ForgivesNoSpace, durable),
         (Mistake::AsksItsOwnFileOnly, shared),
@@ -361,9 +312,7 @@ fn known_mistakes_are_found_behind_a_front() {
         (Mistake::FlushesNothing, quiet),
     ] {
         let hunt_in = |stack: &Stack, cases| {
-            hunt(&stack.scope(), noise(7), cases, |history, log| {
-                run(stack, crate::nbd::structured, history, log)
-            })
+            hunt(&stack.scope(), noise(7), cases, |history, log| run(stack, crate::nbd::structured, history, log))
         };
         let mut stack = careless(Mistake::None);
         stack.habits = habits;
@@ -372,9 +321,7 @@ fn known_mistakes_are_found_behind_a_front() {
         assert!(kept > 100, "{habits:?}: only {kept} writes were promised");
         let mut stack = careless(mistake);
         stack.habits = habits;
-        let Err(broken) = hunt_in(&stack, 5_000) else {
-            panic!("{mistake:?} was not found")
-        };
+        let Err(broken) = hunt_in(&stack, 5_000) else { panic!("{mistake:?} was not found") };
         let Broken { count, story, .. } = broken;
         println!("{mistake:?} after {count} histories:\n{story}\n");
     }

@@ -115,8 +115,7 @@ impl TinyWire {
         let (range, block) = (ask.range(), self.geometry.logical_block);
         let end = range.offset.checked_add(range.len.into());
         let is_inside = end.is_some_and(|end| end <= self.geometry.size);
-        let is_aligned =
-            range.offset.is_multiple_of(block.into()) && range.len.is_multiple_of(block);
+        let is_aligned = range.offset.is_multiple_of(block.into()) && range.len.is_multiple_of(block);
         let is_empty = range.len == 0 && !matches!(ask, Ask::Flush);
         let only_reads = matches!(ask, Ask::Read(_) | Ask::Cache(_) | Ask::Flush);
         if self.geometry.read_only && !only_reads {
@@ -126,29 +125,17 @@ impl TinyWire {
             return Err(Errno::INVAL);
         }
         Ok(match ask {
-            Ask::Read(_) => Work::Read {
-                whole: self.manner == Manner::Moved,
-            },
+            Ask::Read(_) => Work::Read { whole: self.manner == Manner::Moved },
             Ask::Cache(_) => Work::Cache,
             Ask::Write { durable, .. } => Work::Write { durable: *durable },
-            Ask::Zero(_, how) => Work::Zero {
-                durable: how.durable,
-                fast: how.fast,
-                may_unmap: how.may_unmap,
-            },
+            Ask::Zero(_, how) => Work::Zero { durable: how.durable, fast: how.fast, may_unmap: how.may_unmap },
             Ask::Discard { durable, .. } => Work::Discard { durable: *durable },
             Ask::Flush => Work::Flush,
         })
     }
 
     fn bytes(&self, tag: usize, chunk: Chunk) -> &[u8] {
-        let Some(Started {
-            ask: Ask::Write { data, .. },
-            ..
-        }) = &self.taken[tag]
-        else {
-            panic!("no write")
-        };
+        let Some(Started { ask: Ask::Write { data, .. }, .. }) = &self.taken[tag] else { panic!("no write") };
         let start = usize::try_from(chunk.at).expect("inside");
         &data[start..start + chunk.len]
     }
@@ -188,19 +175,9 @@ impl Wire for TinyWire {
                     let range = ask.range();
                     let free = self.taken.iter().position(Option::is_none);
                     let tag = free.unwrap_or(self.taken.len());
-                    self.taken
-                        .resize_with(self.taken.len().max(tag + 1), || None);
-                    self.taken[tag] = Some(Started {
-                        mark,
-                        ask,
-                        parts: Vec::new(),
-                    });
-                    return Some(Taken::Asked(Asked {
-                        tag,
-                        work,
-                        offset: range.offset,
-                        length: range.len.into(),
-                    }));
+                    self.taken.resize_with(self.taken.len().max(tag + 1), || None);
+                    self.taken[tag] = Some(Started { mark, ask, parts: Vec::new() });
+                    return Some(Taken::Asked(Asked { tag, work, offset: range.offset, length: range.len.into() }));
                 }
             }
         }
@@ -253,11 +230,7 @@ impl Wire for TinyWire {
             data.extend_from_slice(&part);
         }
         if is_read && result.is_ok() {
-            assert_eq!(
-                data.len(),
-                started.ask.range().len as usize,
-                "not all of it"
-            );
+            assert_eq!(data.len(), started.ask.range().len as usize, "not all of it");
         }
         self.answer(started.mark, result.map(|()| data).map_err(Fault::errno));
     }
@@ -380,20 +353,13 @@ impl Server for Tiny {
         let thread = std::thread::Builder::new().name("tiny".to_owned());
         let thread = thread.spawn(serve).expect("a thread");
         shared.wait_for(|state| state.waker.is_some().then_some(()));
-        lock(&self.lanes).push(Served {
-            orders,
-            shared: Arc::clone(&shared),
-            thread,
-        });
+        lock(&self.lanes).push(Served { orders, shared: Arc::clone(&shared), thread });
         Box::new(TinyClient { shared, marks: 0 })
     }
 
     fn connections(&self) -> usize {
         let lanes = lock(&self.lanes);
-        lanes
-            .iter()
-            .filter(|lane| !lane.thread.is_finished())
-            .count()
+        lanes.iter().filter(|lane| !lane.thread.is_finished()).count()
     }
 
     fn stop(&self) {

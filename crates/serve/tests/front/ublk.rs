@@ -10,10 +10,7 @@ use cryptline_testkit::suite::Fresh;
 use crate::client::{How, Server};
 use crate::device::{Kind, QUEUES, Served, Serving};
 
-const KIND: Kind = Kind {
-    number: |error| error,
-    detach: |device| ublk::detach(number(device)).expect("taken away"),
-};
+const KIND: Kind = Kind { number: |error| error, detach: |device| ublk::detach(number(device)).expect("taken away") };
 
 fn number(device: &Path) -> u32 {
     let name = device.to_str().and_then(|it| it.strip_prefix("/dev/ublkb"));

@@ -51,9 +51,7 @@ pub fn polled_packed_driver(over: Fresh, how: How) -> Box<dyn Server> {
 
 fn serve(over: Fresh, how: How, poll: Poll, features: u64) -> Box<dyn Server> {
     let folder = TempDir::new().expect("a folder");
-    let sockets: Vec<_> = (0..CLIENTS)
-        .map(|index| folder.path().join(index.to_string()))
-        .collect();
+    let sockets: Vec<_> = (0..CLIENTS).map(|index| folder.path().join(index.to_string())).collect();
     let stats = ExportStats::new(true);
     let disk = |path: &PathBuf| Disk {
         name: "disk".to_owned(),
@@ -213,12 +211,7 @@ impl Machine {
             Ask::Discard { .. } => (11, change(0), 0),
             Ask::Zero(_, how) => (13, change(how.may_unmap.into()), 0),
         };
-        let asked = Asked {
-            kind,
-            sector: if kind < 4 { sector } else { 0 },
-            to_device: &payload,
-            to_driver,
-        };
+        let asked = Asked { kind, sector: if kind < 4 { sector } else { 0 }, to_device: &payload, to_driver };
         match ask {
             // Nobody looks at these bytes.
             Ask::Cache(_) => self.driver.put_at(&asked, SCRATCH),
@@ -278,8 +271,6 @@ impl Client for Machine {
     }
 
     fn wait_until_cut_off(&mut self) {
-        wait_until("the server waits no longer", || {
-            lock(&self.log).iter().any(|line| line.contains(UNFINISHED))
-        });
+        wait_until("the server waits no longer", || lock(&self.log).iter().any(|line| line.contains(UNFINISHED)));
     }
 }

@@ -54,12 +54,7 @@ fn option_data_over_64_kibibytes_is_skipped_and_refused() {
     let mut stream = greeted(&served);
     say(&mut stream, &option(opt::STRUCTURED_REPLY, &[]));
     assert_eq!(option_reply(&mut stream).0, rep::ACK);
-    for kind in [
-        opt::INFO,
-        opt::GO,
-        opt::SET_META_CONTEXT,
-        opt::LIST_META_CONTEXT,
-    ] {
+    for kind in [opt::INFO, opt::GO, opt::SET_META_CONTEXT, opt::LIST_META_CONTEXT] {
         let header = option(kind, &[]);
         let length = 64_u32 << 20;
         say(&mut stream, &header[..12]);
@@ -71,9 +66,7 @@ fn option_data_over_64_kibibytes_is_skipped_and_refused() {
         assert_eq!(option_reply(&mut stream).0, rep::ERR_TOO_BIG);
     }
     memory.check();
-    Raw::negotiate(stream, "", Style::Structured)
-        .flush()
-        .expect("still in step");
+    Raw::negotiate(stream, "", Style::Structured).flush().expect("still in step");
     others_are_served(&served);
     served.end_well();
 }
@@ -97,16 +90,11 @@ fn false_counts_and_lengths_in_options_are_refused() {
         say(&mut stream, &option(kind, data));
         assert_eq!(option_reply(&mut stream).0, rep::ERR_INVALID);
     }
-    say(
-        &mut stream,
-        &option(opt::GO, &info_data(b"no such name", &[])),
-    );
+    say(&mut stream, &option(opt::GO, &info_data(b"no such name", &[])));
     assert_eq!(option_reply(&mut stream).0, rep::ERR_UNKNOWN);
     say(&mut stream, &option(0xdead_beef, b"what"));
     assert_eq!(option_reply(&mut stream).0, rep::ERR_UNSUP);
-    Raw::negotiate(stream, "", Style::Simple)
-        .flush()
-        .expect("still in step");
+    Raw::negotiate(stream, "", Style::Simple).flush().expect("still in step");
     served.end_well();
 }
 
@@ -119,9 +107,7 @@ fn client_that_never_stops_sending_options_is_dropped() {
     let mut sender = stream.try_clone().expect("a second handle");
     let sending = std::thread::spawn(move || {
         let list = option(opt::LIST, &[]);
-        (0..100_000)
-            .take_while(|_| sender.write_all(&list).is_ok())
-            .count()
+        (0..100_000).take_while(|_| sender.write_all(&list).is_ok()).count()
     });
     drain(stream);
     assert!(sending.join().expect("sent") < 100_000, "dropped early");
@@ -147,11 +133,7 @@ fn slow_handshake_is_dropped_at_the_deadline() {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        assert!(
-            started.elapsed() < Duration::from_secs(60),
-            "{:?}",
-            started.elapsed()
-        );
+        assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
         // One that says nothing at all.
         let silent = served.dial();
         assert_eq!(drain(silent), 18);
@@ -168,9 +150,7 @@ fn client_that_does_not_read_its_option_replies_is_dropped_at_the_deadline() {
     for index in 0..30 {
         setup = setup.export(&format!("export {index}"), &wordy, stack::ram(MIB));
     }
-    let served = setup
-        .with(|options| options.handshake_timeout = Duration::from_millis(700))
-        .start();
+    let served = setup.with(|options| options.handshake_timeout = Duration::from_millis(700)).start();
     let memory = MemoryBound::new(8 * MIB);
     let started = Instant::now();
     let mut stream = greeted(&served);
@@ -208,9 +188,7 @@ fn is_open(stream: &mut UnixStream) -> bool {
 fn flood_of_silent_clients_keeps_nobody_out_and_leaves_those_that_are_there_alone() {
     const HANDSHAKES: usize = 6;
     let _turn = alone();
-    let served = Setup::new(stack::crypt_over_ram(4 * MIB))
-        .with(|options| options.max_handshakes = HANDSHAKES)
-        .start();
+    let served = Setup::new(stack::crypt_over_ram(4 * MIB)).with(|options| options.max_handshakes = HANDSHAKES).start();
     let mut client = Raw::connect(&served);
     let memory = MemoryBound::new(40 * MIB);
     let mut flood = Vec::new();
@@ -240,9 +218,7 @@ fn flood_of_silent_clients_keeps_nobody_out_and_leaves_those_that_are_there_alon
 #[test]
 fn one_client_too_many_is_closed_and_the_place_of_one_that_leaves_is_free() {
     let _turn = alone();
-    let served = Setup::new(stack::crypt_over_ram(4 * MIB))
-        .with(|options| options.max_connections = 3)
-        .start();
+    let served = Setup::new(stack::crypt_over_ram(4 * MIB)).with(|options| options.max_connections = 3).start();
     // It has a place for its handshake only, so it takes nobody's.
     let early = greeted(&served);
     let mut clients: Vec<_> = (0..3).map(|_| Raw::connect(&served)).collect();

@@ -39,10 +39,7 @@ struct MemoryBound {
 
 impl MemoryBound {
     fn new(limit: u64) -> Self {
-        Self {
-            before: resident_bytes(),
-            limit,
-        }
+        Self { before: resident_bytes(), limit }
     }
 
     #[track_caller]

@@ -91,11 +91,7 @@ fn client_that_dies_while_it_reads_a_reply_leaves_nothing_behind() {
     everywhere(|served| {
         let memory = MemoryBound::new(2 * CONNECTION + 40 * MIB);
         for round in 0..20 {
-            let style = if round % 2 == 0 {
-                Style::Structured
-            } else {
-                Style::Simple
-            };
+            let style = if round % 2 == 0 { Style::Structured } else { Style::Simple };
             let mut client = Raw::connect_as(served, style);
             for _ in 0..4 {
                 client.send(cmd::READ, 0, (0, 16 << 20));
@@ -115,15 +111,10 @@ fn client_that_never_reads_is_not_read_from_and_costs_little() {
         let data = pattern(0, 1 << 20, 1);
         good.write(0, &data).expect("written");
         // The data read below is there already, so that only connections grow.
-        good.write(20 << 20, &pattern(0, 16 << 20, 2))
-            .expect("written");
+        good.write(20 << 20, &pattern(0, 16 << 20, 2)).expect("written");
         let memory = MemoryBound::new(3 * CONNECTION);
         let mut greedy = Vec::new();
-        for (style, length) in [
-            (Style::Structured, 4096),
-            (Style::Structured, 16 << 20),
-            (Style::Simple, 16 << 20),
-        ] {
+        for (style, length) in [(Style::Structured, 4096), (Style::Structured, 16 << 20), (Style::Simple, 16 << 20)] {
             let mut client = Raw::connect_as(served, style);
             let limit = Some(Duration::from_millis(300));
             client.stream.set_write_timeout(limit).expect("a timeout");
@@ -157,11 +148,7 @@ fn client_that_floods_with_refused_requests_and_never_reads_costs_little() {
         let mut client = Raw::connect(served);
         let limit = Some(Duration::from_millis(300));
         client.stream.set_write_timeout(limit).expect("a timeout");
-        let bad = [
-            (cmd::READ, (1, 1)),
-            (77, (0, 0)),
-            (cmd::BLOCK_STATUS, (0, 8192)),
-        ];
+        let bad = [(cmd::READ, (1, 1)), (77, (0, 0)), (cmd::BLOCK_STATUS, (0, 8192))];
         let requests = bad.map(|(command, range)| client.encode(command, 0, range).1);
         let many = requests.concat().repeat(300);
         let mut sent = 0;
@@ -189,9 +176,7 @@ fn write_too_large_to_throw_away_drops_the_connection() {
 fn server_stops_in_time_whatever_its_clients_do() {
     let _turn = alone();
     for backend in BACKENDS {
-        let served = Setup::new(stack::crypt_over_file(40 * MIB))
-            .backend(backend)
-            .start();
+        let served = Setup::new(stack::crypt_over_file(40 * MIB)).backend(backend).start();
         let (mut unread, mut half) = (Raw::connect(&served), Raw::connect(&served));
         for _ in 0..30 {
             unread.send(cmd::READ, 0, (0, 8 << 20));

@@ -88,9 +88,7 @@ fn who_never_asks_is_refused_where_there_are_no_small_blocks_and_may_ask_yet() {
             assert!(answers.len() < 5, "{answers:?}");
         }
     }
-    Raw::negotiate(stream, "", Style::Simple)
-        .write(0, &[1; 4096])
-        .expect("it has asked now");
+    Raw::negotiate(stream, "", Style::Simple).write(0, &[1; 4096]).expect("it has asked now");
     assert!(served.log().is_empty());
 
     let mut leaves = greeted(&served);

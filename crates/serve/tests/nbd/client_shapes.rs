@@ -17,10 +17,7 @@ const STYLES: [Style; 2] = [Style::Structured, Style::Simple];
 fn everywhere(check: impl Fn(&Served, Style)) {
     for backend in BACKENDS {
         for style in STYLES {
-            let stacks = [
-                stack::crypt_over_ram(4 << 20),
-                stack::crypt_over_file(4 << 20),
-            ];
+            let stacks = [stack::crypt_over_ram(4 << 20), stack::crypt_over_file(4 << 20)];
             for over in stacks {
                 println!("{backend:?}, {style:?}");
                 let served = Setup::new(over).backend(backend).start();
@@ -90,17 +87,9 @@ fn requests_are_served_when_many_come_at_once_and_are_cut_anywhere() {
     });
 }
 
-fn send_in_pieces(
-    stream: &UnixStream,
-    bytes: Vec<u8>,
-    piece: usize,
-) -> std::thread::JoinHandle<()> {
+fn send_in_pieces(stream: &UnixStream, bytes: Vec<u8>, piece: usize) -> std::thread::JoinHandle<()> {
     let mut stream = stream.try_clone().expect("a second handle");
-    std::thread::spawn(move || {
-        bytes
-            .chunks(piece)
-            .for_each(|piece| say(&mut stream, piece))
-    })
+    std::thread::spawn(move || bytes.chunks(piece).for_each(|piece| say(&mut stream, piece)))
 }
 
 #[test]
@@ -140,9 +129,7 @@ fn disconnect_ends_the_connection_after_the_replies_that_are_owed() {
 #[test]
 fn client_of_the_export_name_option_is_served() {
     for zeroes in [0, client_flag::NO_ZEROES] {
-        let served = Setup::new(stack::crypt_over_ram(1 << 20))
-            .export("second", "", stack::ram(2 << 20))
-            .start();
+        let served = Setup::new(stack::crypt_over_ram(1 << 20)).export("second", "", stack::ram(2 << 20)).start();
         let mut stream = served.dial();
         let mut greeting = [0; 18];
         stream.read_exact(&mut greeting).expect("a greeting");
@@ -172,18 +159,12 @@ fn requests_sent_together_with_the_last_option_are_served() {
     let mut stream = served.dial();
     let mut greeting = [0; 18];
     stream.read_exact(&mut greeting).expect("a greeting");
-    let mut client =
-        Raw::in_transmission(stream, 1 << 20, TransmissionFlags::HAS_FLAGS, Style::Simple);
+    let mut client = Raw::in_transmission(stream, 1 << 20, TransmissionFlags::HAS_FLAGS, Style::Simple);
     let data = pattern(0, 8192, 6);
     let (write, write_bytes) = client.encode_write(0, 0, &data);
     let (read, read_bytes) = client.encode(cmd::READ, 0, (65536, 512));
     let flags = client_flag::FIXED_NEWSTYLE | client_flag::NO_ZEROES;
-    let hello = [
-        &flags.to_be_bytes()[..],
-        &option(opt::EXPORT_NAME, b""),
-        &write_bytes,
-        &read_bytes,
-    ];
+    let hello = [&flags.to_be_bytes()[..], &option(opt::EXPORT_NAME, b""), &write_bytes, &read_bytes];
     say(&mut client.stream, &hello.concat());
     let mut reply = [0; 10];
     client.stream.read_exact(&mut reply).expect("a reply");

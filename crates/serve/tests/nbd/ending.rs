@@ -18,20 +18,13 @@ fn client_that_only_stops_asking_gets_every_answer() {
             let disk = Turnstile::new(1 << 30);
             let served = Setup::new(disk.stack()).backend(backend).start();
             let mut client = Raw::connect(&served);
-            let length = if command == cmd::READ {
-                4 << 20
-            } else {
-                LENGTH
-            };
+            let length = if command == cmd::READ { 4 << 20 } else { LENGTH };
             for at in 0..COUNT as u64 {
                 client.send(command, 0, (at * u64::from(length), length));
             }
             disk.let_pass(3);
             disk.wait_for(3);
-            client
-                .stream
-                .shutdown(Shutdown::Write)
-                .expect("half closed");
+            client.stream.shutdown(Shutdown::Write).expect("half closed");
             disk.let_pass(u64::MAX);
             for (_, answer) in client.answers(COUNT) {
                 assert!(answer.outcome.is_ok(), "{backend:?} {command}");
@@ -46,10 +39,7 @@ fn client_that_only_stops_asking_gets_every_answer() {
 fn every_export_is_flushed_though_another_cannot_be() {
     let (first, last) = (Turnstile::new(1 << 20), Turnstile::new(1 << 20));
     let broken = devices::faulty(stack::ram(1 << 20), &["flush:nth=1"]);
-    let served = Setup::new(first.stack())
-        .export("broken", "", broken)
-        .export("last", "", last.stack())
-        .start();
+    let served = Setup::new(first.stack()).export("broken", "", broken).export("last", "", last.stack()).start();
     let ended = served.end();
     assert_eq!(ended.map_err(|(name, _)| name), Err("broken".to_owned()));
     assert_eq!((first.flushes(), last.flushes()), (1, 1));

@@ -91,14 +91,9 @@ fn image_that_shrinks_gives_errors_and_never_data() {
 
 fn shrink(backend: BackendChoice, direct: DirectMode, cut: u64) {
     let (base, path) = stack::file_at(3 << 20, direct, false);
-    let served = Setup::new(devices::crypt(base, &stack::AES_4096))
-        .backend(backend)
-        .start();
+    let served = Setup::new(devices::crypt(base, &stack::AES_4096)).backend(backend).start();
     let data = fill(&served);
-    let [mut client, mut other] = [
-        Raw::connect(&served),
-        Raw::connect_as(&served, Style::Simple),
-    ];
+    let [mut client, mut other] = [Raw::connect(&served), Raw::connect_as(&served, Style::Simple)];
     client.flush().expect("flushed");
     let file = std::fs::File::options().write(true).open(path);
     file.and_then(|file| file.set_len(cut)).expect("cut short");

@@ -16,18 +16,11 @@ const MIB: u64 = 1 << 20;
 /// Every stack, dispatch and backend, each freshly served.
 fn everywhere(size: u64, check: impl Fn(&Served)) {
     let null = |size| devices::crypt(stack::file(size, DirectMode::Off), &stack::NULL);
-    let dispatched = |dispatch| {
-        [
-            stack::dispatched_over_ram(size, dispatch),
-            stack::dispatched_over_file(size, dispatch),
-        ]
-    };
+    let dispatched =
+        |dispatch| [stack::dispatched_over_ram(size, dispatch), stack::dispatched_over_file(size, dispatch)];
     for backend in BACKENDS {
         let bare = [stack::ram(size), null(size)];
-        for over in bare
-            .into_iter()
-            .chain(stack::DISPATCHES.into_iter().flat_map(dispatched))
-        {
+        for over in bare.into_iter().chain(stack::DISPATCHES.into_iter().flat_map(dispatched)) {
             let served = Setup::new(over).backend(backend).start();
             check(&served);
             served.end_well();
@@ -126,16 +119,11 @@ fn map_of_a_sparse_file_shows_its_holes() {
         run.success();
         let map = nbdinfo.run(["--map", &served.uri()]).success();
         let text = map.stdout_text();
-        let rows: Vec<Vec<&str>> = (text.lines())
-            .map(|line| line.split_whitespace().collect())
-            .collect();
+        let rows: Vec<Vec<&str>> = (text.lines()).map(|line| line.split_whitespace().collect()).collect();
         let size = served.gates[0].geometry().size;
         let (rest, all) = ((size - MIB).to_string(), size.to_string());
         let expected = match hole {
-            Some(hole) => vec![
-                vec!["0", "1048576", "0", "data"],
-                vec!["1048576", &rest, "3", hole],
-            ],
+            Some(hole) => vec![vec!["0", "1048576", "0", "data"], vec!["1048576", &rest, "3", hole]],
             None => vec![vec!["0", &*all, "0", "data"]],
         };
         assert_eq!(rows, expected, "{text}");
@@ -159,15 +147,7 @@ fn qemu_img_finds_a_sparse_volume_and_one_without_holes_identical() {
         served
     });
     let [sparse, full] = &served;
-    let compare = [
-        "compare",
-        "-f",
-        "raw",
-        "-F",
-        "raw",
-        &sparse.uri(),
-        &full.uri(),
-    ];
+    let compare = ["compare", "-f", "raw", "-F", "raw", &sparse.uri(), &full.uri()];
     let said = qemu_img.run(compare).success().stdout_text();
     assert!(said.contains("identical"), "{said}");
     served.into_iter().for_each(Served::end_well);
@@ -223,9 +203,7 @@ fn qemu_img_converts_and_compares() {
         qemu_img.run(raw.into_iter().chain(to)).success();
         let same = ["compare", "-f", "raw", "-F", "raw", &source, &uri];
         qemu_img.run(same).success();
-        qemu_img
-            .run(raw.into_iter().chain([uri.as_str(), &back_path]))
-            .success();
+        qemu_img.run(raw.into_iter().chain([uri.as_str(), &back_path])).success();
         assert!(fs::read(&back).expect("read") == data);
     });
 }
@@ -260,9 +238,7 @@ fn qemu_io_reads_the_patterns_it_wrote() {
             "read -P 0x11 64k 64k",
         ];
         let mut arguments = vec!["-f", "raw"];
-        commands
-            .iter()
-            .for_each(|command| arguments.extend(["-c", *command]));
+        commands.iter().for_each(|command| arguments.extend(["-c", *command]));
         let uri = served.uri();
         arguments.push(&uri);
         let text = qemu_io.run(arguments).success().stdout_text();
@@ -286,10 +262,7 @@ fn fio_verifies_four_jobs_of_32_requests() {
     let Some(fio) = fio_with_nbd() else { return };
     let everyone = |backend| stack::DISPATCHES.map(|dispatch| (backend, dispatch));
     for (backend, dispatch) in BACKENDS.into_iter().flat_map(everyone) {
-        for over in [
-            stack::dispatched_over_ram(65 * MIB, dispatch),
-            stack::dispatched_over_file(65 * MIB, dispatch),
-        ] {
+        for over in [stack::dispatched_over_ram(65 * MIB, dispatch), stack::dispatched_over_file(65 * MIB, dispatch)] {
             let served = Setup::new(over).backend(backend).start();
             for block in ["4k", "512-256k"] {
                 run_fio(&fio, &served, block, backend);
@@ -327,9 +300,6 @@ fn run_fio(fio: &Peer, served: &Served, block: &str, backend: BackendChoice) {
     ]);
     let run = peer::run(&mut command, Duration::from_secs(120)).success();
     let text = run.stdout_text();
-    assert!(
-        text.contains("READ:") && text.contains("WRITE:"),
-        "{backend:?} {run}"
-    );
+    assert!(text.contains("READ:") && text.contains("WRITE:"), "{backend:?} {run}");
     assert!(!run.stderr_text().contains("verify:"), "{run}");
 }

@@ -19,15 +19,10 @@ fn flush_on_one_connection_covers_writes_completed_on_all() {
         let mut expected = vec![0; 1 << 20];
         for (index, writer) in writers.iter_mut().enumerate() {
             let data = pattern(0, 70_144, index as u64);
-            writer
-                .write(index as u64 * 131_072, &data)
-                .expect("written");
+            writer.write(index as u64 * 131_072, &data).expect("written");
             expected[index * 131_072..][..data.len()].copy_from_slice(&data);
         }
-        assert!(
-            disk.stable().iter().all(|byte| *byte == 0),
-            "not flushed yet"
-        );
+        assert!(disk.stable().iter().all(|byte| *byte == 0), "not flushed yet");
         flusher.flush().expect("flushed");
         assert!(disk.stable() == expected);
         assert_eq!(disk.flushes(), 1);
@@ -75,18 +70,10 @@ fn limits_of_a_request_have_their_errors() {
         }
         let too_long = client.ask(READ, 0, (0, (32 << 20) + 512)).outcome;
         let structured = style == Style::Structured;
-        let expected = if structured {
-            NbdError::Overflow
-        } else {
-            NbdError::Inval
-        };
+        let expected = if structured { NbdError::Overflow } else { NbdError::Inval };
         assert_eq!(too_long, Err(expected));
         // Flags that do not belong to the command, or were not advertised.
-        for (command, flags) in [
-            (READ, cmd_flag::FAST_ZERO),
-            (READ, 1 << 9),
-            (cmd::FLUSH, cmd_flag::DF),
-        ] {
+        for (command, flags) in [(READ, cmd_flag::FAST_ZERO), (READ, 1 << 9), (cmd::FLUSH, cmd_flag::DF)] {
             let range = if command == READ { (0, 512) } else { (0, 0) };
             let answer = client.ask(command, flags, range);
             assert_eq!(answer.outcome, Err(NbdError::Inval));
@@ -103,9 +90,7 @@ fn limits_of_a_request_have_their_errors() {
 #[test]
 fn refused_write_takes_its_payload_with_it() {
     for backend in BACKENDS {
-        let served = Setup::new(stack::crypt_over_ram(4 << 20))
-            .backend(backend)
-            .start();
+        let served = Setup::new(stack::crypt_over_ram(4 << 20)).backend(backend).start();
         let mut client = Raw::connect(&served);
         let size = client.size;
         for (offset, len, error) in [
@@ -126,11 +111,7 @@ fn refused_write_takes_its_payload_with_it() {
 
 #[test]
 fn read_only_export_refuses_every_change_with_eperm() {
-    let served = Setup::new(devices::crypt(
-        stack::file_read_only(1 << 20),
-        &stack::AES_4096,
-    ))
-    .start();
+    let served = Setup::new(devices::crypt(stack::file_read_only(1 << 20), &stack::AES_4096)).start();
     let mut client = Raw::connect(&served);
     assert!(client.flags.contains(TransmissionFlags::READ_ONLY));
     assert!(!client.flags.contains(TransmissionFlags::SEND_TRIM));
@@ -171,9 +152,7 @@ fn block_status_calls_holes_what_they_read_as() {
     ] {
         let served = Setup::new(over).start();
         let mut client = Raw::connect(&served);
-        client
-            .write(1 << 20, &pattern(0, 1 << 20, 1))
-            .expect("written");
+        client.write(1 << 20, &pattern(0, 1 << 20, 1)).expect("written");
         client.flush().expect("flushed");
         let size = u32::try_from(client.size).expect("small");
         let all = client.ask(cmd::BLOCK_STATUS, 0, (0, size)).extents;
@@ -181,9 +160,7 @@ fn block_status_calls_holes_what_they_read_as() {
         assert_eq!(total, size);
         let flags: Vec<_> = all.iter().map(|extent| extent.flags).collect();
         assert_eq!(flags, expected);
-        let one = client
-            .ask(cmd::BLOCK_STATUS, cmd_flag::REQ_ONE, (0, 8192))
-            .extents;
+        let one = client.ask(cmd::BLOCK_STATUS, cmd_flag::REQ_ONE, (0, 8192)).extents;
         assert_eq!(one.len(), 1);
         assert!((1..=8192).contains(&one[0].length));
         served.end_well();

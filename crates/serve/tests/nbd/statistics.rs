@@ -47,10 +47,7 @@ fn cipher_is_a_part_of_the_active_time_whoever_runs_it_and_however_busy_the_mach
             });
             crate::common::wait_until("it has left", || served.connections() == 0);
             let all = served.snapshot().times;
-            assert!(
-                0 < all.crypto_ns && all.crypto_ns <= all.active_ns,
-                "{all:?}"
-            );
+            assert!(0 < all.crypto_ns && all.crypto_ns <= all.active_ns, "{all:?}");
             assert!(all.busy_ns > 0);
             served.end_well();
         }

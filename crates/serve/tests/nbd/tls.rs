@@ -26,9 +26,7 @@ fn certificates() -> Option<TempDir> {
     let file = |name: &str| folder.path().join(name);
     let mut command = openssl.command();
     command
-        .args([
-            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-        ])
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"])
         .args(["-subj", "/CN=localhost"])
         .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
         .arg("-keyout")
@@ -42,10 +40,7 @@ fn certificates() -> Option<TempDir> {
 
 fn uri(socket: &Path, folder: &TempDir) -> String {
     let certificates = folder.path().display();
-    format!(
-        "nbds+unix://localhost/?socket={}&tls-certificates={certificates}",
-        socket.display()
-    )
+    format!("nbds+unix://localhost/?socket={}&tls-certificates={certificates}", socket.display())
 }
 
 #[test]
@@ -54,14 +49,8 @@ fn nbdcopy_is_byte_exact_through_tls_at_every_request_size() {
         return;
     };
     for backend in BACKENDS {
-        for over in [
-            stack::crypt_over_ram(40 << 20),
-            stack::crypt_over_file(40 << 20),
-        ] {
-            let served = Setup::new(over)
-                .backend(backend)
-                .tls(TlsMode::Require, folder.path())
-                .start();
+        for over in [stack::crypt_over_ram(40 << 20), stack::crypt_over_file(40 << 20)] {
+            let served = Setup::new(over).backend(backend).tls(TlsMode::Require, folder.path()).start();
             let size = usize::try_from(served.gates[0].geometry().size).expect("small");
             let data = pattern(0, size, 1);
             let (source, back) = (served.folder().join("in"), served.folder().join("out"));
@@ -70,12 +59,8 @@ fn nbdcopy_is_byte_exact_through_tls_at_every_request_size() {
             for request in ["4096", "65536", "262144", "33554432"] {
                 let request = format!("--request-size={request}");
                 let connections = "--connections=2";
-                nbdcopy
-                    .run([&request, connections, &source.to_string_lossy(), &uri])
-                    .success();
-                nbdcopy
-                    .run([&request, connections, &uri, &back.to_string_lossy()])
-                    .success();
+                nbdcopy.run([&request, connections, &source.to_string_lossy(), &uri]).success();
+                nbdcopy.run([&request, connections, &uri, &back.to_string_lossy()]).success();
                 assert!(fs::read(&back).expect("read") == data, "{request}");
             }
             served.end_well();
@@ -88,15 +73,10 @@ fn client_without_tls_is_told_that_it_is_required() {
     let (Some(nbdinfo), Some(folder)) = (peer::require("nbdinfo"), certificates()) else {
         return;
     };
-    let served = Setup::new(stack::ram(1 << 20))
-        .tls(TlsMode::Require, folder.path())
-        .start();
+    let served = Setup::new(stack::ram(1 << 20)).tls(TlsMode::Require, folder.path()).start();
     nbdinfo.run([served.uri()]).exited_with(1);
     let text = nbdinfo.run([uri(served.socket(), &folder)]).success();
-    assert!(
-        text.stdout_text().contains("newstyle-fixed with TLS"),
-        "{text}"
-    );
+    assert!(text.stdout_text().contains("newstyle-fixed with TLS"), "{text}");
     served.end_well();
 }
 
@@ -105,9 +85,7 @@ fn tls_is_a_choice_where_it_is_only_on() {
     let (Some(nbdinfo), Some(folder)) = (peer::require("nbdinfo"), certificates()) else {
         return;
     };
-    let served = Setup::new(stack::ram(1 << 20))
-        .tls(TlsMode::On, folder.path())
-        .start();
+    let served = Setup::new(stack::ram(1 << 20)).tls(TlsMode::On, folder.path()).start();
     for uri in [served.uri(), uri(served.socket(), &folder)] {
         nbdinfo.run([uri]).success();
     }
@@ -120,16 +98,11 @@ fn client_that_dies_inside_a_record_harms_nobody() {
         return;
     };
     for backend in BACKENDS {
-        let served = Setup::new(stack::crypt_over_ram(8 << 20))
-            .backend(backend)
-            .tls(TlsMode::On, folder.path())
-            .start();
+        let served =
+            Setup::new(stack::crypt_over_ram(8 << 20)).backend(backend).tls(TlsMode::On, folder.path()).start();
         let source = served.folder().join("in");
         fs::write(&source, pattern(0, 4 << 20, 1)).expect("written");
-        for (turn, cut) in [300, 1500, 3000, 40_000, 300_001, 1_000_003]
-            .into_iter()
-            .enumerate()
-        {
+        for (turn, cut) in [300, 1500, 3000, 40_000, 300_001, 1_000_003].into_iter().enumerate() {
             let name = format!("proxy-{turn}");
             let proxy = cutting_proxy(&served, &name, cut);
             let uri = uri(&proxy, &folder);
@@ -180,10 +153,7 @@ fn client_that_sends_what_is_no_tls_while_replies_wait_is_given_up() {
     };
     let pki = Pki::new(&openssl);
     for backend in BACKENDS {
-        let served = Setup::new(stack::ram(1 << 20))
-            .backend(backend)
-            .tls(TlsMode::Require, pki.folder())
-            .start();
+        let served = Setup::new(stack::ram(1 << 20)).backend(backend).tls(TlsMode::Require, pki.folder()).start();
         let mut stream = greeted(&served);
         say(&mut stream, &option(opt::STARTTLS, &[]));
         assert_eq!(option_reply(&mut stream).0, rep::ACK);
@@ -196,13 +166,7 @@ fn client_that_sends_what_is_no_tls_while_replies_wait_is_given_up() {
         // All in one piece, so that the last word comes before any answer is out.
         let mut bytes = Vec::new();
         for cookie in 0..400 {
-            let read = request(&RequestHeader {
-                flags: 0,
-                command: cmd::READ,
-                cookie,
-                offset: 0,
-                length: 512,
-            });
+            let read = request(&RequestHeader { flags: 0, command: cmd::READ, cookie, offset: 0, length: 512 });
             tls.writer().write_all(&read).expect("room");
             tls.write_tls(&mut bytes).expect("room");
         }
@@ -280,11 +244,7 @@ fn stalling_tls_handshake_is_dropped_at_the_deadline() {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert!(
-        started.elapsed() < Duration::from_secs(20),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     wait_until("a line about it", || !served.log().is_empty());
     Raw::connect(&served).flush().expect("others are served");
     served.end_well();
@@ -293,9 +253,7 @@ fn stalling_tls_handshake_is_dropped_at_the_deadline() {
 #[test]
 fn garbage_in_place_of_tls_is_dropped() {
     let Some(folder) = certificates() else { return };
-    let served = Setup::new(stack::ram(1 << 20))
-        .tls(TlsMode::Require, folder.path())
-        .start();
+    let served = Setup::new(stack::ram(1 << 20)).tls(TlsMode::Require, folder.path()).start();
     let mut stream = greeted(&served);
     say(&mut stream, &option(opt::STARTTLS, &[]));
     assert_eq!(option_reply(&mut stream).0, rep::ACK);

@@ -10,9 +10,7 @@ use cryptline_engine::base::{RamDevice, ZonedDevice};
 use cryptline_engine::dispatch::Dispatch;
 use cryptline_engine::layer::{CryptOptions, DelayDevice, zoned};
 use cryptline_engine::zone::{Zone, ZoneCondition, ZoneLayout};
-use cryptline_engine::{
-    Device, Extent, Fault, Gate, GatedQueue, Geometry, OpenError, Queue, Request, Ring, Submitted,
-};
+use cryptline_engine::{Device, Extent, Fault, Gate, GatedQueue, Geometry, OpenError, Queue, Request, Ring, Submitted};
 use cryptline_testkit::peer;
 use cryptline_testkit::suite::Fresh;
 use cryptline_testkit::suite::devices::{self, AES_4096, Layout};
@@ -31,12 +29,7 @@ struct HiddenQueue(GatedQueue);
 
 impl Device for Hidden {
     fn geometry(&self) -> Geometry {
-        Geometry {
-            zones: None,
-            discard: false,
-            write_zeroes: false,
-            ..*self.0.geometry()
-        }
+        Geometry { zones: None, discard: false, write_zeroes: false, ..*self.0.geometry() }
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
@@ -74,14 +67,8 @@ fn encrypted(dispatch: Dispatch) -> Gate {
     let zones = Gate::new(ZonedDevice::in_memory(ram, layout.check().unwrap()).unwrap());
     let slow = "read=5us..50us,write=20us~10us,parallel=4".parse().unwrap();
     let medium = Gate::new(DelayDevice::new(zones, slow));
-    let layout = Layout {
-        start: 0,
-        ..AES_4096
-    };
-    let options = CryptOptions {
-        dispatch,
-        ..CryptOptions::default()
-    };
+    let layout = Layout { start: 0, ..AES_4096 };
+    let options = CryptOptions { dispatch, ..CryptOptions::default() };
     zoned::encrypted(medium, devices::cipher(&layout), options).unwrap()
 }
 

@@ -6,10 +6,7 @@ use super::*;
 
 #[test]
 fn libblkios_driver_and_ours_see_the_same_encrypted_disk() {
-    for ring in [
-        VirtioFeatureFlags::empty(),
-        VirtioFeatureFlags::RING_EVENT_IDX,
-    ] {
+    for ring in [VirtioFeatureFlags::empty(), VirtioFeatureFlags::RING_EVENT_IDX] {
         for backend in BACKENDS {
             let over = stack::crypt_over_ram(SIZE);
             let size = over.gate.geometry().size;

@@ -14,9 +14,7 @@ fn descriptor_that_is_no_eventfd_is_refused() {
     let (pipe, _writer) = rustix::pipe::pipe().expect("a pipe");
     for message in [12, 13, 14] {
         for file in [pipe.as_fd(), driver.machine.file.as_fd()] {
-            let told = driver
-                .front
-                .tell_with(message, &0u64.to_ne_bytes(), &[file]);
+            let told = driver.front.tell_with(message, &0u64.to_ne_bytes(), &[file]);
             assert_eq!(told, Some(false), "{message}");
         }
     }
@@ -155,10 +153,7 @@ fn inherited_connection_is_closed_when_it_is_served_no_further() {
         log: Arc::new(|_| ()),
     };
     // The other disk keeps the server running.
-    let disks = vec![
-        disk(Front::Connected(theirs)),
-        disk(Front::Listener(listener)),
-    ];
+    let disks = vec![disk(Front::Connected(theirs)), disk(Front::Listener(listener))];
     let server = Server::new(disks, options).expect("a server");
     let stop = StopHandle::new().expect("an eventfd");
     let pulled = stop.clone();
@@ -176,11 +171,7 @@ fn server_that_can_not_serve_one_of_its_disks_stops_and_says_so() {
     let folder = tempfile::tempdir().expect("a folder");
     let listener = UnixListener::bind(folder.path().join("socket")).expect("bound");
     // Nothing can be done with a mere path.
-    let path = rustix::fs::open(
-        folder.path(),
-        rustix::fs::OFlags::PATH,
-        rustix::fs::Mode::empty(),
-    );
+    let path = rustix::fs::open(folder.path(), rustix::fs::OFlags::PATH, rustix::fs::Mode::empty());
     let useless = UnixListener::from(path.expect("a path"));
     let over = stack::ram(SIZE);
     let disk = |listener| Disk {

@@ -44,13 +44,10 @@ fn take(log: &OwnedFd) -> BTreeSet<u64> {
     rustix::io::pwrite(log, &vec![0; bits.len()], 0).expect("cleared");
     let of_byte = |(byte, bits): (u64, &u8)| {
         let bits = *bits;
-        (0..8)
-            .filter(move |bit| bits & 1 << bit != 0)
-            .map(move |bit| 8 * byte + bit)
+        (0..8).filter(move |bit| bits & 1 << bit != 0).map(move |bit| 8 * byte + bit)
     };
     let set = (0..).zip(&bits).flat_map(of_byte);
-    set.map(|page| page.checked_sub(GUEST / PAGE).expect("in the machine"))
-        .collect()
+    set.map(|page| page.checked_sub(GUEST / PAGE).expect("in the machine")).collect()
 }
 
 fn pages(at: u64, len: u64) -> impl Iterator<Item = u64> {
@@ -157,32 +154,22 @@ fn log_that_can_not_be_used_is_refused() {
     let mut driver = served.driver();
     let log = log(WHOLE);
     for (len, offset) in [(0, 0), (u64::MAX, 0), (WHOLE, u64::MAX - 5), (1 << 62, 0)] {
-        let told = driver
-            .front
-            .tell_with(SET_LOG_BASE, &place(len, offset), &[log.as_fd()]);
+        let told = driver.front.tell_with(SET_LOG_BASE, &place(len, offset), &[log.as_fd()]);
         assert_eq!(told, Some(false), "{len} {offset}");
     }
     // Asked for or not, there is one answer.
-    let told = driver
-        .front
-        .tell_with(SET_LOG_BASE, &place(WHOLE, 0), &[log.as_fd()]);
+    let told = driver.front.tell_with(SET_LOG_BASE, &place(WHOLE, 0), &[log.as_fd()]);
     assert_eq!(told, Some(true));
     let told = driver.front.tell_with(7, &[], &[event().as_fd()]);
     assert_eq!(told, Some(false), "nobody is told of each page");
     works(&mut driver);
     let protocol = driver.front.ask_number(15);
     driver.front.tell(16, &(protocol & !2).to_ne_bytes());
-    let told = driver
-        .front
-        .tell_with(SET_LOG_BASE, &place(WHOLE, 0), &[log.as_fd()]);
+    let told = driver.front.tell_with(SET_LOG_BASE, &place(WHOLE, 0), &[log.as_fd()]);
     assert_eq!(told, Some(false), "not agreed on");
     works(&mut driver);
     drop(driver);
-    for (payload, files) in [
-        (&place(WHOLE, 0)[..], 0),
-        (&[0; 8], 1),
-        (&place(WHOLE, 0), 2),
-    ] {
+    for (payload, files) in [(&place(WHOLE, 0)[..], 0), (&[0; 8], 1), (&place(WHOLE, 0), 2)] {
         let front = FrontEnd::new(served.connect());
         front.agree(FEATURES);
         let files = vec![log.as_fd(); files];

@@ -47,12 +47,7 @@ fn note(driver: &Driver, buffer: &Machine, heads: &[u16]) {
 
 #[test]
 fn queue_that_is_stopped_has_done_all_that_an_earlier_server_has_left() {
-    for (ring, is_enabled) in [
-        (0, false),
-        (RING_PACKED, false),
-        (0, true),
-        (RING_PACKED, true),
-    ] {
+    for (ring, is_enabled) in [(0, false), (RING_PACKED, false), (0, true), (RING_PACKED, true)] {
         let disk = Turnstile::new(SIZE);
         let served = Served::new(disk.stack());
         let mut driver = Driver::start_with(served.connect(), FLUSH | EVENT_IDX | ring);

@@ -30,11 +30,7 @@ fn over_3_gib(check: impl Fn(&mut Driver)) {
 #[test]
 fn transfer_has_a_gibibyte_at_most() {
     over_3_gib(|driver| {
-        for (len, expected) in [
-            (1 << 30, OK),
-            ((1 << 30) + 512, IO_ERROR),
-            (3 << 30, IO_ERROR),
-        ] {
+        for (len, expected) in [(1 << 30, OK), ((1 << 30) + 512, IO_ERROR), (3 << 30, IO_ERROR)] {
             // All segments share their memory.
             let placed = driver.put_at(&read(0, len), SCRATCH);
             driver.kick();
@@ -114,10 +110,7 @@ fn zeroing_may_unmap_and_a_discard_that_says_so_is_unsupported() {
         let data = pattern(0, 8192, 3);
         assert_eq!(driver.run(&write(0, &data)).0, OK);
         assert_eq!(driver.run(&kind(DISCARD, &range(0, 8, 1))).0, UNSUPPORTED);
-        assert!(
-            driver.run(&read(0, 8192)).2 == data,
-            "nothing was discarded"
-        );
+        assert!(driver.run(&read(0, 8192)).2 == data, "nothing was discarded");
         assert_eq!(driver.run(&kind(ZEROES, &range(0, 8, 1))).0, OK);
         let found = driver.run(&read(0, 8192)).2;
         assert!(found[..4096].iter().all(|byte| *byte == 0));

@@ -81,12 +81,7 @@ fn packed_ring_has_any_number_of_places_and_a_split_one_has_not() {
 
 #[test]
 fn hostile_packed_ring_ends_and_the_next_front_end_is_served() {
-    let piece = |len: u32, flags: u16| Piece {
-        address: GUEST,
-        len,
-        flags: flags | 1 << 7,
-        next: 0,
-    };
+    let piece = |len: u32, flags: u16| Piece { address: GUEST, len, flags: flags | 1 << 7, next: 0 };
     for (piece, why) in [
         (piece(16, NEXT), "a chain of descriptors"),
         (piece(16, IS_INDIRECT | NEXT), "an indirect table"),
@@ -99,15 +94,11 @@ fn hostile_packed_ring_ends_and_the_next_front_end_is_served() {
         let error = event();
         driver.front.queue_file(14, 0, &error);
         for index in (0..u64::from(common::vhost::SIZE)).rev() {
-            driver
-                .machine
-                .write(DESCRIPTORS + 16 * index, &piece.encode_packed(1));
+            driver.machine.write(DESCRIPTORS + 16 * index, &piece.encode_packed(1));
         }
         driver.kick_anyway();
         served.says(why);
-        wait_until("the front-end is told", || {
-            rustix::io::read(&error, &mut [0; 8]) == Ok(8)
-        });
+        wait_until("the front-end is told", || rustix::io::read(&error, &mut [0; 8]) == Ok(8));
         assert!(driver.front.base(0).is_some(), "messages are answered");
         drop(driver);
         works(&mut self::driver(&served));

@@ -91,10 +91,7 @@ fn discards_and_zeroings_are_durable_too_while_the_cache_is_off() {
     for number in [11, 13] {
         assert!(is_durable(&mut driver, &disk));
         assert_eq!(driver.run(&kind(number, &range)).0, OK);
-        assert!(
-            disk.stable()[..4096].iter().all(|byte| *byte == 0),
-            "{number}"
-        );
+        assert!(disk.stable()[..4096].iter().all(|byte| *byte == 0), "{number}");
     }
     drop(driver);
     served.end_well();
@@ -318,14 +315,8 @@ fn only_who_could_turn_it_on_and_not_flush_reads_that_the_cache_is_off() {
 fn nothing_else_can_be_set() {
     let (disk, served) = volatile();
     let mut driver = Driver::start_with(served.connect(), FLUSH | EVENT_IDX | WRITE_CACHE);
-    let wrong: [(u32, &[u8]); 6] = [
-        (AT, &[2]),
-        (AT, &[]),
-        (AT, &[0, 0]),
-        (AT - 1, &[0]),
-        (0, &[0; 60]),
-        (u32::MAX, &[0]),
-    ];
+    let wrong: [(u32, &[u8]); 6] =
+        [(AT, &[2]), (AT, &[]), (AT, &[0, 0]), (AT - 1, &[0]), (0, &[0; 60]), (u32::MAX, &[0])];
     for (at, value) in wrong {
         assert!(!set(&driver.front, at, value), "{at} {value:?}");
     }

@@ -50,10 +50,7 @@ pub fn attempts() -> Vec<Attempt> {
         ("io_uring-open", uring_open),
         ("io_uring-connect", uring_connect),
     ];
-    let attempt = |(name, run): (&'static str, Run)| Attempt {
-        name,
-        result: run(),
-    };
+    let attempt = |(name, run): (&'static str, Run)| Attempt { name, result: run() };
     tried.into_iter().map(attempt).collect()
 }
 
@@ -70,13 +67,7 @@ fn execve() -> Result<(), Errno> {
     let nothing = [ptr::null::<libc::c_char>()];
     // SAFETY: the path is a C string, and both lists consist of their closing null. There is no
     // such file (its folder is a file), so the call always returns.
-    let result = unsafe {
-        libc::execve(
-            c"/proc/self/status/none".as_ptr(),
-            nothing.as_ptr(),
-            nothing.as_ptr(),
-        )
-    };
+    let result = unsafe { libc::execve(c"/proc/self/status/none".as_ptr(), nothing.as_ptr(), nothing.as_ptr()) };
     outcome(result.into())
 }
 
@@ -100,15 +91,7 @@ fn fork() -> Result<(), Errno> {
 /// Of a process that does not exist.
 fn ptrace() -> Result<(), Errno> {
     // SAFETY: attaches to nothing: no process has this number. No memory is named.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_ptrace,
-            libc::PTRACE_SEIZE,
-            libc::pid_t::MAX,
-            0usize,
-            0usize,
-        )
-    };
+    let result = unsafe { libc::syscall(libc::SYS_ptrace, libc::PTRACE_SEIZE, libc::pid_t::MAX, 0usize, 0usize) };
     outcome(result)
 }
 
@@ -156,9 +139,7 @@ fn uring_connect() -> Result<(), Errno> {
         sin_family: libc::AF_INET.try_into().unwrap_or_default(),
         // "discard", where nobody listens.
         sin_port: 9u16.to_be(),
-        sin_addr: libc::in_addr {
-            s_addr: u32::from_ne_bytes([127, 0, 0, 1]),
-        },
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
         sin_zero: [0; 8],
     };
     let len = libc::socklen_t::try_from(size_of_val(&address)).unwrap_or_default();

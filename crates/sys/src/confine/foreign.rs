@@ -39,9 +39,7 @@ pub fn on_confined_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Resul
         let builder = std::thread::Builder::new().name("confined".to_owned());
         let thread = builder.spawn_scoped(scope, || {
             // What cannot be given up is said when the process gives up its own rights.
-            let restricted = Restriction::NoNewPrivileges
-                .apply_here()
-                .and_then(|()| restrict_files());
+            let restricted = Restriction::NoNewPrivileges.apply_here().and_then(|()| restrict_files());
             let _ = keep_capabilities(KEPT);
             let result = work();
             if let Ok(before) = &before {
@@ -49,9 +47,7 @@ pub fn on_confined_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Resul
             }
             result
         })?;
-        thread
-            .join()
-            .map_err(|_| io::Error::other("a thread has panicked"))
+        thread.join().map_err(|_| io::Error::other("a thread has panicked"))
     })
 }
 
@@ -59,11 +55,7 @@ pub fn on_confined_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Resul
 #[must_use]
 pub fn confined_threads_have_capabilities() -> bool {
     let ids: Vec<i32> = crate::lock(&BORN).iter().map(|born| born.id).collect();
-    let has = |id| {
-        Foreign::find(id)
-            .and_then(|thread| thread.word("CapPrm:"))
-            .is_some_and(|has| has != 0)
-    };
+    let has = |id| Foreign::find(id).and_then(|thread| thread.word("CapPrm:")).is_some_and(|has| has != 0);
     ids.into_iter().any(has)
 }
 
@@ -74,11 +66,7 @@ fn note_born(before: &[i32], under_landlock: bool) {
     let new = new.into_iter().filter(|id| !before.contains(id));
     let born = new.filter_map(|id| {
         let start = start_of(id)?;
-        Some(Born {
-            id,
-            start,
-            under_landlock,
-        })
+        Some(Born { id, start, under_landlock })
     });
     let mut all = crate::lock(&BORN);
     // Those that have ended are forgotten.
@@ -151,16 +139,11 @@ impl Foreign {
         let start = start_of(thread)?;
         let under_landlock = {
             let all = crate::lock(&BORN);
-            let mut born = all
-                .iter()
-                .filter(|born| (born.id, born.start) == (thread, start));
+            let mut born = all.iter().filter(|born| (born.id, born.start) == (thread, start));
             born.next()?.under_landlock
         };
         let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
-        let foreign = Self {
-            status,
-            under_landlock,
-        };
+        let foreign = Self { status, under_landlock };
         let bit = u32::try_from(signal_number() - 1).ok()?;
         let blocked = foreign.word("SigBlk:")?;
         (blocked.checked_shr(bit)? & 1 == 1).then_some(foreign)
@@ -173,9 +156,7 @@ impl Foreign {
             Restriction::Landlock(_) => self.under_landlock,
             // It cannot start programs once it has no new privileges.
             Restriction::EmptyBoundingSet => true,
-            Restriction::NoCapabilities => self
-                .word("CapPrm:")
-                .is_some_and(|has| has & !u64::from(KEPT) == 0),
+            Restriction::NoCapabilities => self.word("CapPrm:").is_some_and(|has| has & !u64::from(KEPT) == 0),
         }
     }
 

@@ -54,14 +54,8 @@ pub enum Restriction<'fd> {
 pub fn landlock_version() -> io::Result<i64> {
     const VERSION: libc::c_ulong = 1;
     // SAFETY: with this flag the kernel reads no memory: address and size must be null.
-    let version = unsafe {
-        libc::syscall(
-            libc::SYS_landlock_create_ruleset,
-            std::ptr::null::<libc::c_void>(),
-            0usize,
-            VERSION,
-        )
-    };
+    let version =
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<libc::c_void>(), 0usize, VERSION) };
     match version {
         0.. => Ok(version),
         _ => Err(io::Error::last_os_error()),
@@ -317,11 +311,7 @@ mod tests {
                 .collect();
             let restriction = Restriction::NoNewPrivileges;
             restriction.apply_to_others().unwrap();
-            assert_eq!(
-                own_status("NoNewPrivs:"),
-                "0",
-                "this thread is not one of the others"
-            );
+            assert_eq!(own_status("NoNewPrivs:"), "0", "this thread is not one of the others");
             restriction.apply_here().unwrap();
             // Again, as every further restriction does.
             restriction.apply_to_others().unwrap();
@@ -348,10 +338,7 @@ mod tests {
             let handler: extern "C" fn(libc::c_int) = on_other_signal;
             action.sa_sigaction = handler as libc::sighandler_t;
             action.sa_flags = libc::SA_RESTART;
-            assert_eq!(
-                libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()),
-                0
-            );
+            assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
         }
         let go_on = std::sync::atomic::AtomicBool::new(true);
         let go_on = &go_on;
@@ -361,10 +348,7 @@ mod tests {
             }
             scope.spawn(|| {
                 while go_on.load(Ordering::Relaxed) {
-                    threads()
-                        .unwrap()
-                        .into_iter()
-                        .for_each(|id| _ = send(id, libc::SIGUSR1));
+                    threads().unwrap().into_iter().for_each(|id| _ = send(id, libc::SIGUSR1));
                 }
             });
             for _ in 0..30 {

@@ -76,10 +76,7 @@ impl FuseQueues {
     }
 }
 
-const EMPTY: libc::iovec = libc::iovec {
-    iov_base: std::ptr::null_mut(),
-    iov_len: 0,
-};
+const EMPTY: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
 /// An entry, for [`Io::Fuse`](crate::Io::Fuse). What comes back without an error has a request in it.
 pub struct FuseEntry {
@@ -163,11 +160,7 @@ impl FuseEntry {
     /// The command for a ring. What it points to stays where it is as long as the entry is neither dropped nor changed.
     pub(crate) fn describe(&mut self, device: &OwnedFd) -> Entry128 {
         assert!(self.is_whole(), "an entry with all its memory");
-        let command = if self.is_registered {
-            COMMIT_AND_FETCH
-        } else {
-            REGISTER
-        };
+        let command = if self.is_registered { COMMIT_AND_FETCH } else { REGISTER };
         let mut bytes = [0; COMMAND];
         if self.is_registered {
             // As the kernel has left it there: no entry can be taken for another.
@@ -182,10 +175,8 @@ impl FuseEntry {
         self.is_registered = true;
         let headers: &mut [u8] = &mut *self.headers;
         let payload = self.payload.as_mut().map_or(&mut [][..], |it| &mut *it);
-        self.vectors = [headers, payload].map(|bytes| libc::iovec {
-            iov_base: bytes.as_mut_ptr().cast(),
-            iov_len: bytes.len(),
-        });
+        self.vectors =
+            [headers, payload].map(|bytes| libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() });
         let vectors = self.vectors.as_mut_ptr().expose_provenance() as u64;
         let entry = entry.addr(Some(vectors)).build();
         with_len(entry, 2)
@@ -238,10 +229,7 @@ mod tests {
 
     #[test]
     fn payload_is_back_when_all_its_pieces_are_dropped_and_the_kernel_knows_it_still() {
-        let queues = FuseQueues {
-            file: FileId::for_test(),
-            mark: 0,
-        };
+        let queues = FuseQueues { file: FileId::for_test(), mark: 0 };
         let mut entry = queues.entry(3, 8192).unwrap();
         let mut whole = entry.take_payload().unwrap();
         let place = whole.as_ptr().addr();

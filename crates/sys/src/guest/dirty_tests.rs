@@ -21,12 +21,7 @@ fn file(len: u64) -> OwnedFd {
 /// Memory with a log of `len` bytes, behind five others in its file.
 fn logged(len: usize) -> (GuestMemory, OwnedFd) {
     let mut memory = GuestMemory::default();
-    let region = GuestRegion {
-        guest: GUEST,
-        user: USER,
-        len: PAGES * PAGE,
-        offset: 0,
-    };
+    let region = GuestRegion { guest: GUEST, user: USER, len: PAGES * PAGE, offset: 0 };
     memory.add(region, &file(PAGES * PAGE)).unwrap();
     let log = file(len as u64 + 5);
     memory.set_log(Some(DirtyLog::map(&log, 5, len as u64).unwrap().into()));

@@ -34,9 +34,7 @@ impl Mapped {
     pub fn new(file: &OwnedFd, offset: u64, len: u64) -> io::Result<Self> {
         let page = page_of(file)?;
         let first = offset - offset % page;
-        let end = offset
-            .checked_add(len)
-            .and_then(|end| end.checked_next_multiple_of(page));
+        let end = offset.checked_add(len).and_then(|end| end.checked_next_multiple_of(page));
         let (Some(end), true) = (end, len > 0) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
@@ -48,16 +46,8 @@ impl Mapped {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at a place of the kernel's choice: it aliases nothing in this process. Others may
         // change its bytes, so no reference is ever made to them.
-        let address = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                whole_len,
-                protection,
-                MapFlags::SHARED,
-                file,
-                first,
-            )
-        }?;
+        let address =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), whole_len, protection, MapFlags::SHARED, file, first) }?;
         let whole = NonNull::new(address.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let guard = Guard::new(whole.as_ptr() as usize, whole_len, pages).inspect_err(|_| {
             // SAFETY: the mapping made above, which nobody else knows yet.
@@ -155,11 +145,7 @@ impl Mapped {
     fn word<T>(&self, offset: usize) -> Result<*mut T, GuestFault> {
         self.check_whole()?;
         let word = self.at(offset, size_of::<T>())?.cast::<T>();
-        if word.is_aligned() {
-            Ok(word)
-        } else {
-            Err(GuestFault::Misaligned)
-        }
+        if word.is_aligned() { Ok(word) } else { Err(GuestFault::Misaligned) }
     }
 
     /// The address of `len` bytes at `offset`, all of which lie in the mapping.

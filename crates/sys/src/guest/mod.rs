@@ -66,8 +66,7 @@ impl GuestRegion {
     }
 
     fn overlaps(&self, other: &Self) -> bool {
-        let apart =
-            |ours: u64, theirs: u64| ours >= theirs + other.len || theirs >= ours + self.len;
+        let apart = |ours: u64, theirs: u64| ours >= theirs + other.len || theirs >= ours + self.len;
         !apart(self.guest, other.guest) || !apart(self.user, other.user)
     }
 }
@@ -104,8 +103,7 @@ impl GuestMemory {
     pub fn remove(&mut self, place: &GuestRegion) -> bool {
         let key = |it: &GuestRegion| (it.guest, it.user, it.len);
         let before = self.regions.len();
-        self.regions
-            .retain(|region| key(&region.place) != key(place));
+        self.regions.retain(|region| key(&region.place) != key(place));
         self.regions.len() < before
     }
 
@@ -208,24 +206,12 @@ impl GuestRange {
     /// Errors: `InvalidInput` for no bytes; what mmap says.
     pub fn map(file: &OwnedFd, offset: u64, len: usize) -> io::Result<Self> {
         let memory = Arc::new(Mapped::new(file, offset, len as u64)?);
-        Ok(Self {
-            memory,
-            start: 0,
-            len,
-            log: None,
-            guest: 0,
-        })
+        Ok(Self { memory, start: 0, len, log: None, guest: 0 })
     }
 
     fn new(memory: Arc<Mapped>, start: usize, len: usize) -> Result<Self, GuestFault> {
         match start.checked_add(len) {
-            Some(end) if end <= memory.len() => Ok(Self {
-                memory,
-                start,
-                len,
-                log: None,
-                guest: 0,
-            }),
+            Some(end) if end <= memory.len() => Ok(Self { memory, start, len, log: None, guest: 0 }),
             _ => Err(GuestFault::Outside),
         }
     }
@@ -273,9 +259,7 @@ impl GuestRange {
 
     /// Copies `source` in.
     pub fn write(&self, offset: usize, source: &[u8]) -> Result<(), GuestFault> {
-        self.change(offset, source.len(), |memory, place| {
-            memory.write(place, source)
-        })
+        self.change(offset, source.len(), |memory, place| memory.write(place, source))
     }
 
     /// The word at `offset`, in one piece, before all later reads.
@@ -285,9 +269,7 @@ impl GuestRange {
 
     /// Stores a word in one piece, after all earlier stores.
     pub fn store16(&self, offset: usize, value: u16) -> Result<(), GuestFault> {
-        self.change(offset, size_of::<u16>(), |memory, place| {
-            memory.store16(place, value)
-        })
+        self.change(offset, size_of::<u16>(), |memory, place| memory.store16(place, value))
     }
 
     /// As [`load16`](Self::load16), eight bytes.
@@ -297,9 +279,7 @@ impl GuestRange {
 
     /// As [`store16`](Self::store16), eight bytes.
     pub fn store64(&self, offset: usize, value: u64) -> Result<(), GuestFault> {
-        self.change(offset, size_of::<u64>(), |memory, place| {
-            memory.store64(place, value)
-        })
+        self.change(offset, size_of::<u64>(), |memory, place| memory.store64(place, value))
     }
 
     /// Sets bits of a byte in one piece, after all earlier stores and before all later ones.

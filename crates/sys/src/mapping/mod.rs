@@ -75,11 +75,7 @@ impl Mapping {
         if len == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let protection = if writable {
-            ProtFlags::READ | ProtFlags::WRITE
-        } else {
-            ProtFlags::READ
-        };
+        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         let map = |flags| {
             // SAFETY: a new mapping at a place of the kernel's choice: it aliases nothing in this
             // process. Other processes may change its bytes, so no reference is ever made to them.
@@ -99,16 +95,7 @@ impl Mapping {
             // SAFETY: the mapping made above, which nobody else knows yet.
             let _ = unsafe { rustix::mm::munmap(address, len) };
         })?;
-        Ok(Self {
-            start,
-            len,
-            writable,
-            domain,
-            guard,
-            file,
-            syncing: Mutex::new(Ok(())),
-            simulation: None,
-        })
+        Ok(Self { start, len, writable, domain, guard, file, syncing: Mutex::new(Ok(())), simulation: None })
     }
 
     /// Lets a kernel of a test's making carry out what makes the page cache durable.
@@ -313,10 +300,7 @@ impl Mapping {
 
     fn check(&self, offset: usize, len: usize) {
         let end = offset.checked_add(len);
-        assert!(
-            end.is_some_and(|end| end <= self.len),
-            "range outside the mapping"
-        );
+        assert!(end.is_some_and(|end| end <= self.len), "range outside the mapping");
     }
 
     fn check_store(&self, offset: usize, len: usize) {

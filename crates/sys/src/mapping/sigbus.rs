@@ -72,9 +72,7 @@ impl Guard {
         install()?;
         let claim = |range: &&Range| {
             let order = (Ordering::AcqRel, Ordering::Relaxed);
-            let claimed = range
-                .start
-                .compare_exchange(FREE, CLAIMED, order.0, order.1);
+            let claimed = range.start.compare_exchange(FREE, CLAIMED, order.0, order.1);
             claimed.is_ok()
         };
         let range = TABLE.iter().find(claim).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -91,11 +89,7 @@ impl Guard {
     pub fn check(&self) -> Result<(), Lost> {
         // The handler ran on this thread, between two of its instructions.
         compiler_fence(Ordering::SeqCst);
-        if self.0.lost.load(Ordering::Acquire) {
-            Err(Lost)
-        } else {
-            Ok(())
-        }
+        if self.0.lost.load(Ordering::Acquire) { Err(Lost) } else { Ok(()) }
     }
 
     /// Marks the range as lost, as if a page were.
@@ -135,11 +129,7 @@ fn install() -> io::Result<()> {
     }
 }
 
-extern "C" fn on_sigbus(
-    signal: libc::c_int,
-    info: *mut libc::siginfo_t,
-    context: *mut libc::c_void,
-) {
+extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo. A code above zero means that the
     // kernel itself raised the signal, and then the address is there.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
@@ -156,8 +146,7 @@ fn replace_page(address: usize) -> bool {
         let is_inside = (bounds.start..bounds.end).contains(&address);
         is_inside.then_some((range, bounds))
     };
-    let (Some((range, bounds)), Some((_, page))) = (TABLE.iter().find_map(inside), BEFORE.get())
-    else {
+    let (Some((range, bounds)), Some((_, page))) = (TABLE.iter().find_map(inside), BEFORE.get()) else {
         return false;
     };
     // Before the copy goes on.
@@ -206,9 +195,7 @@ fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
             } else {
                 // SAFETY: whoever installed it without SA_SIGINFO gave a function of this one.
                 let handler = unsafe {
-                    std::mem::transmute::<libc::sighandler_t, extern "C" fn(libc::c_int)>(
-                        action.sa_sigaction,
-                    )
+                    std::mem::transmute::<libc::sighandler_t, extern "C" fn(libc::c_int)>(action.sa_sigaction)
                 };
                 handler(signal);
             }

@@ -37,9 +37,7 @@ impl RbdChanges {
     #[must_use]
     pub fn wait(&self, seen: u64) -> Option<u64> {
         let told = lock(&self.told);
-        let waited = self
-            .more
-            .wait_while(told, |told| told.count <= seen && !told.is_over);
+        let waited = self.more.wait_while(told, |told| told.count <= seen && !told.is_over);
         let told = waited.unwrap_or_else(PoisonError::into_inner);
         (!told.is_over).then_some(told.count)
     }

@@ -53,11 +53,7 @@ impl Cluster {
     /// Connects as `client.ID` by the configuration at `conf`, or by that of the system (`CEPH_CONF`, `CEPH_ARGS`).
     ///
     /// Until [`be_patient`](Self::be_patient), what is asked of it fails when the time is over.
-    pub fn connect(
-        conf: Option<&Path>,
-        id: Option<&str>,
-        limits: RbdLimits,
-    ) -> Result<Self, RbdError> {
+    pub fn connect(conf: Option<&Path>, id: Option<&str>, limits: RbdLimits) -> Result<Self, RbdError> {
         use std::os::unix::ffi::OsStrExt;
         let library = Library::get()?;
         let name = text(&format!("client.{}", id.unwrap_or("admin")))?;
@@ -66,23 +62,12 @@ impl Cluster {
         let mut handle: Handle = ptr::null_mut();
         // SAFETY: the handle's place lives through the call, both texts end with a zero and are copied, and no flags
         // are defined.
-        let made =
-            unsafe { (library.rados_create2)(&raw mut handle, c"ceph".as_ptr(), name.as_ptr(), 0) };
+        let made = unsafe { (library.rados_create2)(&raw mut handle, c"ceph".as_ptr(), name.as_ptr(), 0) };
         RbdError::check(RbdCall::Create, made)?;
-        let mut inner = Inner {
-            library,
-            handle,
-            patience: CString::default(),
-        };
+        let mut inner = Inner { library, handle, patience: CString::default() };
         inner.configure(conf.as_deref())?;
-        inner.patience = inner
-            .setting(OPERATION_TIMEOUT)
-            .unwrap_or_else(|| c"0".to_owned());
-        for option in [
-            c"client_mount_timeout",
-            c"rados_mon_op_timeout",
-            OPERATION_TIMEOUT,
-        ] {
+        inner.patience = inner.setting(OPERATION_TIMEOUT).unwrap_or_else(|| c"0".to_owned());
+        for option in [c"client_mount_timeout", c"rados_mon_op_timeout", OPERATION_TIMEOUT] {
             inner.limit(option, limits.open)?;
         }
         // SAFETY: the handle is a cluster that was configured and is not connected yet.
@@ -115,17 +100,13 @@ impl Cluster {
         let library = self.0.library;
         // SAFETY: the cluster is connected as long as `self` lives; the name ends with a zero and is only read; the
         // place of the handle lives through the call.
-        let made =
-            unsafe { (library.rados_ioctx_create)(self.0.handle, pool.as_ptr(), &raw mut handle) };
+        let made = unsafe { (library.rados_ioctx_create)(self.0.handle, pool.as_ptr(), &raw mut handle) };
         RbdError::check(RbdCall::Pool, made)?;
         if let Some(namespace) = namespace {
             // SAFETY: the handle was just made, nobody else has it; the name is copied.
             unsafe { (library.rados_ioctx_set_namespace)(handle, namespace.as_ptr()) };
         }
-        Ok(Pool {
-            handle,
-            cluster: self.clone(),
-        })
+        Ok(Pool { handle, cluster: self.clone() })
     }
 }
 
@@ -151,8 +132,7 @@ impl Inner {
 
     fn set(&self, option: &CStr, value: &CStr) -> Result<(), RbdError> {
         // SAFETY: the handle lives as long as `self`, and both texts end with a zero and are copied.
-        let set =
-            unsafe { (self.library.rados_conf_set)(self.handle, option.as_ptr(), value.as_ptr()) };
+        let set = unsafe { (self.library.rados_conf_set)(self.handle, option.as_ptr(), value.as_ptr()) };
         RbdError::check(RbdCall::Set, set).map(|_| ())
     }
 
@@ -161,10 +141,8 @@ impl Inner {
         let limit = limit.as_secs().max(1);
         let configured = self.setting(option);
         let configured = configured.and_then(|value| value.to_str().ok()?.parse::<f64>().ok());
-        let is_shorter = |seconds: f64| {
-            seconds > 0.0
-                && Duration::try_from_secs_f64(seconds).is_ok_and(|it| it.as_secs() < limit)
-        };
+        let is_shorter =
+            |seconds: f64| seconds > 0.0 && Duration::try_from_secs_f64(seconds).is_ok_and(|it| it.as_secs() < limit);
         if configured.is_some_and(is_shorter) {
             return Ok(());
         }

@@ -27,11 +27,8 @@ impl RbdImage {
     /// Errors: the library is older than Ceph 16, or the image has no LUKS2 header that it can open.
     pub fn decrypt_luks2(&self, passphrase: &[u8]) -> Result<(), RbdError> {
         let load = Library::encryption_load()?;
-        let mut options = Luks2Options {
-            algorithm: 0,
-            passphrase: passphrase.as_ptr().cast(),
-            passphrase_len: passphrase.len(),
-        };
+        let mut options =
+            Luks2Options { algorithm: 0, passphrase: passphrase.as_ptr().cast(), passphrase_len: passphrase.len() };
         let len = size_of::<Luks2Options>();
         // SAFETY: the image is open; the options are those of the format, as long as said, and they and the passphrase
         // live through the call, which copies what it keeps.

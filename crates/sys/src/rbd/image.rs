@@ -69,9 +69,7 @@ impl UnderWay {
     /// Waits until there is none; whether that is so before the time is over.
     pub fn wait(&self, limit: Duration) -> bool {
         let tables = lock(&self.tables);
-        let waited = self
-            .fewer
-            .wait_timeout_while(tables, limit, |tables| *tables > 0);
+        let waited = self.fewer.wait_timeout_while(tables, limit, |tables| *tables > 0);
         waited.is_ok_and(|(tables, _)| *tables == 0)
     }
 }
@@ -91,11 +89,7 @@ impl RbdImage {
         let (name, snapshot) = (text(name)?, snapshot.map(text).transpose()?);
         let snapshot = snapshot.as_deref().map_or(ptr::null(), CStr::as_ptr);
         let mut handle: Handle = ptr::null_mut();
-        let open = if read_only {
-            library.rbd_open_read_only
-        } else {
-            library.rbd_open
-        };
+        let open = if read_only { library.rbd_open_read_only } else { library.rbd_open };
         // SAFETY: the pool is open as long as `pool` lives, which goes into what is returned; both names end with a zero
         // or are null and are only read; the handle's place lives through the call.
         let opened = unsafe { open(pool.handle, name.as_ptr(), &raw mut handle, snapshot) };
@@ -127,15 +121,10 @@ impl RbdImage {
             parent_name: [0; 96],
         };
         // SAFETY: the image is open; at most the given number of bytes is written to `info`, which any bytes are valid for.
-        let code = unsafe {
-            (self.0.library.rbd_stat)(self.0.handle, &raw mut info, size_of::<ImageInfo>())
-        };
+        let code = unsafe { (self.0.library.rbd_stat)(self.0.handle, &raw mut info, size_of::<ImageInfo>()) };
         RbdError::check(RbdCall::Stat, code)?;
         let count = self.number(self.0.library.rbd_get_stripe_count)?;
-        Ok((
-            info.object_size,
-            info.object_size.saturating_mul(count.max(1)),
-        ))
+        Ok((info.object_size, info.object_size.saturating_mul(count.max(1))))
     }
 
     /// Whether it can have one writer only.
@@ -170,9 +159,7 @@ impl RbdImage {
     pub fn inherits(&self) -> Result<bool, RbdError> {
         match self.number(self.0.library.rbd_get_overlap) {
             Ok(bytes) => Ok(bytes > 0),
-            Err(RbdError::Call { error, .. }) if error.raw_os_error() == Some(libc::ENOENT) => {
-                Ok(false)
-            }
+            Err(RbdError::Call { error, .. }) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
             Err(other) => Err(other),
         }
     }
@@ -186,9 +173,7 @@ impl RbdImage {
         let noted = Arc::as_ptr(&open.changes).cast_mut().cast::<c_void>();
         // SAFETY: the image is open; the watch's place lives through the call. The flag lives as long as `open`, whose end
         // unregisters the watch and waits for calls under way before it goes, or leaves it where it is for ever.
-        let code = unsafe {
-            (open.library.rbd_update_watch)(open.handle, &raw mut watch, on_change, noted)
-        };
+        let code = unsafe { (open.library.rbd_update_watch)(open.handle, &raw mut watch, on_change, noted) };
         RbdError::check(RbdCall::Watch, code)?;
         open.watch = Some(watch);
         Ok(())
@@ -202,30 +187,13 @@ impl RbdImage {
 
     /// Where there is data in the `len` bytes from `offset` on, which is the start of a stripe, in whole objects; at most `found.capacity()` runs,
     /// and whether that is all. Asks the cluster.
-    pub fn data(
-        &self,
-        offset: u64,
-        len: u64,
-        found: &mut Vec<Range<u64>>,
-    ) -> Result<bool, RbdError> {
-        let mut runs = Runs {
-            found,
-            is_all: true,
-        };
+    pub fn data(&self, offset: u64, len: u64, found: &mut Vec<Range<u64>>) -> Result<bool, RbdError> {
+        let mut runs = Runs { found, is_all: true };
         // SAFETY: the image is open; `runs` lives through the call, during which alone the callback is called, by one thread
         // at a time (the library holds its own lock for it); null stands for "since the image was made".
         let code = unsafe {
             let runs = (&raw mut runs).cast::<c_void>();
-            (self.0.library.rbd_diff_iterate2)(
-                self.0.handle,
-                ptr::null(),
-                offset,
-                len,
-                1,
-                1,
-                on_run,
-                runs,
-            )
+            (self.0.library.rbd_diff_iterate2)(self.0.handle, ptr::null(), offset, len, 1, 1, on_run, runs)
         };
         let is_all = runs.is_all;
         if is_all {
@@ -239,10 +207,7 @@ impl RbdImage {
         id(self.0.library, self.0.handle)
     }
 
-    fn number(
-        &self,
-        ask: unsafe extern "C" fn(Handle, *mut u64) -> c_int,
-    ) -> Result<u64, RbdError> {
+    fn number(&self, ask: unsafe extern "C" fn(Handle, *mut u64) -> c_int) -> Result<u64, RbdError> {
         let mut number = 0;
         // SAFETY: the callers give functions of the library that take an open image and write one number.
         let code = unsafe { ask(self.0.handle, &raw mut number) };

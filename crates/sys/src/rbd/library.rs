@@ -146,9 +146,7 @@ impl Library {
                 other => format!("{other:?}"),
             })
         });
-        library
-            .as_ref()
-            .map_err(|why| RbdError::Library(why.clone()))
+        library.as_ref().map_err(|why| RbdError::Library(why.clone()))
     }
 
     fn load() -> Result<Self, RbdError> {

@@ -41,8 +41,7 @@ impl RbdImage {
     /// that a client has left behind is taken from it.
     pub fn acquire_lock(&self) -> Result<(), RbdError> {
         // SAFETY: the image is open, and the mode is one of the library's.
-        let code =
-            unsafe { (self.0.library.rbd_lock_acquire)(self.0.handle, RBD_LOCK_MODE_EXCLUSIVE) };
+        let code = unsafe { (self.0.library.rbd_lock_acquire)(self.0.handle, RBD_LOCK_MODE_EXCLUSIVE) };
         RbdError::check(RbdCall::Lock, code).map(|_| ())
     }
 
@@ -64,9 +63,7 @@ impl RbdImage {
         let mut count = owners.len();
         // SAFETY: the image is open; `count` says how many owners there is room for, and all places live through the
         // call.
-        let code = unsafe {
-            (library.rbd_lock_get_owners)(image, &raw mut mode, owners.as_mut_ptr(), &raw mut count)
-        };
+        let code = unsafe { (library.rbd_lock_get_owners)(image, &raw mut mode, owners.as_mut_ptr(), &raw mut count) };
         if code == -libc::ENOENT {
             return Ok(None);
         }
@@ -85,19 +82,13 @@ impl RbdImage {
     /// The watch of the client at `address`.
     fn watch_of(&self, address: &str) -> Result<Option<RbdWatch>, RbdError> {
         let (library, image) = (self.0.library, self.0.handle);
-        let none = Watcher {
-            address: ptr::null_mut(),
-            id: 0,
-            cookie: 0,
-        };
+        let none = Watcher { address: ptr::null_mut(), id: 0, cookie: 0 };
         let mut watchers = vec![none; WATCHERS_MAX];
         for _ in 0..TRIES {
             let mut count = watchers.len();
             // SAFETY: the image is open; `count` says how many watchers there is room for, and its place and theirs live
             // through the call.
-            let code = unsafe {
-                (library.rbd_watchers_list)(image, watchers.as_mut_ptr(), &raw mut count)
-            };
+            let code = unsafe { (library.rbd_watchers_list)(image, watchers.as_mut_ptr(), &raw mut count) };
             if code == -libc::ERANGE {
                 watchers.resize(count, none);
                 continue;
@@ -111,10 +102,7 @@ impl RbdImage {
                     && unsafe { CStr::from_ptr(watcher.address) }.to_bytes() == address.as_bytes()
             };
             let found = watchers.iter().take(count).find(is_it);
-            let found = found.map(|watcher| RbdWatch {
-                client: watcher.id.cast_unsigned(),
-                cookie: watcher.cookie,
-            });
+            let found = found.map(|watcher| RbdWatch { client: watcher.id.cast_unsigned(), cookie: watcher.cookie });
             // SAFETY: the first `count` were filled in by the library, and are released once: here.
             unsafe { (library.rbd_watchers_list_cleanup)(watchers.as_mut_ptr(), count) };
             return Ok(found);
@@ -135,15 +123,7 @@ impl RbdImage {
         // SAFETY: the pool is open as long as the image; the name ends with a zero; there are no bytes to send; the places
         // of the answers live through the call.
         let code = unsafe {
-            (library.rados_notify2)(
-                pool.handle,
-                header.as_ptr(),
-                ptr::null(),
-                0,
-                limit,
-                &raw mut answers,
-                &raw mut len,
-            )
+            (library.rados_notify2)(pool.handle, header.as_ptr(), ptr::null(), 0, limit, &raw mut answers, &raw mut len)
         };
         // Some watcher did not answer. The list has those that did.
         if code != -libc::ETIMEDOUT {
@@ -174,9 +154,7 @@ fn has_answer(mut answers: &[u8], watch: RbdWatch) -> bool {
     let Some(count) = take(&mut answers).map(u32::from_le_bytes) else {
         return false;
     };
-    (0..count)
-        .map_while(|_| answer(&mut answers))
-        .any(|found| found == watch)
+    (0..count).map_while(|_| answer(&mut answers)).any(|found| found == watch)
 }
 
 fn answer(answers: &mut &[u8]) -> Option<RbdWatch> {
@@ -211,12 +189,8 @@ mod tests {
         answers.extend(1u32.to_le_bytes());
         answers.extend(5u64.to_le_bytes());
         answers.extend(6u64.to_le_bytes());
-        for (asked, expected) in [
-            (watch(7, 1), true),
-            (watch(9, 2), true),
-            (watch(9, 1), false),
-            (watch(5, 6), false),
-        ] {
+        for (asked, expected) in [(watch(7, 1), true), (watch(9, 2), true), (watch(9, 1), false), (watch(5, 6), false)]
+        {
             assert_eq!(has_answer(&answers, asked), expected, "{asked:?}");
         }
         for len in 0..answers.len() {

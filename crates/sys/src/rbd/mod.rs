@@ -82,17 +82,10 @@ pub enum RbdCall {
 impl RbdError {
     /// Of a call that gives a negative error number.
     fn of(what: RbdCall, code: libc::c_int) -> Self {
-        Self::Call {
-            what,
-            error: io::Error::from_raw_os_error(code.saturating_neg()),
-        }
+        Self::Call { what, error: io::Error::from_raw_os_error(code.saturating_neg()) }
     }
 
     fn check(what: RbdCall, code: libc::c_int) -> Result<libc::c_int, Self> {
-        if code < 0 {
-            Err(Self::of(what, code))
-        } else {
-            Ok(code)
-        }
+        if code < 0 { Err(Self::of(what, code)) } else { Ok(code) }
     }
 }

@@ -35,9 +35,7 @@ impl RbdPresence {
             let library = cluster.library();
             // SAFETY: the image is open; the name ends with a zero and is only read; the number's place lives through the
             // call.
-            let code = unsafe {
-                (library.rbd_snap_get_id)(image.0.handle, name.as_ptr(), &raw mut number)
-            };
+            let code = unsafe { (library.rbd_snap_get_id)(image.0.handle, name.as_ptr(), &raw mut number) };
             RbdError::check(RbdCall::Presence, code)?;
             Ok::<_, RbdError>(number)
         };
@@ -58,14 +56,8 @@ impl RbdPresence {
         let mut handle: Handle = ptr::null_mut();
         // SAFETY: the pool is open as long as `self` lives; the name ends with a zero and is only read; null stands for no
         // snapshot; the handle's place lives through the call.
-        let opened = unsafe {
-            (library.rbd_open_read_only)(
-                self.pool.handle,
-                self.name.as_ptr(),
-                &raw mut handle,
-                ptr::null(),
-            )
-        };
+        let opened =
+            unsafe { (library.rbd_open_read_only)(self.pool.handle, self.name.as_ptr(), &raw mut handle, ptr::null()) };
         if opened == -libc::ENOENT {
             return Ok(false);
         }
@@ -87,8 +79,7 @@ impl RbdPresence {
         };
         let mut kind: c_int = 0;
         // SAFETY: the image is open, and the place of the answer lives through the call.
-        let code =
-            unsafe { (library.rbd_snap_get_namespace_type)(handle, snapshot, &raw mut kind) };
+        let code = unsafe { (library.rbd_snap_get_namespace_type)(handle, snapshot, &raw mut kind) };
         if code == -libc::ENOENT {
             return Ok(false);
         }
@@ -100,9 +91,7 @@ impl RbdPresence {
 /// The id of an image that is open; empty in the old format, which has none.
 fn id(library: &Library, image: Handle) -> Result<CString, RbdError> {
     match image::id(library, image) {
-        Err(RbdError::Call { error, .. }) if error.raw_os_error() == Some(libc::EINVAL) => {
-            Ok(CString::default())
-        }
+        Err(RbdError::Call { error, .. }) if error.raw_os_error() == Some(libc::EINVAL) => Ok(CString::default()),
         found => found,
     }
 }

@@ -230,19 +230,13 @@ impl RbdQueue {
                     let (start, len) = (buffer.as_mut_ptr().cast(), buffer.len());
                     (library.rbd_aio_read)(image, *offset, len, start, completion)
                 }
-                RbdIo::Write {
-                    offset,
-                    buffer,
-                    durable,
-                } => {
+                RbdIo::Write { offset, buffer, durable } => {
                     let flags = if *durable { FLAG_FUA } else { 0 };
                     let (start, len) = (buffer.as_ptr().cast(), buffer.len());
                     (library.rbd_aio_write2)(image, *offset, len, start, completion, flags)
                 }
                 RbdIo::Flush => (library.rbd_aio_flush)(image, completion),
-                RbdIo::Discard { offset, len } => {
-                    (library.rbd_aio_discard)(image, *offset, *len, completion)
-                }
+                RbdIo::Discard { offset, len } => (library.rbd_aio_discard)(image, *offset, *len, completion),
                 RbdIo::Zero { offset, len, thick } => {
                     let flags = if *thick { FLAG_THICK } else { 0 };
                     (library.rbd_aio_write_zeroes)(image, *offset, *len, completion, flags, 0)
@@ -336,12 +330,7 @@ unsafe extern "C" fn on_end(completion: Handle, place: *mut c_void) {
     loop {
         place.next.store(first, Ordering::Relaxed);
         // Release: the result, and all that the library has stored in the buffer.
-        let exchanged = table.ended.compare_exchange_weak(
-            first,
-            place.index,
-            Ordering::Release,
-            Ordering::Relaxed,
-        );
+        let exchanged = table.ended.compare_exchange_weak(first, place.index, Ordering::Release, Ordering::Relaxed);
         match exchanged {
             Ok(_) => break,
             Err(other) => first = other,
@@ -388,12 +377,7 @@ mod tests {
     #[test]
     fn only_failed_changes_that_nobody_was_told_of_count_at_the_end() {
         let failed = i64::from(-libc::EIO);
-        let discard = || {
-            Some(RbdIo::Discard {
-                offset: 0,
-                len: 512,
-            })
-        };
+        let discard = || Some(RbdIo::Discard { offset: 0, len: 512 });
         assert!(!end_of(vec![(discard(), 0), (Some(RbdIo::Flush), failed)]));
         // A result that was taken is its submitter's.
         assert!(!end_of(vec![(None, failed), (discard(), 0)]));

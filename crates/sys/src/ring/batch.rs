@@ -6,7 +6,10 @@ use crate::Buffer;
 
 enum Part {
     /// A range of the batch's own header bytes.
-    Header { start: usize, len: usize },
+    Header {
+        start: usize,
+        len: usize,
+    },
     Payload {
         buffer: Buffer,
         start: usize,
@@ -70,10 +73,7 @@ impl SendBatch {
         self.total += bytes.len();
         match self.parts.last_mut() {
             Some(Part::Header { len, .. }) => *len += bytes.len(),
-            _ => self.parts.push(Part::Header {
-                start,
-                len: bytes.len(),
-            }),
+            _ => self.parts.push(Part::Header { start, len: bytes.len() }),
         }
     }
 
@@ -84,10 +84,7 @@ impl SendBatch {
     pub fn push_payload(&mut self, buffer: Buffer, start: usize, len: usize) {
         debug_assert!(self.has_room(0, 1));
         let end = start.checked_add(len);
-        assert!(
-            end.is_some_and(|end| end <= buffer.len()),
-            "payload outside its buffer"
-        );
+        assert!(end.is_some_and(|end| end <= buffer.len()), "payload outside its buffer");
         self.total += len;
         self.parts.push(Part::Payload { buffer, start, len });
     }
@@ -161,10 +158,9 @@ impl SendBatch {
     pub(super) fn vectors(&mut self) -> &[libc::iovec] {
         let mut vectors = std::mem::take(&mut self.vectors);
         vectors.clear();
-        vectors.extend(self.pieces().map(|bytes| libc::iovec {
-            iov_base: bytes.as_ptr().cast_mut().cast(),
-            iov_len: bytes.len(),
-        }));
+        vectors.extend(
+            self.pieces().map(|bytes| libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }),
+        );
         self.vectors = vectors;
         &self.vectors
     }

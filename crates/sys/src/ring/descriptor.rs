@@ -18,8 +18,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
 use super::uring::PAUSE;
@@ -46,13 +45,8 @@ impl Descriptor {
             let data = epoll::EventData::new_u64(0);
             epoll::add(&epoll, source, data, epoll::EventFlags::IN)?;
         }
-        let mut descriptor = Self {
-            epoll: Arc::new(epoll),
-            timer,
-            sleeper: Arc::clone(sleeper),
-            raised: false,
-            timed: false,
-        };
+        let mut descriptor =
+            Self { epoll: Arc::new(epoll), timer, sleeper: Arc::clone(sleeper), raised: false, timed: false };
         descriptor.raise();
         sleeper.publish();
         sleeper.look();
@@ -96,10 +90,7 @@ impl Descriptor {
     /// Zero stops the timer, and makes it unreadable.
     fn set_timer(&mut self, left: Duration) {
         let none = Timespec::default();
-        let timer = Itimerspec {
-            it_interval: none,
-            it_value: Timespec::try_from(left).unwrap_or(none),
-        };
+        let timer = Itimerspec { it_interval: none, it_value: Timespec::try_from(left).unwrap_or(none) };
         if timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &timer).is_err() {
             self.raise();
         }

@@ -11,14 +11,8 @@ use crate::Buffer;
 
 const ROUNDS: u64 = 200;
 /// A loop that waits longer than this has missed something.
-const HANG: rustix::time::Timespec = rustix::time::Timespec {
-    tv_sec: 60,
-    tv_nsec: 0,
-};
-const AT_ONCE: rustix::time::Timespec = rustix::time::Timespec {
-    tv_sec: 0,
-    tv_nsec: 0,
-};
+const HANG: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 60, tv_nsec: 0 };
+const AT_ONCE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// Somebody's epoll, which watches a ring's descriptor.
 struct Watcher(OwnedFd);
@@ -70,12 +64,7 @@ fn both(test: impl Fn(Ring)) {
 }
 
 fn receive(file: FileId, len: usize) -> Io {
-    Io::Receive {
-        file,
-        buffer: Buffer::alloc(len).unwrap(),
-        start: 0,
-        len,
-    }
+    Io::Receive { file, buffer: Buffer::alloc(len).unwrap(), start: 0, len }
 }
 
 /// A batch of one byte.

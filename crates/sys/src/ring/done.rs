@@ -42,10 +42,7 @@ pub struct Mark {
 
 impl From<u64> for Mark {
     fn from(token: u64) -> Self {
-        Self {
-            token,
-            note: [0; 2],
-        }
+        Self { token, note: [0; 2] }
     }
 }
 
@@ -65,11 +62,6 @@ pub struct Done {
 impl Done {
     pub(super) fn new(mark: Mark, result: Result<usize, Errno>, io: Io) -> Self {
         let Mark { token, note } = mark;
-        Self {
-            token,
-            note,
-            result,
-            io,
-        }
+        Self { token, note, result, io }
     }
 }

@@ -51,10 +51,7 @@ impl ReceiveBatch {
     /// # Panics
     /// Where the batch is full: a caller's bug.
     pub fn push(&mut self, buffer: Buffer) {
-        assert!(
-            self.buffers.len() < self.buffers.capacity(),
-            "more buffers than the batch was made for"
-        );
+        assert!(self.buffers.len() < self.buffers.capacity(), "more buffers than the batch was made for");
         self.buffers.push(buffer);
     }
 
@@ -82,10 +79,7 @@ impl ReceiveBatch {
         let head: &mut [u8] = &mut self.head;
         let parts = self.buffers.iter_mut().map(|buffer| &mut **buffer);
         for bytes in std::iter::once(head).chain(parts) {
-            self.vectors.push(libc::iovec {
-                iov_base: bytes.as_mut_ptr().cast(),
-                iov_len: bytes.len(),
-            });
+            self.vectors.push(libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() });
         }
         &self.vectors
     }

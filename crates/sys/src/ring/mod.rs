@@ -122,15 +122,11 @@ impl Ring {
     pub fn new(choice: BackendChoice, depth: u32) -> io::Result<Self> {
         let engine = match choice {
             BackendChoice::Syscalls => Engine::Syscalls(Syscalls::new(depth)),
-            BackendChoice::Simulated(kernel) => {
-                Engine::Simulated(Box::new(Simulated::new(kernel, depth)))
-            }
+            BackendChoice::Simulated(kernel) => Engine::Simulated(Box::new(Simulated::new(kernel, depth))),
             BackendChoice::IoUring => Engine::Uring(Box::new(Uring::new(depth)?)),
             BackendChoice::WideIoUring => Engine::Uring(Box::new(Uring::wide(depth)?)),
-            BackendChoice::Auto => Uring::new(depth).map_or_else(
-                |_| Engine::Syscalls(Syscalls::new(depth)),
-                |uring| Engine::Uring(Box::new(uring)),
-            ),
+            BackendChoice::Auto => Uring::new(depth)
+                .map_or_else(|_| Engine::Syscalls(Syscalls::new(depth)), |uring| Engine::Uring(Box::new(uring))),
         };
         Ok(Self {
             engine,
@@ -156,9 +152,7 @@ impl Ring {
     #[must_use]
     pub fn backend(&self) -> Backend {
         match &self.engine {
-            Engine::Uring(_) => Backend::IoUring {
-                fixed_buffers: self.registered.is_some(),
-            },
+            Engine::Uring(_) => Backend::IoUring { fixed_buffers: self.registered.is_some() },
             Engine::Syscalls(_) => Backend::Syscalls,
             Engine::Simulated(simulated) => Backend::Simulated(simulated.simulation),
         }
@@ -362,8 +356,7 @@ impl Ring {
         let all = depth.saturating_add(more);
         self.slots.resize_with(all as usize, || None);
         self.free_slots.extend(depth..all);
-        self.free_slots
-            .reserve(all as usize - self.free_slots.len());
+        self.free_slots.reserve(all as usize - self.free_slots.len());
         self.finished.reserve(all as usize);
         if let Engine::Uring(uring) = &mut self.engine {
             uring.reserve(all as usize);
@@ -426,36 +419,20 @@ impl Ring {
                         uring.push(slot, fd, &mut entry.io, self.registered.as_ref());
                         continue;
                     }
-                    Self::deliver(
-                        &mut self.slots,
-                        &mut self.free_slots,
-                        &mut self.inboxes,
-                        slot,
-                        result,
-                    );
+                    Self::deliver(&mut self.slots, &mut self.free_slots, &mut self.inboxes, slot, result);
                 }
             }
             Engine::Syscalls(syscalls) => {
                 let finished = &mut self.finished;
                 syscalls.poll(&self.files, &mut self.slots, patience, finished)?;
                 for (slot, result) in finished.drain(..) {
-                    Self::deliver(
-                        &mut self.slots,
-                        &mut self.free_slots,
-                        &mut self.inboxes,
-                        slot,
-                        result,
-                    );
+                    Self::deliver(&mut self.slots, &mut self.free_slots, &mut self.inboxes, slot, result);
                 }
             }
             Engine::Simulated(simulated) => {
                 let (files, finished) = (&self.files, &mut self.finished);
                 simulated.advance(files, &mut self.slots, patience, finished);
-                let patience = if finished.is_empty() {
-                    patience
-                } else {
-                    Patience::None
-                };
+                let patience = if finished.is_empty() { patience } else { Patience::None };
                 (simulated.sockets).poll(files, &mut self.slots, patience, finished)?;
                 for (slot, result) in std::mem::take(finished) {
                     self.finish(slot, result);
@@ -482,11 +459,7 @@ impl Ring {
         }
         let Some(moment) = self.wake_by.take() else {
             let nothing_can_end_it = self.in_flight() == 0 && self.sleeper.is_none();
-            return if nothing_can_end_it {
-                Patience::None
-            } else {
-                Patience::Endless
-            };
+            return if nothing_can_end_it { Patience::None } else { Patience::Endless };
         };
         match moment.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Patience::None,
@@ -512,13 +485,7 @@ impl Ring {
     }
 
     fn finish(&mut self, slot: u32, result: Result<usize, Errno>) {
-        Self::deliver(
-            &mut self.slots,
-            &mut self.free_slots,
-            &mut self.inboxes,
-            slot,
-            result,
-        );
+        Self::deliver(&mut self.slots, &mut self.free_slots, &mut self.inboxes, slot, result);
     }
 
     fn deliver(
@@ -567,9 +534,8 @@ impl Drop for Ring {
         }
         // Until the ring is closed, which happens next, the kernel may write to what these point to. It may be on its
         // way there, so that memory is never used again.
-        let of_ring = |entry: &&mut Option<InFlight>| {
-            (entry.as_ref()).is_some_and(|entry| entry.io.ends_with_the_ring())
-        };
+        let of_ring =
+            |entry: &&mut Option<InFlight>| (entry.as_ref()).is_some_and(|entry| entry.io.ends_with_the_ring());
         for entry in self.slots.iter_mut().filter(of_ring) {
             std::mem::forget(entry.take());
         }

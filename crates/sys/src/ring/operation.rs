@@ -144,13 +144,7 @@ impl Io {
 
     /// Whether it waits until its descriptor is ready, as sockets do and files never.
     pub(super) fn waits(&self) -> bool {
-        matches!(
-            self,
-            Self::Receive { .. }
-                | Self::Send { .. }
-                | Self::ReadMessage { .. }
-                | Self::WriteMessage { .. }
-        )
+        matches!(self, Self::Receive { .. } | Self::Send { .. } | Self::ReadMessage { .. } | Self::WriteMessage { .. })
     }
 
     /// Whether it is refused, instead of waiting, while its descriptor is not ready.
@@ -169,21 +163,12 @@ impl Io {
     /// The memory range must lie in the buffer: everything unsafe below relies on it. File
     /// transfers are cut to `limit` bytes.
     pub(super) fn check(&mut self, limit: usize) {
-        if let Self::Read {
-            buffer, start, len, ..
-        }
-        | Self::Write {
-            buffer, start, len, ..
-        }
-        | Self::Receive {
-            buffer, start, len, ..
-        } = self
+        if let Self::Read { buffer, start, len, .. }
+        | Self::Write { buffer, start, len, .. }
+        | Self::Receive { buffer, start, len, .. } = self
         {
             let end = start.checked_add(*len);
-            assert!(
-                end.is_some_and(|end| end <= buffer.len()),
-                "I/O range outside its buffer"
-            );
+            assert!(end.is_some_and(|end| end <= buffer.len()), "I/O range outside its buffer");
         }
         if let Self::Read { len, .. } | Self::Write { len, .. } = self {
             *len = (*len).min(limit);

@@ -106,9 +106,7 @@ impl Queues {
             match (self, entry) {
                 (Self::Plain(ring), Sqe::Plain(entry)) => ring.submission().push(entry),
                 (Self::Wide(ring), Sqe::Wide(entry)) => ring.submission().push(entry),
-                (Self::Wide(ring), Sqe::Plain(entry)) => {
-                    ring.submission().push(&entry.clone().into())
-                }
+                (Self::Wide(ring), Sqe::Plain(entry)) => ring.submission().push(&entry.clone().into()),
                 (Self::Plain(_), Sqe::Wide(_)) => unreachable!("only a wide ring is asked for it"),
             }
         }
@@ -139,11 +137,6 @@ fn build<E: EntryMarker>(entries: u32) -> std::io::Result<IoUring<E>> {
         .setup_defer_taskrun()
         .setup_taskrun_flag()
         .build(entries)
-        .or_else(|_| {
-            builder()
-                .setup_coop_taskrun()
-                .setup_taskrun_flag()
-                .build(entries)
-        })
+        .or_else(|_| builder().setup_coop_taskrun().setup_taskrun_flag().build(entries))
         .or_else(|_| builder().build(entries))
 }

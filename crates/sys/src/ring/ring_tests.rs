@@ -32,32 +32,17 @@ fn what_is_written_is_read_back() {
     both(|mut ring| {
         let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
         let (file, source) = (ring.add_file(file), ring.add_source());
-        let write = Io::Write {
-            file,
-            buffer: filled(7, 8192),
-            start: 4096,
-            len: 4096,
-            offset: 512,
-            durable: true,
-        };
+        let write = Io::Write { file, buffer: filled(7, 8192), start: 4096, len: 4096, offset: 512, durable: true };
         ring.submit(source, 1, write).unwrap();
         let done = finish(&mut ring, source);
         assert_eq!((done.token, done.result), (1, Ok(4096)));
         ring.submit(source, 2, Io::Sync { file }).unwrap();
         assert_eq!(finish(&mut ring, source).result, Ok(0));
-        let read = Io::Read {
-            file,
-            buffer: filled(0, 8192),
-            start: 0,
-            len: 8192,
-            offset: 0,
-        };
+        let read = Io::Read { file, buffer: filled(0, 8192), start: 0, len: 8192, offset: 0 };
         ring.submit(source, 3, read).unwrap();
         let done = finish(&mut ring, source);
         assert_eq!(done.result, Ok(4608));
-        let Io::Read { buffer, .. } = done.io else {
-            panic!("another operation came back")
-        };
+        let Io::Read { buffer, .. } = done.io else { panic!("another operation came back") };
         assert!(buffer[..512].iter().all(|&byte| byte == 0));
         assert!(buffer[512..4608].iter().all(|&byte| byte == 7));
     });
@@ -73,36 +58,11 @@ fn registered_arena_gives_the_same_bytes() {
     let _first = arena.take().unwrap();
     let mut buffer = arena.take().unwrap();
     buffer.fill(9);
-    ring.submit(
-        source,
-        1,
-        Io::Write {
-            file,
-            buffer,
-            start: 0,
-            len: 4096,
-            offset: 0,
-            durable: false,
-        },
-    )
-    .unwrap();
+    ring.submit(source, 1, Io::Write { file, buffer, start: 0, len: 4096, offset: 0, durable: false }).unwrap();
     assert_eq!(finish(&mut ring, source).result, Ok(4096));
     let buffer = arena.take().unwrap();
-    ring.submit(
-        source,
-        2,
-        Io::Read {
-            file,
-            buffer,
-            start: 0,
-            len: 4096,
-            offset: 0,
-        },
-    )
-    .unwrap();
-    let Io::Read { buffer, .. } = finish(&mut ring, source).io else {
-        panic!()
-    };
+    ring.submit(source, 2, Io::Read { file, buffer, start: 0, len: 4096, offset: 0 }).unwrap();
+    let Io::Read { buffer, .. } = finish(&mut ring, source).io else { panic!() };
     assert!(buffer.iter().all(|&byte| byte == 9));
 }
 
@@ -112,17 +72,7 @@ fn sockets_carry_batches_and_their_end_is_seen() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let file = ring.add_file(Arc::new(OwnedFd::from(ours)));
         let source = ring.add_source();
-        ring.submit(
-            source,
-            1,
-            Io::Receive {
-                file,
-                buffer: filled(0, 4096),
-                start: 1,
-                len: 4095,
-            },
-        )
-        .unwrap();
+        ring.submit(source, 1, Io::Receive { file, buffer: filled(0, 4096), start: 1, len: 4095 }).unwrap();
         let mut batch = SendBatch::new(64, 4);
         batch.push_header(b"head");
         batch.push_payload(filled(b'x', 5), 0, 5);
@@ -136,17 +86,7 @@ fn sockets_carry_batches_and_their_end_is_seen() {
         let done = finish(&mut ring, source);
         assert_eq!((done.token, done.result), (1, Ok(5)));
         drop(theirs);
-        ring.submit(
-            source,
-            3,
-            Io::Receive {
-                file,
-                buffer: filled(0, 16),
-                start: 0,
-                len: 16,
-            },
-        )
-        .unwrap();
+        ring.submit(source, 3, Io::Receive { file, buffer: filled(0, 16), start: 0, len: 16 }).unwrap();
         assert_eq!(finish(&mut ring, source).result, Ok(0));
     });
 }
@@ -171,12 +111,7 @@ fn untaken_completion_of_one_source_does_not_starve_another() {
         let file = ring.add_file(Arc::new(OwnedFd::from(tempfile::tempfile().unwrap())));
         let (idle, busy) = (ring.add_source(), ring.add_source());
         ring.submit(idle, 1, Io::Sync { file }).unwrap();
-        let receive = Io::Receive {
-            file: socket,
-            buffer: filled(0, 16),
-            start: 0,
-            len: 16,
-        };
+        let receive = Io::Receive { file: socket, buffer: filled(0, 16), start: 0, len: 16 };
         ring.submit(busy, 2, receive).unwrap();
         // The sync of `idle` is finished and stays in its inbox from here.
         while ring.in_flight() > 1 {
@@ -193,12 +128,7 @@ fn full_ring_gives_the_operation_back() {
     let (ours, _theirs) = UnixStream::pair().unwrap();
     let file = ring.add_file(Arc::new(OwnedFd::from(ours)));
     let source = ring.add_source();
-    let receive = || Io::Receive {
-        file,
-        buffer: filled(0, 16),
-        start: 0,
-        len: 16,
-    };
+    let receive = || Io::Receive { file, buffer: filled(0, 16), start: 0, len: 16 };
     ring.submit(source, 1, receive()).unwrap();
     assert!(ring.submit(source, 2, receive()).is_err());
 }
@@ -210,17 +140,7 @@ fn dropping_a_ring_with_a_receive_in_flight_frees_its_buffer() {
     let mut ring = Ring::new(BackendChoice::Auto, 4).unwrap();
     let file = ring.add_file(Arc::new(OwnedFd::from(ours)));
     let source = ring.add_source();
-    ring.submit(
-        source,
-        1,
-        Io::Receive {
-            file,
-            buffer: arena.take().unwrap(),
-            start: 0,
-            len: 4096,
-        },
-    )
-    .unwrap();
+    ring.submit(source, 1, Io::Receive { file, buffer: arena.take().unwrap(), start: 0, len: 4096 }).unwrap();
     let sync = ring.add_file(Arc::new(OwnedFd::from(tempfile::tempfile().unwrap())));
     ring.submit(source, 2, Io::Sync { file: sync }).unwrap();
     ring.wait().unwrap();
@@ -234,24 +154,11 @@ fn limited_transfer_comes_back_short_in_both_engines() {
         let file = ring.add_file(Arc::new(OwnedFd::from(tempfile::tempfile().unwrap())));
         let source = ring.add_source();
         ring.limit_transfer(1000);
-        let write = Io::Write {
-            file,
-            buffer: filled(7, 4096),
-            start: 0,
-            len: 4096,
-            offset: 0,
-            durable: false,
-        };
+        let write = Io::Write { file, buffer: filled(7, 4096), start: 0, len: 4096, offset: 0, durable: false };
         ring.submit(source, 1, write).unwrap();
         assert_eq!(finish(&mut ring, source).result, Ok(1000));
         ring.limit_transfer(300);
-        let read = Io::Read {
-            file,
-            buffer: filled(0, 4096),
-            start: 0,
-            len: 4096,
-            offset: 0,
-        };
+        let read = Io::Read { file, buffer: filled(0, 4096), start: 0, len: 4096, offset: 0 };
         ring.submit(source, 2, read).unwrap();
         assert_eq!(finish(&mut ring, source).result, Ok(300));
     });
@@ -262,14 +169,7 @@ fn operation_carried_out_at_once_is_there_to_be_taken() {
     both(|mut ring| {
         let file = ring.add_file(Arc::new(OwnedFd::from(tempfile::tempfile().unwrap())));
         let source = ring.add_source();
-        let write = Io::Write {
-            file,
-            buffer: filled(7, 4096),
-            start: 96,
-            len: 4000,
-            offset: 10,
-            durable: false,
-        };
+        let write = Io::Write { file, buffer: filled(7, 4096), start: 96, len: 4000, offset: 10, durable: false };
         ring.submit_at_once(source, 5, write);
         let done = ring.next_done(source).expect("it is finished");
         assert_eq!((done.token, done.result), (5, Ok(4000)));
@@ -310,12 +210,7 @@ fn completion_ends_a_wait_before_its_moment() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let file = ring.add_file(Arc::new(OwnedFd::from(ours)));
         let source = ring.add_source();
-        let receive = Io::Receive {
-            file,
-            buffer: filled(0, 16),
-            start: 0,
-            len: 16,
-        };
+        let receive = Io::Receive { file, buffer: filled(0, 16), start: 0, len: 16 };
         ring.submit(source, 1, receive).unwrap();
         let far = Instant::now() + Duration::from_secs(3600);
         // Handed to the kernel here, and not ready.
@@ -429,12 +324,7 @@ fn waker_and_socket_end_the_same_wait() {
         let waker = ring.waker().unwrap();
         let (mut near, far) = UnixStream::pair().unwrap();
         let (file, source) = (ring.add_file(Arc::new(far.into())), ring.add_source());
-        let receive = Io::Receive {
-            file,
-            buffer: filled(0, 16),
-            start: 0,
-            len: 16,
-        };
+        let receive = Io::Receive { file, buffer: filled(0, 16), start: 0, len: 16 };
         ring.submit(source, 1, receive).unwrap();
         let thread = std::thread::spawn(move || waker.wake());
         ring.wait().unwrap();
@@ -453,12 +343,7 @@ fn reserved_operations_come_on_top_of_the_depth() {
         let (near, far) = UnixStream::pair().unwrap();
         let (file, source) = (ring.add_file(Arc::new(far.into())), ring.add_source());
         for token in 0..32 {
-            let receive = Io::Receive {
-                file,
-                buffer: filled(0, 16),
-                start: 0,
-                len: 16,
-            };
+            let receive = Io::Receive { file, buffer: filled(0, 16), start: 0, len: 16 };
             ring.submit(source, token, receive).unwrap();
         }
         drop(near);
@@ -481,9 +366,7 @@ fn signal(file: FileId, count: u64) -> Io {
 
 fn head_of(done: Done) -> Box<ReceiveBatch> {
     assert!(done.result.is_ok(), "{:?}", done.result);
-    let Io::ReadMessage { batch, .. } = done.io else {
-        panic!("another operation came back")
-    };
+    let Io::ReadMessage { batch, .. } = done.io else { panic!("another operation came back") };
     batch
 }
 
@@ -494,8 +377,7 @@ fn a_message_is_read_once_there_is_one() {
         let signals = ring.add_source();
         for round in 1..=100 {
             let batch = ReceiveBatch::new(8, 0);
-            ring.submit(source, round, Io::ReadMessage { file, batch })
-                .unwrap();
+            ring.submit(source, round, Io::ReadMessage { file, batch }).unwrap();
             ring.poll().unwrap();
             assert!(ring.next_done(source).is_none());
             ring.submit(signals, 0, signal(file, round)).unwrap();
@@ -512,10 +394,7 @@ fn a_message_is_read_once_there_is_one() {
 fn a_message_that_nothing_is_in_the_way_of_is_written_by_looking_in_once() {
     both(|mut ring| {
         let (near, far) = (eventfd(), eventfd());
-        let (file, other) = (
-            ring.add_file(Arc::clone(&near)),
-            ring.add_file(Arc::clone(&far)),
-        );
+        let (file, other) = (ring.add_file(Arc::clone(&near)), ring.add_file(Arc::clone(&far)));
         let source = ring.add_source();
         for round in 1..=100 {
             ring.submit(source, 0, signal(file, round)).unwrap();
@@ -548,8 +427,7 @@ fn a_message_is_split_into_its_head_and_buffers() {
         let mut batch = ReceiveBatch::new(80, 2);
         batch.push(filled(0, 4096));
         batch.push(filled(0, 4096));
-        ring.submit(source, 1, Io::ReadMessage { file, batch })
-            .unwrap();
+        ring.submit(source, 1, Io::ReadMessage { file, batch }).unwrap();
         let message: Vec<u8> = (0..=250).cycle().take(80 + 5000).collect();
         rustix::io::write(&far, &message).unwrap();
         let done = finish(&mut ring, source);
@@ -569,8 +447,7 @@ fn who_loses_a_message_to_another_reader_waits_for_the_next() {
         let (file, source) = (ring.add_file(Arc::clone(&event)), ring.add_source());
         for token in 0..2 {
             let batch = ReceiveBatch::new(8, 0);
-            ring.submit(source, token, Io::ReadMessage { file, batch })
-                .unwrap();
+            ring.submit(source, token, Io::ReadMessage { file, batch }).unwrap();
         }
         rustix::io::write(&event, &5u64.to_ne_bytes()).unwrap();
         let first = finish(&mut ring, source).token;
@@ -590,8 +467,7 @@ fn a_ring_that_waits_for_a_message_can_be_dropped() {
     both(|mut ring| {
         let (file, source) = (ring.add_file(eventfd()), ring.add_source());
         let batch = ReceiveBatch::new(8, 0);
-        ring.submit(source, 1, Io::ReadMessage { file, batch })
-            .unwrap();
+        ring.submit(source, 1, Io::ReadMessage { file, batch }).unwrap();
         ring.poll().unwrap();
     });
 }

@@ -99,11 +99,7 @@ pub(super) struct Simulated {
 
 impl Simulated {
     pub fn new(simulation: Simulation, depth: u32) -> Self {
-        Self {
-            simulation,
-            sockets: Syscalls::new(depth),
-            pending: Vec::with_capacity(depth as usize),
-        }
+        Self { simulation, sockets: Syscalls::new(depth), pending: Vec::with_capacity(depth as usize) }
     }
 
     pub fn opened(&self, file: &Arc<OwnedFd>) {
@@ -182,12 +178,7 @@ impl Simulated {
         finished.push((self.pending.remove(index).slot, result));
     }
 
-    fn effect(
-        &mut self,
-        index: usize,
-        files: &[Arc<OwnedFd>],
-        slots: &mut [Option<InFlight>],
-    ) -> Result<usize, Errno> {
+    fn effect(&mut self, index: usize, files: &[Arc<OwnedFd>], slots: &mut [Option<InFlight>]) -> Result<usize, Errno> {
         let pending = &mut self.pending[index];
         *pending.result.get_or_insert_with(|| {
             let entry = slots[pending.slot as usize].as_mut();

@@ -60,11 +60,7 @@ impl Syscalls {
 
     fn watch(&mut self, slot: u32, fd: &OwnedFd, events: libc::c_short) {
         self.waiting.push(slot);
-        self.polled.push(libc::pollfd {
-            fd: fd.as_raw_fd(),
-            events,
-            revents: 0,
-        });
+        self.polled.push(libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 });
         if slot != WOKEN {
             self.publish(fd.as_raw_fd());
         }
@@ -85,15 +81,9 @@ impl Syscalls {
         let Some(epoll) = &self.epoll else { return };
         let waiting = self.polled.iter().filter(|polled| polled.fd == fd);
         let events = waiting.fold(0, |all, polled| all | polled.events);
-        let mut event = libc::epoll_event {
-            events: u32::from(events.cast_unsigned()),
-            u64: 0,
-        };
-        let operations: &[_] = if events == 0 {
-            &[libc::EPOLL_CTL_DEL]
-        } else {
-            &[libc::EPOLL_CTL_MOD, libc::EPOLL_CTL_ADD]
-        };
+        let mut event = libc::epoll_event { events: u32::from(events.cast_unsigned()), u64: 0 };
+        let operations: &[_] =
+            if events == 0 { &[libc::EPOLL_CTL_DEL] } else { &[libc::EPOLL_CTL_MOD, libc::EPOLL_CTL_ADD] };
         for &operation in operations {
             // SAFETY: the event lives until the end of this function; both descriptors are kept open,
             // by this engine and by the ring.
@@ -175,10 +165,7 @@ fn timeout(patience: Patience) -> Option<libc::timespec> {
         Patience::For(left) => left,
         Patience::Endless => return None,
     };
-    Some(libc::timespec {
-        tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
-        tv_nsec: left.subsec_nanos().into(),
-    })
+    Some(libc::timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() })
 }
 
 /// Carries an operation out, as often as it is interrupted. Not a sync: the report of a lost write can have
@@ -194,36 +181,17 @@ pub(super) fn run(fd: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
 
 fn once(fd: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
     match io {
-        Io::Read {
-            buffer,
-            start,
-            len,
-            offset,
-            ..
-        } => {
+        Io::Read { buffer, start, len, offset, .. } => {
             let target = IoSliceMut::new(&mut buffer[*start..*start + *len]);
             rustix::io::preadv2(fd, &mut [target], *offset, ReadWriteFlags::empty())
         }
-        Io::Write {
-            buffer,
-            start,
-            len,
-            offset,
-            durable,
-            ..
-        } => {
+        Io::Write { buffer, start, len, offset, durable, .. } => {
             let source = IoSlice::new(&buffer[*start..*start + *len]);
-            let flags = if *durable {
-                ReadWriteFlags::DSYNC
-            } else {
-                ReadWriteFlags::empty()
-            };
+            let flags = if *durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
             rustix::io::pwritev2(fd, &[source], *offset, flags)
         }
         Io::Sync { .. } => rustix::fs::fdatasync(fd).map(|()| 0),
-        Io::Allocate {
-            what, offset, len, ..
-        } => {
+        Io::Allocate { what, offset, len, .. } => {
             use rustix::fs::FallocateFlags as Flags;
             let mode = match what {
                 Allocate::PunchHole => Flags::PUNCH_HOLE,
@@ -231,9 +199,7 @@ fn once(fd: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
             };
             rustix::fs::fallocate(fd, mode | Flags::KEEP_SIZE, *offset, *len).map(|()| 0)
         }
-        Io::Receive {
-            buffer, start, len, ..
-        } => {
+        Io::Receive { buffer, start, len, .. } => {
             let target = &mut buffer[*start..*start + *len];
             rustix::net::recv(fd, target, RecvFlags::DONTWAIT).map(|(len, _)| len)
         }
@@ -328,9 +294,7 @@ mod tests {
             ring.wait().unwrap();
             let done = ring.next_done(source).unwrap();
             assert_eq!(done.result, Ok(8));
-            let Io::ReadMessage { batch, .. } = done.io else {
-                panic!("another operation came back")
-            };
+            let Io::ReadMessage { batch, .. } = done.io else { panic!("another operation came back") };
             assert_eq!(batch.head(), round.to_ne_bytes());
         }
         done.send(()).unwrap();

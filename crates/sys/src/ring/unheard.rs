@@ -25,13 +25,8 @@ impl Unheard {
     /// has, so that nobody will ever know.
     pub fn tell(&self, inboxes: &[VecDeque<Done>], held: &[Option<InFlight>]) {
         for (source, lost) in &self.0 {
-            let failed = inboxes[usize::from(source.0)]
-                .iter()
-                .any(|done| is_sync(&done.io) && is_failure(done.result));
-            let unknown = held
-                .iter()
-                .flatten()
-                .any(|entry| entry.source == *source && is_sync(&entry.io));
+            let failed = inboxes[usize::from(source.0)].iter().any(|done| is_sync(&done.io) && is_failure(done.result));
+            let unknown = held.iter().flatten().any(|entry| entry.source == *source && is_sync(&entry.io));
             if failed || unknown {
                 lost.store(true, Ordering::Release);
             }
@@ -98,12 +93,9 @@ mod tests {
 
     #[test]
     fn failed_sync_of_a_dropped_ring_is_told_of_and_a_cancelled_one_is_not() {
-        for (errno, outlives, told) in [
-            (Errno::IO, true, true),
-            (Errno::NOSPC, true, true),
-            (Errno::IO, false, false),
-            (Errno::INTR, true, false),
-        ] {
+        for (errno, outlives, told) in
+            [(Errno::IO, true, true), (Errno::NOSPC, true, true), (Errno::IO, false, false), (Errno::INTR, true, false)]
+        {
             let (mut ring, sync, source, lost) = ring(errno, outlives);
             assert!(ring.submit(source, 1, sync).is_ok());
             assert!(!lost.load(Ordering::Acquire));

@@ -156,10 +156,7 @@ impl Uring {
     }
 
     pub fn register(&self, arena: &Arc<Arena>) -> bool {
-        let whole = libc::iovec {
-            iov_base: arena.start().cast(),
-            iov_len: arena.size(),
-        };
+        let whole = libc::iovec { iov_base: arena.start().cast(), iov_len: arena.size() };
         // SAFETY: the range is the arena's own mapping. `Ring` keeps the `Arc` for as long as it
         // keeps this engine, so the memory outlives the registration.
         unsafe { self.ring.submitter().register_buffers(&[whole]) }.is_ok()
@@ -169,19 +166,9 @@ impl Uring {
     pub fn push(&mut self, slot: u32, fd: &OwnedFd, io: &mut Io, registered: Option<&Arc<Arena>>) {
         let ready = io.is_message().then(|| {
             // Of several rings that wait for one message, one is enough.
-            let one = if matches!(io, Io::ReadMessage { .. }) {
-                libc::EPOLLEXCLUSIVE.cast_unsigned()
-            } else {
-                0
-            };
-            let ready = opcode::PollAdd::new(
-                types::Fd(fd.as_raw_fd()),
-                u32::from(io.events().cast_unsigned()) | one,
-            );
-            ready
-                .build()
-                .flags(Flags::IO_LINK)
-                .user_data(READY | u64::from(slot))
+            let one = if matches!(io, Io::ReadMessage { .. }) { libc::EPOLLEXCLUSIVE.cast_unsigned() } else { 0 };
+            let ready = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), u32::from(io.events().cast_unsigned()) | one);
+            ready.build().flags(Flags::IO_LINK).user_data(READY | u64::from(slot))
         });
         let entry = match io {
             Io::Fuse(entry) => Sqe::Wide(entry.describe(fd)),
@@ -391,8 +378,8 @@ impl Uring {
             let Ok(slot) = u32::try_from(entry.user_data()) else {
                 continue; // the eventfd, a timer, a message's poll, or a cancel request
             };
-            let result = usize::try_from(entry.result())
-                .map_err(|_| Errno::from_raw_os_error(entry.result().saturating_neg()));
+            let result =
+                usize::try_from(entry.result()).map_err(|_| Errno::from_raw_os_error(entry.result().saturating_neg()));
             return Some((slot, result));
         }
     }
@@ -400,11 +387,7 @@ impl Uring {
     /// Cancels the operations `in_flight` and waits until the kernel holds none of them; what became of
     /// each goes to `ended`. `false` where that can not be known, as in a forked process: the kernel's queue is its
     /// parent's, who goes on with it.
-    pub fn cancel_all(
-        &mut self,
-        mut in_flight: Vec<u32>,
-        ended: &mut Vec<(u32, Result<usize, Errno>)>,
-    ) -> bool {
+    pub fn cancel_all(&mut self, mut in_flight: Vec<u32>, ended: &mut Vec<(u32, Result<usize, Errno>)>) -> bool {
         if self.process != std::process::id() {
             return in_flight.is_empty();
         }
@@ -446,62 +429,34 @@ fn entries(depth: u32) -> u32 {
 fn describe(fd: &OwnedFd, io: &mut Io, registered: Option<&Arc<Arena>>) -> Entry {
     let fd = types::Fd(fd.as_raw_fd());
     match io {
-        Io::Read {
-            buffer,
-            start,
-            len,
-            offset,
-            ..
-        } => {
+        Io::Read { buffer, start, len, offset, .. } => {
             let fixed = is_fixed(buffer, registered);
             let (target, len) = (buffer[*start..].as_mut_ptr(), clamp(*len));
             if fixed {
-                opcode::ReadFixed::new(fd, target, len, 0)
-                    .offset(*offset)
-                    .build()
+                opcode::ReadFixed::new(fd, target, len, 0).offset(*offset).build()
             } else {
                 opcode::Read::new(fd, target, len).offset(*offset).build()
             }
         }
-        Io::Write {
-            buffer,
-            start,
-            len,
-            offset,
-            durable,
-            ..
-        } => {
+        Io::Write { buffer, start, len, offset, durable, .. } => {
             let (source, len) = (buffer[*start..].as_ptr(), clamp(*len));
             let flags = if *durable { libc::RWF_DSYNC } else { 0 };
             if is_fixed(buffer, registered) {
-                opcode::WriteFixed::new(fd, source, len, 0)
-                    .offset(*offset)
-                    .rw_flags(flags)
-                    .build()
+                opcode::WriteFixed::new(fd, source, len, 0).offset(*offset).rw_flags(flags).build()
             } else {
-                opcode::Write::new(fd, source, len)
-                    .offset(*offset)
-                    .rw_flags(flags)
-                    .build()
+                opcode::Write::new(fd, source, len).offset(*offset).rw_flags(flags).build()
             }
         }
-        Io::Sync { .. } => opcode::Fsync::new(fd)
-            .flags(types::FsyncFlags::DATASYNC)
-            .build(),
-        Io::Allocate {
-            what, offset, len, ..
-        } => opcode::Fallocate::new(fd, *len)
-            .offset(*offset)
-            .mode(what.mode())
-            .build(),
-        Io::Receive {
-            buffer, start, len, ..
-        } => opcode::Recv::new(fd, buffer[*start..].as_mut_ptr(), clamp(*len)).build(),
+        Io::Sync { .. } => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+        Io::Allocate { what, offset, len, .. } => {
+            opcode::Fallocate::new(fd, *len).offset(*offset).mode(what.mode()).build()
+        }
+        Io::Receive { buffer, start, len, .. } => {
+            opcode::Recv::new(fd, buffer[*start..].as_mut_ptr(), clamp(*len)).build()
+        }
         Io::Send { batch, .. } => {
             let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-            opcode::SendMsg::new(fd, batch.prepare())
-                .flags(flags.cast_unsigned())
-                .build()
+            opcode::SendMsg::new(fd, batch.prepare()).flags(flags.cast_unsigned()).build()
         }
         Io::ReadMessage { batch, .. } => {
             let vectors = batch.prepare();

@@ -29,32 +29,18 @@ fn small_rings(test: impl Fn(Ring)) {
 }
 
 fn refuse(ring: &mut Ring, errno: Errno, times: usize) {
-    let Engine::Uring(uring) = &mut ring.engine else {
-        unreachable!("it was a moment ago")
-    };
+    let Engine::Uring(uring) = &mut ring.engine else { unreachable!("it was a moment ago") };
     uring.faults.extend(std::iter::repeat_n(errno, times));
 }
 
 fn receive(file: FileId, buffer: Buffer) -> Io {
-    Io::Receive {
-        file,
-        buffer,
-        start: 0,
-        len: 16,
-    }
+    Io::Receive { file, buffer, start: 0, len: 16 }
 }
 
 fn write(file: FileId, index: u8) -> Io {
     let mut buffer = Buffer::alloc(512).unwrap();
     buffer.fill(index + 1);
-    Io::Write {
-        file,
-        buffer,
-        start: 0,
-        len: 512,
-        offset: u64::from(index) * 512,
-        durable: false,
-    }
+    Io::Write { file, buffer, start: 0, len: 512, offset: u64::from(index) * 512, durable: false }
 }
 
 #[test]
@@ -66,8 +52,7 @@ fn writes_that_the_kernel_refuses_for_a_while_are_all_made() {
             // Also while the kernel's queue is full.
             refuse(&mut ring, errno, 300);
             for index in 0..MANY {
-                ring.submit(source, u64::from(index), write(id, index))
-                    .unwrap();
+                ring.submit(source, u64::from(index), write(id, index)).unwrap();
             }
             let (mut waits, mut done) = (0, 0u8);
             while done < MANY {
@@ -262,9 +247,7 @@ fn ring_that_a_forked_process_drops_is_left_to_its_parent() {
         let ended = rustix::process::waitpid(child, rustix::process::WaitOptions::empty());
         let (_, status) = ended.unwrap().unwrap();
         assert_eq!(status.exit_status(), Some(0));
-        let Engine::Uring(uring) = &mut ring.engine else {
-            unreachable!("it was a moment ago")
-        };
+        let Engine::Uring(uring) = &mut ring.engine else { unreachable!("it was a moment ago") };
         assert_eq!(uring.ring.queued(), 0, "the child has asked for something");
         (&theirs).write_all(b"sixteen bytes ok").unwrap();
         ring.wait().unwrap();

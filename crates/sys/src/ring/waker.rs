@@ -72,8 +72,7 @@ impl Sleeper {
 
     /// Says that the thread is awake and will now look at everything others have left for it. Whether it was woken.
     pub fn awake(&self) -> bool {
-        self.state.load(Ordering::Relaxed) != 0
-            && self.state.swap(0, Ordering::AcqRel) & NOTIFIED != 0
+        self.state.load(Ordering::Relaxed) != 0 && self.state.swap(0, Ordering::AcqRel) & NOTIFIED != 0
     }
 
     /// Says that the thread will now look at everything others have left for it, and that it counts as

@@ -39,10 +39,7 @@ impl Chunk {
     fn new(units: usize) -> io::Result<Self> {
         let units = units.max(CHUNK / UNIT);
         let len = units.checked_mul(UNIT).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self {
-            memory: SecretBuf::zeroed(len)?,
-            used: vec![false; units],
-        })
+        Ok(Self { memory: SecretBuf::zeroed(len)?, used: vec![false; units] })
     }
 
     /// The first of so many free units in a row, which are taken.
@@ -78,10 +75,7 @@ fn allocate(units: usize) -> io::Result<NonNull<u8>> {
 /// Gives units back, which the caller has wiped. A chunk without any in use is unmapped.
 fn free(place: NonNull<u8>, units: usize) {
     let mut chunks = chunks();
-    let found = chunks
-        .iter()
-        .enumerate()
-        .find_map(|(index, chunk)| Some((index, chunk.find(place, units)?)));
+    let found = chunks.iter().enumerate().find_map(|(index, chunk)| Some((index, chunk.find(place, units)?)));
     let (index, range) = found.expect("it came from a chunk");
     chunks[index].used[range].fill(false);
     if chunks[index].used.iter().all(|used| !used) {
@@ -148,11 +142,7 @@ impl<T> Drop for SecretBox<T> {
         unsafe {
             self.value.drop_in_place();
             let units = Self::UNITS * UNIT;
-            std::slice::from_raw_parts_mut(
-                place.cast::<std::mem::MaybeUninit<u8>>().as_ptr(),
-                units,
-            )
-            .zeroize();
+            std::slice::from_raw_parts_mut(place.cast::<std::mem::MaybeUninit<u8>>().as_ptr(), units).zeroize();
         }
         free(place, Self::UNITS);
     }
@@ -167,8 +157,7 @@ mod tests {
 
     #[test]
     fn values_are_where_they_were_put_until_they_are_dropped() {
-        let mut boxes: Vec<SecretBox<[u8; 100]>> =
-            (0..=255).map(|n| SecretBox::new([n; 100])).collect();
+        let mut boxes: Vec<SecretBox<[u8; 100]>> = (0..=255).map(|n| SecretBox::new([n; 100])).collect();
         for n in (0..=255_u8).rev().step_by(2) {
             drop(boxes.swap_remove(usize::from(n)));
         }

@@ -37,12 +37,7 @@ pub fn key_memory_is_locked() -> bool {
 fn map(len: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: a new anonymous private mapping: it aliases nothing and the kernel picks the address.
     let address = unsafe {
-        rustix::mm::mmap_anonymous(
-            std::ptr::null_mut(),
-            len,
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::PRIVATE,
-        )
+        rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
     }?;
     NonNull::new(address.cast::<u8>()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
@@ -83,10 +78,7 @@ impl SecretBuf {
     /// `len` zero bytes. Fails with `OutOfMemory` where the pages can not be mapped.
     pub fn zeroed(len: usize) -> io::Result<Self> {
         let page = crate::page_size();
-        let mapped = len
-            .max(1)
-            .checked_next_multiple_of(page)
-            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let mapped = len.max(1).checked_next_multiple_of(page).ok_or(io::ErrorKind::OutOfMemory)?;
         let start = map(mapped)?;
         // SAFETY: the range is exactly the mapping made above.
         if !unsafe { guard(start.as_ptr().cast(), mapped) } {

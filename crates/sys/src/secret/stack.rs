@@ -40,11 +40,7 @@ impl Stack {
     fn new() -> io::Result<Self> {
         let fence = crate::page_size();
         let len = STACK + fence;
-        let stack = Self {
-            start: map(len)?,
-            fence,
-            len,
-        };
+        let stack = Self { start: map(len)?, fence, len };
         // SAFETY: the first page of the mapping, which nothing has touched or will.
         unsafe {
             rustix::mm::mprotect(stack.start.as_ptr().cast(), fence, MprotectFlags::empty())?;
@@ -67,8 +63,7 @@ impl Drop for Stack {
         // SAFETY: no thread runs on it any more: whoever started one has joined it. The mapping is
         // this stack's own, and nothing of it is used after.
         unsafe {
-            std::slice::from_raw_parts_mut(self.low().cast::<MaybeUninit<u8>>().as_ptr(), STACK)
-                .zeroize();
+            std::slice::from_raw_parts_mut(self.low().cast::<MaybeUninit<u8>>().as_ptr(), STACK).zeroize();
             let _ = rustix::mm::munmap(self.start.as_ptr().cast(), self.len);
         }
     }
@@ -148,10 +143,7 @@ pub fn on_secret_stack<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R
     fn entry<F: FnOnce() -> R, R>(_: &Job<F, R>) -> Entry {
         run::<F, R>
     }
-    let mut job = Job {
-        work: Some(work),
-        result: None,
-    };
+    let mut job = Job { work: Some(work), result: None };
     let entry = entry(&job);
     // SAFETY: `job` is of the type that `entry` expects, may be used on another thread since both the
     // work and its result are `Send`, and is not touched until the thread is joined, which `drop`
@@ -224,11 +216,7 @@ impl StackGuard {
         let len = top - low;
         // SAFETY: whole pages of the calling thread's own stack, between its bottom and here.
         let _ = unsafe { guard(std::ptr::with_exposed_provenance_mut(low), len) };
-        Self {
-            low,
-            len,
-            _thread: PhantomData,
-        }
+        Self { low, len, _thread: PhantomData }
     }
 }
 
@@ -355,9 +343,7 @@ mod tests {
             let guard = StackGuard::new();
             let place = leave_a_key(10);
             // SAFETY: memory of this thread's stack, below all that is in use.
-            let look = || unsafe {
-                std::ptr::with_exposed_provenance::<u64>((place + 64) & !7).read_volatile()
-            };
+            let look = || unsafe { std::ptr::with_exposed_provenance::<u64>((place + 64) & !7).read_volatile() };
             let before = look();
             drop(guard);
             (before, look())

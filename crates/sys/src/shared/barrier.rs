@@ -33,11 +33,7 @@ impl Barrier {
     /// Between what a writer has copied and its look at a mark.
     #[inline]
     pub fn of_writer(self) {
-        if self.by_clearer {
-            compiler_fence(Ordering::SeqCst)
-        } else {
-            fence(Ordering::SeqCst)
-        }
+        if self.by_clearer { compiler_fence(Ordering::SeqCst) } else { fence(Ordering::SeqCst) }
     }
 
     /// Between a mark that is cleared and bytes that are dropped. `false` where the writers can not be

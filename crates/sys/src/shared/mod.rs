@@ -56,12 +56,7 @@ impl SharedMemory {
             let _ = unsafe { rustix::mm::munmap(address.cast(), mapped) };
             return Err(io::ErrorKind::OutOfMemory.into());
         };
-        Ok(Self {
-            start,
-            len,
-            page,
-            written,
-        })
+        Ok(Self { start, len, page, written })
     }
 
     /// Size in bytes.

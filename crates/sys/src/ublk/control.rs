@@ -34,16 +34,9 @@ pub struct UblkControl {
 impl UblkControl {
     /// Opens `/dev/ublk-control`.
     pub fn open() -> io::Result<Self> {
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/ublk-control")?;
+        let file = File::options().read(true).write(true).open("/dev/ublk-control")?;
         let ring = IoUring::<Entry128, cqueue::Entry>::builder().build(4)?;
-        Ok(Self {
-            file,
-            ring: Some(Box::new(ring)),
-            by_path: false,
-        })
+        Ok(Self { file, ring: Some(Box::new(ring)), by_path: false })
     }
 
     /// Whether commands name the node of their device as well. They must where a user without privileges has made it:
@@ -55,11 +48,7 @@ impl UblkControl {
     /// The path that a command begins its payload with, which may be none.
     fn path_for(&self, number: u32, id: u32) -> String {
         let is_named = self.by_path && !OF_NO_DEVICE.contains(&number);
-        if is_named || number == DESCRIBE_ANY {
-            super::node(id)
-        } else {
-            String::new()
-        }
+        if is_named || number == DESCRIBE_ANY { super::node(id) } else { String::new() }
     }
 
     /// Carries out the command of this number on device `id`, and gives back the payload with what the driver
@@ -86,14 +75,8 @@ impl UblkControl {
             _ => payload.as_mut_ptr().expose_provenance() as u64,
         };
         let command = header(id, (len, path_len), address, data);
-        let code = if READING.contains(&number) {
-            read_code(number, HEADER)
-        } else {
-            code(number, HEADER)
-        };
-        let entry = opcode::UringCmd80::new(types::Fd(self.file.as_raw_fd()), code)
-            .cmd(command)
-            .build();
+        let code = if READING.contains(&number) { read_code(number, HEADER) } else { code(number, HEADER) };
+        let entry = opcode::UringCmd80::new(types::Fd(self.file.as_raw_fd()), code).cmd(command).build();
         // SAFETY: the payload is on the heap and neither moved nor looked at before the command has ended, or else
         // leaked with the ring; the driver keeps to its length, which it is told. The file outlives the ring's use
         // of it: the kernel has a hold of its own on it.
@@ -159,10 +142,7 @@ mod tests {
     fn command_is_laid_out_as_the_kernel_has_it() {
         let command = header(7, (64, 11), 0x1122_3344_5566_7788, 42);
         assert_eq!(command[..8], [7, 0, 0, 0, 0xff, 0xff, 64, 0]);
-        assert_eq!(
-            u64::from_ne_bytes(command[8..16].try_into().unwrap()),
-            0x1122_3344_5566_7788
-        );
+        assert_eq!(u64::from_ne_bytes(command[8..16].try_into().unwrap()), 0x1122_3344_5566_7788);
         assert_eq!(command[16], 42);
         assert_eq!(command[17..26], [0, 0, 0, 0, 0, 0, 0, 11, 0]);
         assert!(command[26..].iter().all(|&byte| byte == 0));
@@ -187,11 +167,7 @@ mod tests {
     fn node_is_named_for_users_devices_and_where_that_is_not_known() {
         let file = File::open("/dev/null").unwrap();
         let ring = None;
-        let mut control = UblkControl {
-            file,
-            ring,
-            by_path: false,
-        };
+        let mut control = UblkControl { file, ring, by_path: false };
         assert_eq!(control.path_for(0x05, 3), "");
         assert_eq!(control.path_for(DESCRIBE_ANY, 3), "/dev/ublkc3");
         control.name_by_path(true);

@@ -243,9 +243,7 @@ impl UblkQueue {
     fn place(&self, tag: u16, at: usize, len: usize) -> io::Result<(&OwnedFd, u64)> {
         let file = self.copies.as_deref().ok_or(io::ErrorKind::Unsupported)?;
         // What lies behind is the next tag's.
-        let fits = at
-            .checked_add(len)
-            .is_some_and(|end| end <= self.buffer_len);
+        let fits = at.checked_add(len).is_some_and(|end| end <= self.buffer_len);
         if tag >= self.depth || !fits {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -272,10 +270,7 @@ impl UblkQueue {
             Payload::Buffer(buffer) => !self.copies() && buffer.len() >= self.buffer_len,
             Payload::Sector(_) => self.copies(),
         };
-        assert!(
-            tag < self.depth && fits,
-            "a tag of this queue, with what its device takes"
-        );
+        assert!(tag < self.depth && fits, "a tag of this queue, with what its device takes");
         let most = i32::try_from(self.buffer_len).unwrap_or(i32::MAX);
         Io::Command(Command {
             file: self.file,

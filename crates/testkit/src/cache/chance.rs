@@ -48,11 +48,7 @@ impl Chance {
 
     /// A number below `end`; 0 when calm.
     pub fn below(&mut self, end: usize) -> usize {
-        if self.calm || end == 0 {
-            0
-        } else {
-            usize::try_from(self.draw() % end as u64).unwrap_or(0)
-        }
+        if self.calm || end == 0 { 0 } else { usize::try_from(self.draw() % end as u64).unwrap_or(0) }
     }
 
     /// Whether all goes well.

@@ -77,10 +77,7 @@ impl Inode {
         for (number, within, place) in pieces(offset, target.len(), unit) {
             let block: &[u8] = match self.units.get(&number) {
                 None => &self.image[number * unit..][..unit],
-                Some(Unit {
-                    cached: Some(cached),
-                    ..
-                }) if !direct => cached,
+                Some(Unit { cached: Some(cached), .. }) if !direct => cached,
                 Some(touched) => &touched.medium,
             };
             target[place].copy_from_slice(&block[within]);
@@ -136,12 +133,7 @@ impl Inode {
     /// Writes back what is dirty in a range. With a `fault`, some units (all when calm) are lost
     /// instead: they are clean then, and the cache shows what the medium does not have. How many
     /// units were written or lost.
-    pub fn write_back(
-        &mut self,
-        range: Range<usize>,
-        fault: Option<Errno>,
-        chance: &mut Chance,
-    ) -> usize {
+    pub fn write_back(&mut self, range: Range<usize>, fault: Option<Errno>, chance: &mut Chance) -> usize {
         let units = range.start / self.unit..range.end.div_ceil(self.unit);
         let (mut count, mut lost) = (0, false);
         for touched in self.units.range_mut(units).map(|(_, touched)| touched) {
@@ -189,12 +181,7 @@ impl Inode {
     }
 
     /// `fsync` of a range: writes back, tells of lost writes, and only then makes durable.
-    pub fn sync(
-        &mut self,
-        range: Range<usize>,
-        since: &mut Since,
-        chance: &mut Chance,
-    ) -> Result<(), Errno> {
+    pub fn sync(&mut self, range: Range<usize>, since: &mut Since, chance: &mut Chance) -> Result<(), Errno> {
         let (writeback, flush) = (chance.temper.writeback, chance.temper.flush);
         let fault = chance.one_in(writeback).then(|| an_error(chance));
         self.write_back(range.clone(), fault, chance);
@@ -235,13 +222,7 @@ impl Inode {
         let (image, unit) = (&self.image, self.unit);
         self.units.entry(number).or_insert_with(|| {
             let block: Block = image[number * unit..][..unit].into();
-            Unit {
-                durable: Arc::clone(&block),
-                medium: block,
-                loose: Vec::new(),
-                cached: None,
-                dirty: false,
-            }
+            Unit { durable: Arc::clone(&block), medium: block, loose: Vec::new(), cached: None, dirty: false }
         })
     }
 }
@@ -256,11 +237,7 @@ impl Unit {
 
 /// Why a writeback fails.
 pub(super) fn an_error(chance: &mut Chance) -> Errno {
-    if chance.one_in(2) {
-        Errno::NOSPC
-    } else {
-        Errno::IO
-    }
+    if chance.one_in(2) { Errno::NOSPC } else { Errno::IO }
 }
 
 fn overwritten(before: &Block, within: Range<usize>, source: &[u8]) -> Block {
@@ -273,11 +250,7 @@ fn overwritten(before: &Block, within: Range<usize>, source: &[u8]) -> Block {
 }
 
 /// The units of a range: which, what of each, and where that is in the range.
-fn pieces(
-    offset: usize,
-    len: usize,
-    unit: usize,
-) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> {
+fn pieces(offset: usize, len: usize, unit: usize) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> {
     let end = offset + len;
     (offset / unit..end.div_ceil(unit)).map(move |number| {
         let (from, to) = (offset.max(number * unit), end.min((number + 1) * unit));

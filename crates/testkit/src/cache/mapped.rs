@@ -115,11 +115,7 @@ fn pages_with_data(file: &File, size: usize) -> Vec<Range<usize>> {
         let hole = rustix::fs::seek(file, SeekFrom::Hole(data)).unwrap_or(size as u64);
         let (from, to) = (to_usize(data), to_usize(hole).min(size));
         let first = from / PAGE * PAGE;
-        pages.extend(
-            (first..to)
-                .step_by(PAGE)
-                .map(|page| page..(page + PAGE).min(size)),
-        );
+        pages.extend((first..to).step_by(PAGE).map(|page| page..(page + PAGE).min(size)));
         at = to.max(from + 1);
     }
     pages

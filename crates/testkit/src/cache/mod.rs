@@ -191,12 +191,7 @@ impl Machine {
 
 impl State {
     /// `range` is `None` for all of the file.
-    fn sync(
-        &mut self,
-        file: FileOf,
-        range: Option<Range<usize>>,
-        since: &mut Since,
-    ) -> Result<(), Errno> {
+    fn sync(&mut self, file: FileOf, range: Option<Range<usize>>, since: &mut Since) -> Result<(), Errno> {
         let inode = &mut self.files[file.0];
         inode.sync(range.unwrap_or(0..usize::MAX), since, &mut self.chance)
     }
@@ -276,24 +271,11 @@ impl Kernel for Machine {
         let open = &state.open[&fd.as_raw_fd()];
         let (file, direct, mut since) = (open.file, open.direct, open.since);
         let result = match io {
-            Io::Read {
-                buffer,
-                start,
-                len,
-                offset,
-                ..
-            } => {
+            Io::Read { buffer, start, len, offset, .. } => {
                 let target = &mut buffer[*start..*start + *len];
                 state.read(file, direct, position(*offset), target)
             }
-            Io::Write {
-                buffer,
-                start,
-                len,
-                offset,
-                durable,
-                ..
-            } => {
+            Io::Write { buffer, start, len, offset, durable, .. } => {
                 let at = position(*offset);
                 let written = state.write(file, direct, at, &buffer[*start..*start + *len]);
                 match written {
@@ -305,12 +287,9 @@ impl Kernel for Machine {
                 }
             }
             Io::Sync { .. } => state.sync(file, None, &mut since).map(|()| 0),
-            Io::Allocate {
-                what: Allocate::PunchHole | Allocate::ZeroRange,
-                offset,
-                len,
-                ..
-            } => state.allocate(file, position(*offset), position(*len)),
+            Io::Allocate { what: Allocate::PunchHole | Allocate::ZeroRange, offset, len, .. } => {
+                state.allocate(file, position(*offset), position(*len))
+            }
             Io::Receive { .. }
             | Io::Send { .. }
             | Io::ReadMessage { .. }
@@ -352,11 +331,7 @@ impl Kernel for Machine {
 /// A length that a transfer came to: whole units, as after a signal or on a full disk.
 fn shortened(len: usize, unit: usize, chance: &mut Chance) -> usize {
     let units = len / unit;
-    if units > 1 && chance.one_in(chance.temper.short) {
-        (1 + chance.below(units - 1)) * unit
-    } else {
-        len
-    }
+    if units > 1 && chance.one_in(chance.temper.short) { (1 + chance.below(units - 1)) * unit } else { len }
 }
 
 fn name_of(file: impl AsFd) -> (u64, u64) {

@@ -25,12 +25,7 @@ impl Bench {
         let file = File::create(&path).unwrap();
         let machine = Machine::new();
         machine.reset(Temper::default());
-        Self {
-            file: machine.attach(&file, Arc::new(vec![0; 2048]), 512),
-            machine,
-            path,
-            _folder: folder,
-        }
+        Self { file: machine.attach(&file, Arc::new(vec![0; 2048]), 512), machine, path, _folder: folder }
     }
 
     fn open(&self) -> Handle {
@@ -58,27 +53,13 @@ impl Handle {
         let mut buffer = Buffer::alloc(512).unwrap();
         buffer.fill(byte);
         let (file, start, len, offset) = (self.id, 0, 512, 0);
-        self.run(Io::Write {
-            file,
-            buffer,
-            start,
-            len,
-            offset,
-            durable,
-        })
-        .0
+        self.run(Io::Write { file, buffer, start, len, offset, durable }).0
     }
 
     fn read(&mut self) -> u8 {
         let buffer = Buffer::alloc(512).unwrap();
         let (file, start, len, offset) = (self.id, 0, 512, 0);
-        match self.run(Io::Read {
-            file,
-            buffer,
-            start,
-            len,
-            offset,
-        }) {
+        match self.run(Io::Read { file, buffer, start, len, offset }) {
             (Ok(512), Io::Read { buffer, .. }) => buffer[0],
             (result, _) => panic!("{result:?}"),
         }
@@ -104,10 +85,7 @@ fn write_survives_a_crash_once_it_is_synced() {
     file.write(3, false).unwrap();
     let some = |seed| bench.machine.after_crash(bench.file, Survivors::Some(seed))[0];
     let seen: Vec<u8> = (0..20).map(some).collect();
-    assert!(
-        seen.contains(&2) && seen.contains(&3) && !seen.contains(&1),
-        "{seen:?}"
-    );
+    assert!(seen.contains(&2) && seen.contains(&3) && !seen.contains(&1), "{seen:?}");
 }
 
 #[test]
@@ -115,9 +93,7 @@ fn lost_write_is_shown_until_it_is_evicted() {
     let bench = Bench::new();
     let mut file = bench.open();
     file.write(1, false).unwrap();
-    let lost = bench
-        .machine
-        .write_back(bench.file, 0..2048, Some(Errno::NOSPC));
+    let lost = bench.machine.write_back(bench.file, 0..2048, Some(Errno::NOSPC));
     assert_eq!((lost, file.read()), (1, 1));
     bench.machine.evict(bench.file, 0..2048);
     assert_eq!(file.read(), 0);
@@ -128,17 +104,11 @@ fn durable_write_is_told_what_a_sync_is_then_not_told() {
     let bench = Bench::new();
     let (mut one, mut two) = (bench.open(), bench.open());
     one.write(1, false).unwrap();
-    bench
-        .machine
-        .write_back(bench.file, 0..2048, Some(Errno::NOSPC));
+    bench.machine.write_back(bench.file, 0..2048, Some(Errno::NOSPC));
     assert_eq!(one.write(2, true), Err(Errno::NOSPC));
     assert_eq!(one.sync(), Ok(0));
     assert_eq!(two.sync(), Err(Errno::NOSPC));
-    assert_eq!(
-        bench.open().sync(),
-        Ok(0),
-        "opened when others had been told"
-    );
+    assert_eq!(bench.open().sync(), Ok(0), "opened when others had been told");
 }
 
 #[test]
@@ -147,30 +117,18 @@ fn other_program_that_is_told_leaves_nothing_for_who_opens_later() {
     let mut one = bench.open();
     let mut other = bench.machine.foreign_open(bench.file);
     one.write(1, false).unwrap();
-    bench
-        .machine
-        .write_back(bench.file, 0..2048, Some(Errno::IO));
+    bench.machine.write_back(bench.file, 0..2048, Some(Errno::IO));
     let mut unseen = bench.open();
     assert_eq!(bench.machine.foreign_sync(&mut other), Err(Errno::IO));
     assert_eq!(bench.open().sync(), Ok(0));
-    assert_eq!(
-        unseen.sync(),
-        Err(Errno::IO),
-        "opened when nobody had been told"
-    );
+    assert_eq!(unseen.sync(), Err(Errno::IO), "opened when nobody had been told");
     assert_eq!(one.sync(), Err(Errno::IO));
 }
 
 #[test]
 fn same_open_file_on_two_rings_is_told_once() {
     let bench = Bench::new();
-    let file: Arc<OwnedFd> = Arc::new(
-        File::options()
-            .write(true)
-            .open(&bench.path)
-            .unwrap()
-            .into(),
-    );
+    let file: Arc<OwnedFd> = Arc::new(File::options().write(true).open(&bench.path).unwrap().into());
     let mut handles = [(); 2].map(|()| {
         let mut ring = Ring::new(bench.machine.backend(), 4).unwrap();
         let id = ring.add_file(Arc::clone(&file));
@@ -178,9 +136,7 @@ fn same_open_file_on_two_rings_is_told_once() {
         Handle { ring, source, id }
     });
     handles[0].write(1, false).unwrap();
-    bench
-        .machine
-        .write_back(bench.file, 0..2048, Some(Errno::IO));
+    bench.machine.write_back(bench.file, 0..2048, Some(Errno::IO));
     assert_eq!(handles[1].sync(), Err(Errno::IO));
     assert_eq!(handles[0].sync(), Ok(0));
 }

@@ -29,10 +29,7 @@ pub(super) fn boot(oracle: &Oracle, archive: &[u8]) -> Ended {
         if !has_crashed(&ended) || (images.is_none() && !ended.results.is_empty()) {
             return ended;
         }
-        eprintln!(
-            "the emulator crashed, and is started again:\n{}",
-            ended.qemu
-        );
+        eprintln!("the emulator crashed, and is started again:\n{}", ended.qemu);
         if let Some(images) = &images {
             images.put_back();
         }
@@ -67,10 +64,7 @@ impl Images {
             copy_sparse(image, &copy);
             (image.clone(), copy)
         });
-        Self {
-            copies: copies.collect(),
-            _folder: folder,
-        }
+        Self { copies: copies.collect(), _folder: folder }
     }
 
     fn put_back(&self) {
@@ -144,10 +138,7 @@ mod tests {
         let run = std::panic::AssertUnwindSafe(|| oracle.run());
         let why = std::panic::catch_unwind(run).expect_err("it never booted");
         let why = why.downcast::<String>().expect("a message");
-        assert!(
-            why.contains("did not boot") && why.contains("signal 11"),
-            "{why}"
-        );
+        assert!(why.contains("did not boot") && why.contains("signal 11"), "{why}");
         let runs = fs::read_to_string(folder.path().join("runs")).expect("a count");
         assert_eq!(runs.lines().count(), 3);
     }

@@ -31,9 +31,7 @@ impl Package {
     /// As apt takes it.
     pub(super) fn wanted(&self) -> Vec<String> {
         let names = self.names.iter();
-        names
-            .map(|name| format!("{name}={}", self.version))
-            .collect()
+        names.map(|name| format!("{name}={}", self.version)).collect()
     }
 }
 
@@ -115,25 +113,17 @@ impl Apt {
     }
 
     /// The first line of `apt-cache`'s answer that `pick` accepts.
-    fn query(
-        &self,
-        arguments: &[&str; 2],
-        pick: impl Fn(&str) -> Option<String>,
-    ) -> Result<String, String> {
+    fn query(&self, arguments: &[&str; 2], pick: impl Fn(&str) -> Option<String>) -> Result<String, String> {
         if peer::find_program("apt-cache").is_none() {
-            return Err(
-                "Debian's packages come from apt, and there is no apt-cache here".to_owned(),
-            );
+            return Err("Debian's packages come from apt, and there is no apt-cache here".to_owned());
         }
         let mut command = self.command("apt-cache");
         let run = peer::run(command.args(arguments), QUERY_TIMEOUT);
         let answer = run.stdout_text();
-        answer.lines().find_map(pick).ok_or_else(|| {
-            format!(
-                "apt knows no package {} (run `apt-get update` as root)",
-                arguments[1]
-            )
-        })
+        answer
+            .lines()
+            .find_map(pick)
+            .ok_or_else(|| format!("apt knows no package {} (run `apt-get update` as root)", arguments[1]))
     }
 }
 
@@ -143,9 +133,9 @@ fn mirror_of_this_machine() -> Result<String, String> {
     let run = peer::run(policy.arg("policy"), QUERY_TIMEOUT);
     let text = run.stdout_text();
     let mirror = text.lines().find_map(mirror_in);
-    mirror.map(str::to_owned).ok_or_else(|| {
-        format!("apt has no source of {THIS_RELEASE} (run `apt-get update` as root)")
-    })
+    mirror
+        .map(str::to_owned)
+        .ok_or_else(|| format!("apt has no source of {THIS_RELEASE} (run `apt-get update` as root)"))
 }
 
 /// The mirror in one of `apt-cache policy`'s lines, if it has this release.

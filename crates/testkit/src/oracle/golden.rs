@@ -62,11 +62,7 @@ pub fn generate(mut oracle: Oracle) -> String {
     std::fs::write(&plain, pattern::bytes(PLAINTEXT_SEED, LENGTH)).expect("written");
     std::fs::write(&cipher, vec![0; LENGTH * vectors.len()]).expect("written");
 
-    let case = oracle
-        .case(CASE)
-        .read_only_disk("plain", &plain)
-        .disk("cipher", &cipher)
-        .timeout(TIMEOUT);
+    let case = oracle.case(CASE).read_only_disk("plain", &plain).disk("cipher", &cipher).timeout(TIMEOUT);
     for (index, vector) in (0..).zip(&vectors) {
         let table = vector.table(index, "$cipher", index * LENGTH / 512);
         case.script(&format!(
@@ -90,12 +86,7 @@ fn vectors() -> Vec<Vector> {
     let mut vectors = Vec::new();
     for key_bytes in [32, 64] {
         for sector_bytes in [512, 1024, 2048, 4096] {
-            for (iv_offset, large_iv) in [
-                (0, false),
-                (BELOW_32_BITS, false),
-                (0, true),
-                (BELOW_32_BITS, true),
-            ] {
+            for (iv_offset, large_iv) in [(0, false), (BELOW_32_BITS, false), (0, true), (BELOW_32_BITS, true)] {
                 if sector_bytes > 512 || !large_iv {
                     vectors.push(Vector {
                         cipher: "aes-xts-plain64",
@@ -111,14 +102,7 @@ fn vectors() -> Vec<Vector> {
     }
     for cipher in ["aes-xts-plain", "aes-xts-plain64be"] {
         for (iv_offset, sector_bytes) in [(0, 512), (BELOW_32_BITS, 512), (BELOW_32_BITS, 4096)] {
-            vectors.push(Vector {
-                cipher,
-                key_bytes: 64,
-                iv_offset,
-                sector_bytes,
-                large_iv: false,
-                sectors: SECTORS,
-            });
+            vectors.push(Vector { cipher, key_bytes: 64, iv_offset, sector_bytes, large_iv: false, sectors: SECTORS });
         }
     }
     vectors.extend(COMBINATIONS.iter().map(Vector::of));
@@ -127,32 +111,15 @@ fn vectors() -> Vec<Vector> {
 
 impl Vector {
     fn of(combination: &Combination) -> Self {
-        let &Combination {
-            cipher,
-            key_bytes,
-            sector_bytes,
-            large_iv,
-        } = combination;
-        let sectors = if sector_bytes == 512 {
-            SECTORS_OF_MATRIX
-        } else {
-            SECTORS
-        };
-        Self {
-            cipher,
-            key_bytes,
-            iv_offset: AROUND_32_BITS,
-            sector_bytes,
-            large_iv,
-            sectors,
-        }
+        let &Combination { cipher, key_bytes, sector_bytes, large_iv } = combination;
+        let sectors = if sector_bytes == 512 { SECTORS_OF_MATRIX } else { SECTORS };
+        Self { cipher, key_bytes, iv_offset: AROUND_32_BITS, sector_bytes, large_iv, sectors }
     }
 
     fn table(&self, index: usize, device: &str, offset_sectors: usize) -> String {
         let seed = KEY_SEED + u64::try_from(index).unwrap_or(u64::MAX - KEY_SEED);
         let key = pattern::bytes(seed, self.key_bytes);
-        let sector_size =
-            (self.sector_bytes != 512).then(|| format!("sector_size:{}", self.sector_bytes));
+        let sector_size = (self.sector_bytes != 512).then(|| format!("sector_size:{}", self.sector_bytes));
         let large_iv = self.large_iv.then(|| "iv_large_sectors".to_owned());
         let options: Vec<String> = sector_size.into_iter().chain(large_iv).collect();
         let options = match options.len() {

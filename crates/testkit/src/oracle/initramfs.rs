@@ -22,16 +22,7 @@ use crate::peer;
 
 /// Loaded before the first case: what the guest itself needs, and ciphers and file systems that are
 /// not asked for by name.
-const MODULES_FIRST: &[&str] = &[
-    "virtio_pci",
-    "virtio_blk",
-    "dm_crypt",
-    "ecb",
-    "xts",
-    "aesni_intel",
-    "loop",
-    "ext4",
-];
+const MODULES_FIRST: &[&str] = &["virtio_pci", "virtio_blk", "dm_crypt", "ecb", "xts", "aesni_intel", "loop", "ext4"];
 /// OpenSSL loads this for ripemd160 and whirlpool, without the linker's knowledge.
 const OPENSSL_LEGACY: &str = "/usr/lib/x86_64-linux-gnu/ossl-modules/legacy.so";
 /// The C library loads this when a thread ends, without the linker's knowledge.
@@ -70,11 +61,8 @@ pub(super) fn build(kernel: &Kernel, programs: &Programs, cases: &[Case]) -> Vec
 
 fn add_programs(archive: &mut Archive, programs: &Programs) {
     archive.file("bin/busybox", 0o755, &read(&programs.busybox));
-    let mut libraries: BTreeSet<PathBuf> = [OPENSSL_LEGACY, LIBGCC]
-        .into_iter()
-        .map(PathBuf::from)
-        .filter(|path| path.exists())
-        .collect();
+    let mut libraries: BTreeSet<PathBuf> =
+        [OPENSSL_LEGACY, LIBGCC].into_iter().map(PathBuf::from).filter(|path| path.exists()).collect();
     for tool in &programs.tools {
         let name = tool.file_name().unwrap_or_default().to_string_lossy();
         archive.file(&format!("sbin/{name}"), 0o755, &read(tool));
@@ -90,19 +78,13 @@ fn libraries_of(program: &Path) -> Vec<PathBuf> {
     let run = peer::run(Command::new("ldd").arg(program), LDD_TIMEOUT).success();
     let text = run.stdout_text();
     let words = text.split_whitespace();
-    words
-        .filter(|word| word.starts_with('/'))
-        .map(PathBuf::from)
-        .collect()
+    words.filter(|word| word.starts_with('/')).map(PathBuf::from).collect()
 }
 
 fn add_modules(archive: &mut Archive, kernel: &Kernel) {
     let root = format!("lib/modules/{}", kernel.release());
     let modules = kernel.modules();
-    let paths: BTreeMap<String, &str> = modules
-        .keys()
-        .map(|path| (module_name(path), path.as_str()))
-        .collect();
+    let paths: BTreeMap<String, &str> = modules.keys().map(|path| (module_name(path), path.as_str())).collect();
     let mut dependencies = String::new();
     let mut aliases = String::new();
     for (path, module) in modules {
@@ -116,11 +98,7 @@ fn add_modules(archive: &mut Archive, kernel: &Kernel) {
             let _infallible = writeln!(aliases, "alias {alias} {}", module_name(path));
         }
     }
-    archive.file(
-        &format!("{root}/modules.dep"),
-        0o644,
-        dependencies.as_bytes(),
-    );
+    archive.file(&format!("{root}/modules.dep"), 0o644, dependencies.as_bytes());
     archive.file(&format!("{root}/modules.alias"), 0o644, aliases.as_bytes());
     // The others are a part of this kernel.
     let is_there = |name: &&&str| paths.contains_key(**name);
@@ -197,25 +175,10 @@ impl Archive {
         let size = |length: usize| u32::try_from(length).expect("an archive member below 4 GiB");
         self.entries += 1;
         // ino, mode, uid, gid, nlink, mtime, filesize, dev (2), rdev (2), namesize, check
-        let fields = [
-            self.entries,
-            mode,
-            0,
-            0,
-            1,
-            0,
-            size(content.len()),
-            0,
-            0,
-            0,
-            0,
-            size(name.len() + 1),
-            0,
-        ];
+        let fields = [self.entries, mode, 0, 0, 1, 0, size(content.len()), 0, 0, 0, 0, size(name.len() + 1), 0];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {
-            self.bytes
-                .extend_from_slice(format!("{field:08x}").as_bytes());
+            self.bytes.extend_from_slice(format!("{field:08x}").as_bytes());
         }
         self.bytes.extend_from_slice(name.as_bytes());
         self.bytes.push(0);
@@ -240,23 +203,14 @@ mod tests {
             ..Module::default()
         };
         let modules = BTreeMap::from([
-            (
-                "k/aesni-intel.ko".to_owned(),
-                module(&["crypto_simd", "cryptd"]),
-            ),
+            ("k/aesni-intel.ko".to_owned(), module(&["crypto_simd", "cryptd"])),
             ("k/crypto_simd.ko".to_owned(), module(&["cryptd"])),
             ("k/cryptd.ko".to_owned(), module(&[])),
         ]);
-        let paths = modules
-            .keys()
-            .map(|path| (module_name(path), path.as_str()))
-            .collect();
+        let paths = modules.keys().map(|path| (module_name(path), path.as_str())).collect();
         let mut order = Vec::new();
         load_order("k/aesni-intel.ko", &modules, &paths, &mut order);
-        assert_eq!(
-            order,
-            ["k/cryptd.ko", "k/crypto_simd.ko", "k/aesni-intel.ko"]
-        );
+        assert_eq!(order, ["k/cryptd.ko", "k/crypto_simd.ko", "k/aesni-intel.ko"]);
     }
 
     #[test]

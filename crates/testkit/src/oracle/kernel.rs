@@ -123,9 +123,7 @@ impl Kernel {
         };
         let folder = match apt.newest_package(linux) {
             Ok(package) if cache.join(&package.version).is_dir() => cache.join(&package.version),
-            Ok(package) => {
-                fetch(&apt, &package, &cache).or_else(|why| any_cached(&cache, linux).ok_or(why))?
-            }
+            Ok(package) => fetch(&apt, &package, &cache).or_else(|why| any_cached(&cache, linux).ok_or(why))?,
             Err(why) => any_cached(&cache, linux).ok_or(why)?,
         };
         remember(&cache, linux, &folder);
@@ -154,42 +152,26 @@ impl Kernel {
         let expected = fs::read_to_string(folder.join("SHA256SUMS")).map_err(at(&folder))?;
         if sums(&folder)? != expected {
             let folder = folder.display();
-            return Err(format!(
-                "the cached kernel in {folder} is damaged; remove that folder"
-            ));
+            return Err(format!("the cached kernel in {folder} is damaged; remove that folder"));
         }
         let release = fs::read_to_string(folder.join("release")).map_err(at(&folder))?;
-        let version = folder
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let version = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut modules = BTreeMap::new();
         let root = folder.join("modules");
         for path in files_below(&root).map_err(at(&root))? {
             let bytes = fs::read(root.join(&path)).map_err(at(&folder))?;
             modules.insert(path, Module::parse(bytes));
         }
-        Ok(Self {
-            version,
-            folder,
-            release,
-            modules,
-        })
+        Ok(Self { version, folder, release, modules })
     }
 }
 
 impl Module {
     fn parse(bytes: Vec<u8>) -> Self {
-        let depends = modinfo(&bytes, b"depends=")
-            .flat_map(|list| list.split(',').filter(|name| !name.is_empty()));
+        let depends = modinfo(&bytes, b"depends=").flat_map(|list| list.split(',').filter(|name| !name.is_empty()));
         let depends = depends.map(|name| name.replace('-', "_")).collect();
         let aliases = modinfo(&bytes, b"alias=").map(str::to_owned).collect();
-        Self {
-            bytes,
-            depends,
-            aliases,
-        }
+        Self { bytes, depends, aliases }
     }
 }
 
@@ -208,10 +190,7 @@ pub(super) fn module_name(path: &str) -> String {
 
 /// Downloads and unpacks `package`; what the guest needs ends up in its folder of the cache.
 fn fetch(apt: &Apt, package: &Package, cache: &Path) -> Result<PathBuf, String> {
-    let work = tempfile::Builder::new()
-        .prefix("fetch-")
-        .tempdir_in(cache)
-        .map_err(at(cache))?;
+    let work = tempfile::Builder::new().prefix("fetch-").tempdir_in(cache).map_err(at(cache))?;
     apt.unpack(&package.wanted(), work.path())?;
     let kept = work.path().join("kept");
     keep(&work.path().join("unpacked"), &kept)?;
@@ -258,11 +237,7 @@ fn release_in(unpacked: &Path) -> Result<(String, PathBuf), String> {
 
 /// The modules of [`MODULES_WANTED`] and, step by step, what they depend on; with their bytes.
 fn wanted_modules(tree: &Path) -> Result<Vec<(String, Vec<u8>)>, String> {
-    let is_module = |path: &String| {
-        path.strip_suffix(COMPRESSED)
-            .unwrap_or(path)
-            .ends_with(".ko")
-    };
+    let is_module = |path: &String| path.strip_suffix(COMPRESSED).unwrap_or(path).ends_with(".ko");
     let all: BTreeMap<String, String> = files_below(tree)
         .map_err(at(tree))?
         .into_iter()
@@ -278,9 +253,7 @@ fn wanted_modules(tree: &Path) -> Result<Vec<(String, Vec<u8>)>, String> {
     while let Some(path) = paths.get(kept.len()).cloned() {
         let bytes = read_module(&tree.join(&path))?;
         for name in Module::parse(bytes.clone()).depends {
-            let path = all
-                .get(&name)
-                .ok_or_else(|| format!("the kernel has no module {name}"))?;
+            let path = all.get(&name).ok_or_else(|| format!("the kernel has no module {name}"))?;
             if !paths.contains(path) {
                 paths.push(path.clone());
             }
@@ -298,11 +271,7 @@ fn read_module(path: &Path) -> Result<Vec<u8>, String> {
     let mut unpack = Command::new("xz");
     unpack.args(["--decompress", "--stdout"]).arg(path);
     let run = peer::run(&mut unpack, UNPACK_TIMEOUT);
-    if run.status.success() {
-        Ok(run.stdout)
-    } else {
-        Err(format!("no kernel for the oracle:\n{run}"))
-    }
+    if run.status.success() { Ok(run.stdout) } else { Err(format!("no kernel for the oracle:\n{run}")) }
 }
 
 /// What apt said last, while its lists are the same: to ask it takes seconds, and each boot would.
@@ -328,30 +297,19 @@ fn note(cache: &Path, linux: Linux) -> PathBuf {
 
 /// The newest kernel that is already in the cache.
 fn any_cached(cache: &Path, linux: Linux) -> Option<PathBuf> {
-    let folders = fs::read_dir(cache)
-        .ok()?
-        .filter_map(|entry| Some(entry.ok()?.path()));
+    let folders = fs::read_dir(cache).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     folders
         .filter(|folder| folder.join("SHA256SUMS").is_file())
         .filter(|folder| {
             let version = folder.file_name().unwrap_or_default();
             linux.takes(&version.to_string_lossy())
         })
-        .max_by_key(|folder| {
-            folder
-                .metadata()
-                .and_then(|metadata| metadata.modified())
-                .ok()
-        })
+        .max_by_key(|folder| folder.metadata().and_then(|metadata| metadata.modified()).ok())
 }
 
 /// A folder of the user's cache. Other test processes wait until the lock is dropped.
 pub(super) fn locked_cache(place: &str) -> Result<(PathBuf, fs::File), String> {
-    let named = |name| {
-        std::env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
+    let named = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let root = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
     let root = root.ok_or("neither XDG_CACHE_HOME nor HOME says where packages may be kept")?;
     let cache = root.join("cryptline").join(place);
@@ -364,11 +322,7 @@ pub(super) fn locked_cache(place: &str) -> Result<(PathBuf, fs::File), String> {
 
 pub(super) fn tool(command: &mut Command, timeout: Duration) -> Result<(), String> {
     let run = peer::run(command, timeout);
-    if run.status.success() {
-        Ok(())
-    } else {
-        Err(format!("no packages of Debian:\n{run}"))
-    }
+    if run.status.success() { Ok(()) } else { Err(format!("no packages of Debian:\n{run}")) }
 }
 
 /// `sha256sum`'s lines for everything in `folder` but the sums themselves.
@@ -413,8 +367,7 @@ mod tests {
 
     #[test]
     fn a_module_tells_what_it_needs_and_what_it_is_called_by() {
-        let bytes =
-            b"\x7fELF\0alias=crypto-xts\0alias=xts\0depends=dm-mod,ecb\0depends=\0".to_vec();
+        let bytes = b"\x7fELF\0alias=crypto-xts\0alias=xts\0depends=dm-mod,ecb\0depends=\0".to_vec();
         let module = Module::parse(bytes);
         assert_eq!(module.aliases, ["crypto-xts", "xts"]);
         assert_eq!(module.depends, ["dm_mod", "ecb"]);

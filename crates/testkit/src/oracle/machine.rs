@@ -22,8 +22,7 @@ const MEMORY_SLOT: usize = 31;
 const FUNCTIONS: usize = 8;
 /// A kernel that stumbles stops at once, and with it QEMU: what it would say afterwards is worth nothing.
 /// Nor does it look whether its timer works: on a busy machine an emulated one seems not to.
-const KERNEL_ARGUMENTS: &str =
-    "console=ttyS0 oops=panic panic=-1 quiet mitigations=off no_timer_check";
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 oops=panic panic=-1 quiet mitigations=off no_timer_check";
 
 /// A guest that is off again.
 pub(super) struct Ended {
@@ -43,18 +42,11 @@ pub(super) struct Ended {
 /// When there are more disks than slots, or QEMU cannot be started.
 pub(super) fn boot(oracle: &Oracle, archive: &[u8]) -> Ended {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let [initrd, console, results] =
-        ["initrd", "console", "results"].map(|name| folder.path().join(name));
+    let [initrd, console, results] = ["initrd", "console", "results"].map(|name| folder.path().join(name));
     std::fs::write(&initrd, archive).expect("the guest's archive can be written");
 
     let mut command = oracle.qemu.command();
-    command.args([
-        "-nodefaults",
-        "-no-user-config",
-        "-no-reboot",
-        "-display",
-        "none",
-    ]);
+    command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
     let processors = oracle.processors.to_string();
     command.args(["-accel", "tcg", "-cpu", "max", "-smp", &processors]);
     command.arg("-machine");
@@ -64,11 +56,7 @@ pub(super) fn boot(oracle: &Oracle, archive: &[u8]) -> Ended {
         share_memory(&mut command, oracle);
     }
     command.args(["-m", &memory(oracle), "-append", KERNEL_ARGUMENTS]);
-    command
-        .arg("-kernel")
-        .arg(oracle.kernel.image())
-        .arg("-initrd")
-        .arg(&initrd);
+    command.arg("-kernel").arg(oracle.kernel.image()).arg("-initrd").arg(&initrd);
     for serial in [&console, &results] {
         command.args(["-serial", &format!("file:{}", serial.display())]);
     }
@@ -127,10 +115,7 @@ fn attach_memory(command: &mut Command, function: usize, image: &Path) {
     let size = std::fs::metadata(image).expect("the image exists").len();
     command.args([
         "-object",
-        &format!(
-            "memory-backend-file,id=memory{function},share=on,size={size},mem-path={}",
-            option_text(image)
-        ),
+        &format!("memory-backend-file,id=memory{function},share=on,size={size},mem-path={}", option_text(image)),
         "-device",
         &format!(
             "virtio-pmem-pci,memdev=memory{function},id=pmem{function},\
@@ -148,10 +133,7 @@ fn option_text(path: &Path) -> String {
 fn attach(command: &mut Command, position: usize, disk: &Disk) {
     let serial = disk_serial(position);
     let slot = SLOT_FIRST + position / FUNCTIONS;
-    assert!(
-        slot < SLOT_END,
-        "the guest has no room for so many disks; use two oracles"
-    );
+    assert!(slot < SLOT_END, "the guest has no room for so many disks; use two oracles");
     let function = position % FUNCTIONS;
     let image = option_text(&disk.image);
     let read_only = if disk.read_only { "on" } else { "off" };

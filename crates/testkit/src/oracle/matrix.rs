@@ -18,28 +18,16 @@ pub struct Combination {
 }
 
 const fn of(cipher: &'static str, key_bytes: usize) -> Combination {
-    Combination {
-        cipher,
-        key_bytes,
-        sector_bytes: 512,
-        large_iv: false,
-    }
+    Combination { cipher, key_bytes, sector_bytes: 512, large_iv: false }
 }
 
 impl Combination {
     const fn sectors(self, sector_bytes: usize) -> Self {
-        Self {
-            sector_bytes,
-            ..self
-        }
+        Self { sector_bytes, ..self }
     }
 
     const fn large(self, sector_bytes: usize) -> Self {
-        Self {
-            sector_bytes,
-            large_iv: true,
-            ..self
-        }
+        Self { sector_bytes, large_iv: true, ..self }
     }
 }
 

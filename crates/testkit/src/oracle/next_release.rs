@@ -31,9 +31,7 @@ pub fn next_release(name: &str, packages: &[&str]) -> Option<PathBuf> {
         peer::skip_everywhere("packages of the next Debian are taken for x86-64 only");
         return None;
     }
-    cached_or_fetched(name, packages)
-        .inspect_err(|why| peer::skip(why))
-        .ok()
+    cached_or_fetched(name, packages).inspect_err(|why| peer::skip(why)).ok()
 }
 
 fn cached_or_fetched(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
@@ -47,9 +45,7 @@ fn cached_or_fetched(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
         return Ok(folder);
     }
     let folder = folder.display();
-    Err(format!(
-        "the cached packages in {folder} are damaged; remove that folder"
-    ))
+    Err(format!("the cached packages in {folder} are damaged; remove that folder"))
 }
 
 fn fetch(cache: &Path, packages: &[&str], folder: &Path) -> Result<(), String> {

@@ -20,10 +20,7 @@ pub(super) fn read(cases: &[Case], ended: &Ended) -> Outcomes {
                 None => String::new(),
             };
             let console = tail(&ended.console);
-            panic!(
-                "the kernel oracle {why}{late}\n{}\n-- console:\n{console}",
-                ended.qemu
-            );
+            panic!("the kernel oracle {why}{late}\n{}\n-- console:\n{console}", ended.qemu);
         }
     }
 }
@@ -50,11 +47,7 @@ fn parse(cases: &[Case], results: &[u8]) -> Result<Vec<Outcome>, String> {
 /// `end INDEX STATUS STDOUT STDERR KERNEL` and the three parts.
 fn outcome(rest: &mut &[u8], index: usize, case: &Case) -> Option<Outcome> {
     let numbers = line(rest)?.strip_prefix("end ")?;
-    let numbers: Vec<usize> = numbers
-        .split(' ')
-        .map(str::parse)
-        .collect::<Result<_, _>>()
-        .ok()?;
+    let numbers: Vec<usize> = numbers.split(' ').map(str::parse).collect::<Result<_, _>>().ok()?;
     let [number, status, stdout, stderr, kernel] = numbers[..] else {
         return None;
     };
@@ -84,9 +77,7 @@ fn line<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
 /// The last part of a log, cut at a line.
 fn tail(log: &str) -> &str {
     let start = log.len().saturating_sub(LOG_MAX_BYTES);
-    let start = (start..log.len())
-        .find(|&start| log.is_char_boundary(start))
-        .unwrap_or(0);
+    let start = (start..log.len()).find(|&start| log.is_char_boundary(start)).unwrap_or(0);
     log[start..].trim_end()
 }
 
@@ -95,39 +86,23 @@ mod tests {
     use super::*;
 
     fn cases() -> Vec<Case> {
-        vec![
-            Case::new("first".to_owned()),
-            Case::new("second".to_owned()),
-        ]
+        vec![Case::new("first".to_owned()), Case::new("second".to_owned())]
     }
 
     #[test]
     fn output_may_hold_lines_that_look_like_the_protocol() {
-        let results =
-            b"ready\nbegin 0000\nend 0000 0 4 0 2\nbye\nk\nbegin 0001\nend 0001 137 0 3 0\nerrbye\n";
+        let results = b"ready\nbegin 0000\nend 0000 0 4 0 2\nbye\nk\nbegin 0001\nend 0001 137 0 3 0\nerrbye\n";
         let outcomes = parse(&cases(), results).expect("well formed");
-        assert_eq!(
-            (outcomes[0].status, outcomes[0].stdout.as_str()),
-            (0, "bye\n")
-        );
-        assert_eq!(
-            (outcomes[1].status, outcomes[1].stderr.as_str()),
-            (137, "err")
-        );
+        assert_eq!((outcomes[0].status, outcomes[0].stdout.as_str()), (0, "bye\n"));
+        assert_eq!((outcomes[1].status, outcomes[1].stderr.as_str()), (137, "err"));
     }
 
     #[test]
     fn a_guest_that_dies_is_reported_by_the_case_it_was_in() {
         assert_eq!(parse(&cases(), b"").expect_err("empty"), "did not boot");
         let cut = b"ready\nbegin 0000\nend 0000 0 0 0 0\nbegin 0001\nend 0001 0 9 0 0\nshort";
-        assert_eq!(
-            parse(&cases(), cut).expect_err("cut"),
-            "was lost in case \"second\""
-        );
+        assert_eq!(parse(&cases(), cut).expect_err("cut"), "was lost in case \"second\"");
         let unfinished = b"ready\nbegin 0000\nend 0000 0 0 0 0\nbegin 0001\nend 0001 0 0 0 0\n";
-        assert_eq!(
-            parse(&cases(), unfinished).expect_err("no bye"),
-            "did not finish"
-        );
+        assert_eq!(parse(&cases(), unfinished).expect_err("no bye"), "did not finish");
     }
 }

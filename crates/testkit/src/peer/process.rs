@@ -113,11 +113,7 @@ pub fn run(command: &mut Command, timeout: Duration) -> Run {
 /// As [`run`].
 #[track_caller]
 pub fn run_with_input(command: &mut Command, timeout: Duration, input: &[u8]) -> Run {
-    command.stdin(if input.is_empty() {
-        Stdio::null()
-    } else {
-        Stdio::piped()
-    });
+    command.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
     let mut background = Background::spawn(command);
     let feeder = background.child.stdin.take().map(|mut pipe| {
         let input = input.to_vec();
@@ -129,10 +125,7 @@ pub fn run_with_input(command: &mut Command, timeout: Duration, input: &[u8]) ->
     }
     let run = background.collect();
     drop(feeder);
-    assert!(
-        ended.is_some(),
-        "not finished after {timeout:?}, killed:\n{run}"
-    );
+    assert!(ended.is_some(), "not finished after {timeout:?}, killed:\n{run}");
     run
 }
 
@@ -155,13 +148,8 @@ impl Background {
     #[track_caller]
     pub fn spawn(command: &mut Command) -> Self {
         let text = command_line(command);
-        command
-            .process_group(0)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = command
-            .spawn()
-            .unwrap_or_else(|error| panic!("cannot start {text}: {error}"));
+        command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {text}: {error}"));
         Self {
             command: text,
             stdout: Output::keep(child.stdout.take()),
@@ -188,11 +176,7 @@ impl Background {
             let ended = self.try_wait().is_some();
             if ended || Instant::now() > deadline {
                 self.kill();
-                let why = if ended {
-                    "ended before it was ready"
-                } else {
-                    "not ready in time"
-                };
+                let why = if ended { "ended before it was ready" } else { "not ready in time" };
                 panic!("{why} (limit {timeout:?}):\n{}", self.collect());
             }
             std::thread::sleep(POLL_INTERVAL);
@@ -261,10 +245,7 @@ impl Background {
             self.kill();
         }
         let run = self.collect();
-        assert!(
-            ended.is_some(),
-            "still running {STOP_MAX:?} after SIGTERM:\n{run}"
-        );
+        assert!(ended.is_some(), "still running {STOP_MAX:?} after SIGTERM:\n{run}");
         run
     }
 
@@ -371,20 +352,10 @@ mod tests {
 
     #[test]
     fn output_and_exit_status_are_kept() {
-        let run = run(
-            &mut shell("echo out; echo err >&2; exit 3"),
-            Duration::from_secs(10),
-        );
-        assert_eq!(
-            (run.stdout_text().as_str(), run.stderr_text().as_str()),
-            ("out\n", "err\n")
-        );
+        let run = run(&mut shell("echo out; echo err >&2; exit 3"), Duration::from_secs(10));
+        assert_eq!((run.stdout_text().as_str(), run.stderr_text().as_str()), ("out\n", "err\n"));
         let run = run.exited_with(3);
-        assert!(
-            run.to_string()
-                .contains("$ sh -c 'echo out; echo err >&2; exit 3'"),
-            "{run}"
-        );
+        assert!(run.to_string().contains("$ sh -c 'echo out; echo err >&2; exit 3'"), "{run}");
     }
 
     #[test]
@@ -398,20 +369,11 @@ mod tests {
     fn a_late_program_is_killed_with_its_children() {
         let started = Instant::now();
         let late = std::panic::catch_unwind(|| {
-            run(
-                &mut shell("echo $$; sleep 100 & sleep 100; wait"),
-                Duration::from_millis(300),
-            )
+            run(&mut shell("echo $$; sleep 100 & sleep 100; wait"), Duration::from_millis(300))
         });
-        let message = *late
-            .expect_err("it ran on")
-            .downcast::<String>()
-            .expect("a message");
+        let message = *late.expect_err("it ran on").downcast::<String>().expect("a message");
         assert!(message.contains("not finished after 300ms"), "{message}");
-        assert!(
-            started.elapsed() < Duration::from_secs(50),
-            "a child kept the pipe open"
-        );
+        assert!(started.elapsed() < Duration::from_secs(50), "a child kept the pipe open");
     }
 
     #[test]
@@ -420,15 +382,9 @@ mod tests {
             Background::spawn(&mut shell("echo no such disk >&2; exit 4"))
                 .wait_for_socket(Path::new("/nonexistent/socket"), Duration::from_secs(10))
         });
-        let message = *early
-            .expect_err("it was ready")
-            .downcast::<String>()
-            .expect("a message");
+        let message = *early.expect_err("it was ready").downcast::<String>().expect("a message");
         assert!(message.contains("ended before it was ready"), "{message}");
-        assert!(
-            message.contains("no such disk") && message.contains("exit 4"),
-            "{message}"
-        );
+        assert!(message.contains("no such disk") && message.contains("exit 4"), "{message}");
     }
 
     #[test]

@@ -4,15 +4,13 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
-use cryptline_engine::base::{
-    DirectMode, FileDevice, Image, PersistentMemory, PmemDevice, RamDevice,
-};
+use cryptline_engine::base::{DirectMode, FileDevice, Image, PersistentMemory, PmemDevice, RamDevice};
 use cryptline_engine::btt::{Btt, BttDevice, Medium, NewTable};
 use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
 use cryptline_engine::layer::linear::{Segment, joined};
 use cryptline_engine::layer::{
-    CipherRange, CryptDevice, CryptOptions, DelayDevice, DelaySpec, Exclusion, FaultDevice,
-    FaultPlan, SubBlockDevice, SubBlockOptions, Zeroes,
+    CipherRange, CryptDevice, CryptOptions, DelayDevice, DelaySpec, Exclusion, FaultDevice, FaultPlan, SubBlockDevice,
+    SubBlockOptions, Zeroes,
 };
 use cryptline_engine::{Gate, OpenError};
 use cryptline_sys::SharedMemory;
@@ -45,47 +43,23 @@ pub struct Layout {
 }
 
 /// AES-256-XTS in 512-byte sectors, from an offset, with an IV offset.
-pub const AES_512: Layout = Layout {
-    cipher: "aes-xts-plain64",
-    key_bytes: 64,
-    sector_size: 512,
-    start: 9 * 4096,
-    iv_offset: 77,
-};
+pub const AES_512: Layout =
+    Layout { cipher: "aes-xts-plain64", key_bytes: 64, sector_size: 512, start: 9 * 4096, iv_offset: 77 };
 
 /// AES-128-XTS in 4096-byte sectors, from an offset, with an IV offset.
-pub const AES_4096: Layout = Layout {
-    cipher: "aes-xts-plain64",
-    key_bytes: 32,
-    sector_size: 4096,
-    start: 5 * 4096,
-    iv_offset: 8 * 1001,
-};
+pub const AES_4096: Layout =
+    Layout { cipher: "aes-xts-plain64", key_bytes: 32, sector_size: 4096, start: 5 * 4096, iv_offset: 8 * 1001 };
 
 /// AES-128-CBC in 4096-byte sectors: every byte of a sector depends on all before it.
-pub const CBC_4096: Layout = Layout {
-    cipher: "aes-cbc-essiv:sha256",
-    key_bytes: 16,
-    sector_size: 4096,
-    start: 5 * 4096,
-    iv_offset: 8 * 1001,
-};
+pub const CBC_4096: Layout =
+    Layout { cipher: "aes-cbc-essiv:sha256", key_bytes: 16, sector_size: 4096, start: 5 * 4096, iv_offset: 8 * 1001 };
 
 /// The cipher that encrypts nothing.
-pub const NULL: Layout = Layout {
-    cipher: "cipher_null-ecb",
-    key_bytes: 0,
-    sector_size: 512,
-    start: 3 * 4096,
-    iv_offset: 0,
-};
+pub const NULL: Layout =
+    Layout { cipher: "cipher_null-ecb", key_bytes: 0, sector_size: 512, start: 3 * 4096, iv_offset: 0 };
 
 /// The cipher on the thread that has the request.
-pub const INLINE: Dispatch = Dispatch {
-    read: Mode::Inline,
-    write: Mode::Inline,
-    ..QUEUE
-};
+pub const INLINE: Dispatch = Dispatch { read: Mode::Inline, write: Mode::Inline, ..QUEUE };
 
 /// The cipher on worker threads, writes sorted.
 pub const QUEUE: Dispatch = Dispatch {
@@ -97,28 +71,15 @@ pub const QUEUE: Dispatch = Dispatch {
 };
 
 /// The cipher on the worker of the submitter's core, writes as they come, priority as high as may be.
-pub const QUEUE_FLAGS: Dispatch = Dispatch {
-    same_cpu_crypt: true,
-    submit_from_crypt_cpus: true,
-    high_priority: true,
-    ..QUEUE
-};
+pub const QUEUE_FLAGS: Dispatch =
+    Dispatch { same_cpu_crypt: true, submit_from_crypt_cpus: true, high_priority: true, ..QUEUE };
 
 /// Helpers at everything.
-pub const AUTO: Dispatch = Dispatch {
-    read: Mode::Auto,
-    write: Mode::Auto,
-    ..QUEUE
-};
+pub const AUTO: Dispatch = Dispatch { read: Mode::Auto, write: Mode::Auto, ..QUEUE };
 
 /// The second key of [`two_keys`]: another key size, other IVs.
-pub const AES_512_SECOND: Layout = Layout {
-    cipher: "aes-xts-plain64",
-    key_bytes: 32,
-    sector_size: 512,
-    start: 0,
-    iv_offset: 4321,
-};
+pub const AES_512_SECOND: Layout =
+    Layout { cipher: "aes-xts-plain64", key_bytes: 32, sector_size: 512, start: 0, iv_offset: 4321 };
 
 /// A disk in memory.
 #[must_use]
@@ -199,11 +160,7 @@ pub fn btt_in_file(sector_size: u32) -> Option<Fresh> {
 }
 
 fn btt(medium: impl Medium + 'static, sector_size: u32) -> Fresh {
-    let new = NewTable {
-        sector_size,
-        uuid: [1; 16],
-        is_zero: true,
-    };
+    let new = NewTable { sector_size, uuid: [1; 16], is_zero: true };
     assert!(new.write(&medium, |_| ()).expect("a table") > 0);
     let table = Btt::open(medium, false).expect("the table opens");
     Fresh::new(Gate::new(BttDevice::new(table, false)))
@@ -212,10 +169,7 @@ fn btt(medium: impl Medium + 'static, sector_size: u32) -> Fresh {
 /// A lower device behind a fault layer that does nothing.
 #[must_use]
 pub fn faultless(lower: Fresh) -> Fresh {
-    Fresh {
-        gate: Gate::new(FaultDevice::new(lower.gate, FaultPlan::default())),
-        keep: lower.keep,
-    }
+    Fresh { gate: Gate::new(FaultDevice::new(lower.gate, FaultPlan::default())), keep: lower.keep }
 }
 
 /// A lower device behind a fault layer with these rules.
@@ -226,10 +180,7 @@ pub fn faultless(lower: Fresh) -> Fresh {
 pub fn faulty(lower: Fresh, rules: &[&str]) -> Fresh {
     let rules = rules.iter().map(|rule| rule.parse().expect("a fault rule"));
     let plan = FaultPlan(rules.collect());
-    Fresh {
-        gate: Gate::new(FaultDevice::new(lower.gate, plan)),
-        keep: lower.keep,
-    }
+    Fresh { gate: Gate::new(FaultDevice::new(lower.gate, plan)), keep: lower.keep }
 }
 
 /// A lower device as slow as `spec` says.
@@ -239,10 +190,7 @@ pub fn faulty(lower: Fresh, rules: &[&str]) -> Fresh {
 #[must_use]
 pub fn delayed(lower: Fresh, spec: &str) -> Fresh {
     let spec: DelaySpec = spec.parse().expect("a delay");
-    Fresh {
-        gate: Gate::new(DelayDevice::new(lower.gate, spec)),
-        keep: lower.keep,
-    }
+    Fresh { gate: Gate::new(DelayDevice::new(lower.gate, spec)), keep: lower.keep }
 }
 
 /// The clear disk over an encrypted one; discards pass.
@@ -269,29 +217,16 @@ pub fn dispatched(lower: Fresh, layout: &Layout, dispatch: Dispatch) -> Fresh {
 /// # Panics
 /// Where the layout does not fit the lower device.
 #[must_use]
-pub fn in_blocks(
-    lower: Fresh,
-    layout: &Layout,
-    block: u32,
-    exclusion: Exclusion,
-    dispatch: Dispatch,
-) -> Fresh {
+pub fn in_blocks(lower: Fresh, layout: &Layout, block: u32, exclusion: Exclusion, dispatch: Dispatch) -> Fresh {
     let clear = stacked(lower, layout, dispatch, |options| {
         options.logical_block = Some(block);
     });
     if exclusion == Exclusion::Shared && clear.gate.geometry().logical_block == block {
         return clear;
     }
-    let options = SubBlockOptions {
-        logical_block: block,
-        sector: layout.sector_size,
-        exclusion,
-    };
+    let options = SubBlockOptions { logical_block: block, sector: layout.sector_size, exclusion };
     let device = SubBlockDevice::new(clear.gate, options).expect("smaller blocks");
-    Fresh {
-        gate: Gate::new(device),
-        keep: clear.keep,
-    }
+    Fresh { gate: Gate::new(device), keep: clear.keep }
 }
 
 /// The clear disk, where a hole reads as zeros.
@@ -315,18 +250,11 @@ pub fn in_turns(lowers: Vec<Fresh>, each: u64) -> Fresh {
     let sizes = lowers.iter().map(|lower| lower.gate.geometry().size);
     let count = sizes.min().expect("a device") / each;
     let ranges = (0..count).rev().flat_map(|number| {
-        lowers.iter().map(move |lower| Segment {
-            lower: lower.gate.clone(),
-            offset: number * each,
-            len: each,
-        })
+        lowers.iter().map(move |lower| Segment { lower: lower.gate.clone(), offset: number * each, len: each })
     });
     let gate = joined(ranges.collect()).expect("they fit");
     let keep = lowers.into_iter().flat_map(|lower| lower.keep);
-    Fresh {
-        gate,
-        keep: keep.collect(),
-    }
+    Fresh { gate, keep: keep.collect() }
 }
 
 /// A device that begins with the bytes from `at` on and ends with those before.
@@ -335,16 +263,9 @@ pub fn in_turns(lowers: Vec<Fresh>, each: u64) -> Fresh {
 /// Where it has no block that ends there.
 #[must_use]
 pub fn swapped(lower: Fresh, at: u64) -> Fresh {
-    let segment = |offset, len| Segment {
-        lower: lower.gate.clone(),
-        offset,
-        len,
-    };
+    let segment = |offset, len| Segment { lower: lower.gate.clone(), offset, len };
     let left = lower.gate.geometry().size - at;
-    Fresh {
-        gate: joined(vec![segment(at, left), segment(0, at)]).expect("they fit"),
-        keep: lower.keep,
-    }
+    Fresh { gate: joined(vec![segment(at, left), segment(0, at)]).expect("they fit"), keep: lower.keep }
 }
 
 /// All of a device but its first `before` and its last `behind` bytes.
@@ -354,15 +275,8 @@ pub fn swapped(lower: Fresh, at: u64) -> Fresh {
 #[must_use]
 pub fn sliced(lower: Fresh, before: u64, behind: u64) -> Fresh {
     let len = lower.gate.geometry().size - before - behind;
-    let segment = Segment {
-        lower: lower.gate,
-        offset: before,
-        len,
-    };
-    Fresh {
-        gate: joined(vec![segment]).expect("it fits"),
-        keep: lower.keep,
-    }
+    let segment = Segment { lower: lower.gate, offset: before, len };
+    Fresh { gate: joined(vec![segment]).expect("it fits"), keep: lower.keep }
 }
 
 /// Two encrypted ranges of one device, which meet at byte `at` of the clear disk, each under a key of its
@@ -382,12 +296,7 @@ pub fn two_keys(lower: Fresh, at: u64, dispatch: Dispatch) -> Fresh {
 /// # Panics
 /// Where they do not fit.
 #[must_use]
-pub fn in_ranges(
-    lower: Fresh,
-    borders: &[u64],
-    layouts: &[Option<&Layout>],
-    dispatch: Dispatch,
-) -> Fresh {
+pub fn in_ranges(lower: Fresh, borders: &[u64], layouts: &[Option<&Layout>], dispatch: Dispatch) -> Fresh {
     let first = AES_512.start;
     let size = lower.gate.geometry().size - first;
     let starts = std::iter::once(0).chain(borders.iter().copied());
@@ -395,35 +304,20 @@ pub fn in_ranges(
     let (mut segments, mut ranges) = (Vec::new(), Vec::new());
     for ((start, end), layout) in starts.zip(ends).zip(layouts) {
         let len = end - start;
-        segments.push(Segment {
-            lower: lower.gate.clone(),
-            offset: first + size - end,
-            len,
-        });
+        segments.push(Segment { lower: lower.gate.clone(), offset: first + size - end, len });
         let cipher = layout.map(cipher);
         ranges.push(CipherRange { len, cipher });
     }
     let joined = joined(segments).expect("they fit");
     let device = CryptDevice::of_ranges(joined, ranges, crypt_options(0, dispatch));
-    Fresh {
-        gate: Gate::new(device.expect("they fit")),
-        keep: lower.keep,
-    }
+    Fresh { gate: Gate::new(device.expect("they fit")), keep: lower.keep }
 }
 
-fn stacked(
-    lower: Fresh,
-    layout: &Layout,
-    dispatch: Dispatch,
-    change: impl FnOnce(&mut CryptOptions),
-) -> Fresh {
+fn stacked(lower: Fresh, layout: &Layout, dispatch: Dispatch, change: impl FnOnce(&mut CryptOptions)) -> Fresh {
     let mut options = crypt_options(layout.start, dispatch);
     change(&mut options);
     let device = CryptDevice::new(lower.gate, cipher(layout), options);
-    Fresh {
-        gate: Gate::new(device.expect("the layout fits")),
-        keep: lower.keep,
-    }
+    Fresh { gate: Gate::new(device.expect("the layout fits")), keep: lower.keep }
 }
 
 fn crypt_options(start: u64, dispatch: Dispatch) -> CryptOptions {
@@ -444,14 +338,9 @@ fn crypt_options(start: u64, dispatch: Dispatch) -> CryptOptions {
 /// Where there is no such cipher.
 #[must_use]
 pub fn cipher(layout: &Layout) -> SectorCipher {
-    let key: Vec<u8> = (0..layout.key_bytes as u64)
-        .map(|index| noise(index).to_le_bytes()[0])
-        .collect();
-    let options = SectorOptions {
-        sector_size: layout.sector_size,
-        iv_offset: layout.iv_offset,
-        iv_large_sectors: false,
-    };
+    let key: Vec<u8> = (0..layout.key_bytes as u64).map(|index| noise(index).to_le_bytes()[0]).collect();
+    let options =
+        SectorOptions { sector_size: layout.sector_size, iv_offset: layout.iv_offset, iv_large_sectors: false };
     let spec = CipherSpec::parse(layout.cipher).expect("a cipher word");
     SectorCipher::new(&spec, &key, options).expect("a cipher")
 }
@@ -479,17 +368,10 @@ fn file(granularity: u32, direct: DirectMode) -> Result<Fresh, OpenError> {
     file_at(image_file(), granularity, direct)
 }
 
-fn file_at(
-    (path, folder): (PathBuf, TempDir),
-    granularity: u32,
-    direct: DirectMode,
-) -> Result<Fresh, OpenError> {
+fn file_at((path, folder): (PathBuf, TempDir), granularity: u32, direct: DirectMode) -> Result<Fresh, OpenError> {
     let device: FileDevice = Image::open(&path, false)?.into_device(granularity, direct)?;
     assert_eq!(device.is_direct(), direct == DirectMode::On);
-    Ok(Fresh {
-        gate: Gate::new(device),
-        keep: vec![Box::new(folder)],
-    })
+    Ok(Fresh { gate: Gate::new(device), keep: vec![Box::new(folder)] })
 }
 
 fn direct_or_skip(granularity: u32) -> Option<Fresh> {

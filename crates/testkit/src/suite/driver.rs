@@ -3,9 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use cryptline_engine::{
-    Arena, Buffer, Channel, Completion, Fault, Gate, Operation, Request, Submitted,
-};
+use cryptline_engine::{Arena, Buffer, Channel, Completion, Fault, Gate, Operation, Request, Submitted};
 
 use super::{Setup, fill};
 use crate::model::ModelDisk;
@@ -30,11 +28,8 @@ impl Driver {
     #[must_use]
     pub fn new(gate: &Gate, setup: Setup) -> Self {
         let mut channel = Channel::open(gate, setup.backend, DEPTH).expect("a channel");
-        let arena = if setup.registered {
-            channel.buffers(SLOT, DEPTH as usize)
-        } else {
-            Arena::new(SLOT, DEPTH as usize)
-        };
+        let arena =
+            if setup.registered { channel.buffers(SLOT, DEPTH as usize) } else { Arena::new(SLOT, DEPTH as usize) };
         Self {
             channel,
             arena: arena.expect("memory for buffers"),
@@ -129,10 +124,7 @@ impl Driver {
         let completion = self.next_completion().expect("a completion");
         let back = &completion.request;
         assert_eq!((back.offset, back.len(), back.token), (offset, len, token));
-        assert!(
-            self.next_completion().is_none(),
-            "one request, two completions"
-        );
+        assert!(self.next_completion().is_none(), "one request, two completions");
         completion
     }
 
@@ -140,12 +132,7 @@ impl Driver {
     pub fn result(&mut self, operation: Operation, offset: u64) -> Result<(), Fault> {
         self.next_token += 1;
         let token = self.next_token;
-        self.run(Request {
-            operation,
-            offset,
-            token,
-        })
-        .result
+        self.run(Request { operation, offset, token }).result
     }
 
     /// Reads a range.
@@ -158,9 +145,7 @@ impl Driver {
     /// Writes the pattern of `seed` to device and model.
     pub fn write(&mut self, model: &mut ModelDisk, offset: u64, len: u64, seed: u64) {
         let request = self.write_request(offset, len, seed, 0);
-        let Operation::Write { data, .. } = &request.operation else {
-            unreachable!("a write was made")
-        };
+        let Operation::Write { data, .. } = &request.operation else { unreachable!("a write was made") };
         model.write(offset, data);
         self.run(request).result.expect("a write in range succeeds");
     }

@@ -1,8 +1,8 @@
 //! The AES instructions that key schedules take.
 
 use std::arch::aarch64::{
-    vaeseq_u8, vaesimcq_u8, vdupq_n_u8, vdupq_n_u32, vgetq_lane_u32, vld1q_u8,
-    vreinterpretq_u8_u32, vreinterpretq_u32_u8, vst1q_u8,
+    vaeseq_u8, vaesimcq_u8, vdupq_n_u8, vdupq_n_u32, vgetq_lane_u32, vld1q_u8, vreinterpretq_u8_u32,
+    vreinterpretq_u32_u8, vst1q_u8,
 };
 
 use crate::cpu::detection::Armv8;

@@ -6,18 +6,16 @@
 //! ```
 
 use std::arch::aarch64::{
-    uint8x16_t, vaesdq_u8, vaeseq_u8, vaesimcq_u8, vaesmcq_u8, vcombine_u8, vcreate_u8, vdup_n_p8,
-    vdupq_n_u8, veorq_u8, vextq_u8, vget_low_u8, vld1q_u8, vmovn_u64, vmull_p8, vqtbl1q_u8,
-    vreinterpret_p8_u8, vreinterpret_p8_u32, vreinterpretq_u8_p16, vreinterpretq_u8_u64,
-    vreinterpretq_u64_u8, vshlq_n_u64, vshrq_n_u64, vst1q_u8,
+    uint8x16_t, vaesdq_u8, vaeseq_u8, vaesimcq_u8, vaesmcq_u8, vcombine_u8, vcreate_u8, vdup_n_p8, vdupq_n_u8,
+    veorq_u8, vextq_u8, vget_low_u8, vld1q_u8, vmovn_u64, vmull_p8, vqtbl1q_u8, vreinterpret_p8_u8,
+    vreinterpret_p8_u32, vreinterpretq_u8_p16, vreinterpretq_u8_u64, vreinterpretq_u64_u8, vshlq_n_u64, vshrq_n_u64,
+    vst1q_u8,
 };
 use std::arch::asm;
 
 use crate::cpu::detection::Armv8;
 use crate::iv::IvSequence;
-use crate::xts::driver::{
-    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, xts_ivs, xts_kernel,
-};
+use crate::xts::driver::{Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, xts_ivs, xts_kernel};
 use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
@@ -97,11 +95,7 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
     let key = load(keys.last_middle_key());
     let (destination, _) = data.as_chunks_mut::<16>();
     for ((state, mask), destination) in state.into_iter().zip(*masks).zip(destination) {
-        let out = if ENCRYPT {
-            vaeseq_u8(state, key)
-        } else {
-            vaesdq_u8(state, key)
-        };
+        let out = if ENCRYPT { vaeseq_u8(state, key) } else { vaesdq_u8(state, key) };
         store(destination, xor(out, mask));
     }
     *masks = next;
@@ -112,11 +106,7 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
 fn round<const ENCRYPT: bool>(state: &mut [uint8x16_t; 8], key: &RoundKey) {
     let key = load(key);
     for state in state {
-        *state = if ENCRYPT {
-            aes_round(*state, key)
-        } else {
-            vaesimcq_u8(vaesdq_u8(*state, key))
-        };
+        *state = if ENCRYPT { aes_round(*state, key) } else { vaesimcq_u8(vaesdq_u8(*state, key)) };
     }
 }
 
@@ -167,10 +157,7 @@ fn first_masks(keys: &Schedule, tweak: Spread) -> (Masks, Powers) {
         power::<6, 58>(tweak, swapped),
         power::<7, 57>(tweak, swapped),
     ];
-    (
-        powers.map(|power| xor(power, last)),
-        xor(times_x8(last), last),
-    )
+    (powers.map(|power| xor(power, last)), xor(times_x8(last), last))
 }
 
 /// Times x^`LEFT`, at most 7. `swapped` is the tweak with its halves exchanged, and `RIGHT` is
@@ -209,10 +196,7 @@ fn first_iv<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence) -> Sprea
 /// The tweaks of the next sectors, and the first one's.
 #[inline]
 #[target_feature(enable = "neon,aes")]
-fn first_ivs<const MIDDLE: usize>(
-    keys: &Schedule,
-    ivs: &mut IvSequence,
-) -> ([Vector; FIRST], Spread) {
+fn first_ivs<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence) -> ([Vector; FIRST], Spread) {
     let state = encrypt_ivs::<MIDDLE, FIRST>(keys, ivs);
     (state, state[0])
 }

@@ -1,8 +1,8 @@
 //! The AES instructions that key schedules take.
 
 use std::arch::x86_64::{
-    __m128i, _mm_aesenclast_si128, _mm_aesimc_si128, _mm_cvtsi128_si32, _mm_loadu_si128,
-    _mm_set1_epi32, _mm_setzero_si128, _mm_storeu_si128,
+    __m128i, _mm_aesenclast_si128, _mm_aesimc_si128, _mm_cvtsi128_si32, _mm_loadu_si128, _mm_set1_epi32,
+    _mm_setzero_si128, _mm_storeu_si128,
 };
 
 use crate::cpu::detection::AesNi;
@@ -13,10 +13,7 @@ pub(in crate::xts) fn sub_word(_: AesNi, word: [u8; 4]) -> [u8; 4] {
     fn by_instruction(word: i32) -> i32 {
         // The last round is SubBytes and ShiftRows, which moves nothing where all columns are the
         // same.
-        _mm_cvtsi128_si32(_mm_aesenclast_si128(
-            _mm_set1_epi32(word),
-            _mm_setzero_si128(),
-        ))
+        _mm_cvtsi128_si32(_mm_aesenclast_si128(_mm_set1_epi32(word), _mm_setzero_si128()))
     }
     // SAFETY: an `AesNi` exists only where the CPU has `aes`, the only feature that the function
     // is compiled for.

@@ -7,17 +7,14 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{
-    __m128i, _mm_add_epi64, _mm_aesdec_si128, _mm_aesdeclast_si128, _mm_aesenc_si128,
-    _mm_aesenclast_si128, _mm_and_si128, _mm_cvtsi64_si128, _mm_loadu_si128, _mm_set_epi32,
-    _mm_shuffle_epi8, _mm_shuffle_epi32, _mm_srai_epi32, _mm_srl_epi64, _mm_storeu_si128,
-    _mm_xor_si128,
+    __m128i, _mm_add_epi64, _mm_aesdec_si128, _mm_aesdeclast_si128, _mm_aesenc_si128, _mm_aesenclast_si128,
+    _mm_and_si128, _mm_cvtsi64_si128, _mm_loadu_si128, _mm_set_epi32, _mm_shuffle_epi8, _mm_shuffle_epi32,
+    _mm_srai_epi32, _mm_srl_epi64, _mm_storeu_si128, _mm_xor_si128,
 };
 
 use crate::cpu::detection::AesNi;
 use crate::iv::IvSequence;
-use crate::xts::driver::{
-    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, each, field_by_field, xts_ivs, xts_kernel,
-};
+use crate::xts::driver::{Aligned, FIRST_SECTORS, REGISTERS, Tweaked, each, field_by_field, xts_ivs, xts_kernel};
 use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
@@ -97,11 +94,7 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
 fn round<const ENCRYPT: bool>(state: &mut [__m128i; 8], key: &RoundKey) {
     let key = round_key(key);
     for state in state {
-        *state = if ENCRYPT {
-            _mm_aesenc_si128(*state, key)
-        } else {
-            _mm_aesdec_si128(*state, key)
-        };
+        *state = if ENCRYPT { _mm_aesenc_si128(*state, key) } else { _mm_aesdec_si128(*state, key) };
     }
 }
 
@@ -168,10 +161,7 @@ fn first_iv<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence) -> Sprea
 /// The tweaks of the next sectors, and the first one's.
 #[inline]
 #[target_feature(enable = "aes,ssse3")]
-fn first_ivs<const MIDDLE: usize>(
-    keys: &Schedule,
-    ivs: &mut IvSequence,
-) -> ([Vector; FIRST], Spread) {
+fn first_ivs<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence) -> ([Vector; FIRST], Spread) {
     let state = encrypt_ivs::<MIDDLE, FIRST>(keys, ivs);
     (state, state[0])
 }

@@ -9,18 +9,15 @@
 use std::arch::asm;
 use std::arch::x86_64::{
     __m128i, __m256i, _mm_cvtsi64_si128, _mm_loadu_si128, _mm256_add_epi64, _mm256_aesdec_epi128,
-    _mm256_aesdeclast_epi128, _mm256_aesenc_epi128, _mm256_aesenclast_epi128,
-    _mm256_broadcastsi128_si256, _mm256_bslli_epi128, _mm256_bsrli_epi128,
-    _mm256_clmulepi64_epi128, _mm256_loadu_si256, _mm256_set_epi64x, _mm256_set1_epi64x,
-    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sllv_epi64, _mm256_srl_epi64,
+    _mm256_aesdeclast_epi128, _mm256_aesenc_epi128, _mm256_aesenclast_epi128, _mm256_broadcastsi128_si256,
+    _mm256_bslli_epi128, _mm256_bsrli_epi128, _mm256_clmulepi64_epi128, _mm256_loadu_si256, _mm256_set_epi64x,
+    _mm256_set1_epi64x, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sllv_epi64, _mm256_srl_epi64,
     _mm256_srlv_epi64, _mm256_storeu_si256, _mm256_sub_epi64, _mm256_xor_si256,
 };
 
 use crate::cpu::detection::Avx2;
 use crate::iv::IvSequence;
-use crate::xts::driver::{
-    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, each, field_by_field, xts_ivs, xts_kernel,
-};
+use crate::xts::driver::{Aligned, FIRST_SECTORS, REGISTERS, Tweaked, each, field_by_field, xts_ivs, xts_kernel};
 use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
@@ -75,16 +72,7 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
     let [m4, m5] = rounds.with_times::<6, 1, 15>([a, b], last);
     let [m6, m7] = rounds.with_times::<9, 1, 15>([c, d], last);
     rounds.end(*masks, data);
-    *masks = [
-        xor(a, last),
-        xor(b, last),
-        xor(c, last),
-        xor(d, last),
-        m4,
-        m5,
-        m6,
-        m7,
-    ];
+    *masks = [xor(a, last), xor(b, last), xor(c, last), xor(d, last), m4, m5, m6, m7];
     *powers = [a, b, c, d];
 }
 
@@ -135,10 +123,7 @@ impl<const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, ENCRYPT, MIDDLE> {
         let over = [over_by(tweak, first), over_by(tweak, first + 2)];
         let over = self.go_on(PART, over);
         let reduced = self.go_on(PART + 1, each!([0 1] AT => reduce_high(over[AT])));
-        let shifted = [
-            _mm256_sllv_epi64(tweak, two_powers(first)),
-            _mm256_sllv_epi64(tweak, two_powers(first + 2)),
-        ];
+        let shifted = [_mm256_sllv_epi64(tweak, two_powers(first)), _mm256_sllv_epi64(tweak, two_powers(first + 2))];
         let made = each!([0 1] AT => {
             let carried = _mm256_bslli_epi128::<8>(over[AT]);
             xor(xor(shifted[AT], carried), reduced[AT])
@@ -198,16 +183,7 @@ impl<const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, ENCRYPT, MIDDLE> {
         if cfg!(miri) {
             return made;
         }
-        let [
-            mut s0,
-            mut s1,
-            mut s2,
-            mut s3,
-            mut s4,
-            mut s5,
-            mut s6,
-            mut s7,
-        ] = self.state;
+        let [mut s0, mut s1, mut s2, mut s3, mut s4, mut s5, mut s6, mut s7] = self.state;
         let [mut m0, mut m1] = made;
         // SAFETY: no instruction at all.
         unsafe {
@@ -280,11 +256,7 @@ fn reduce_low(over: __m256i) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
 fn first_iv<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence) -> Spread {
-    let mut first = [whiten(
-        keys,
-        ivs,
-        _mm256_set1_epi64x(ivs.next.cast_signed()),
-    )];
+    let mut first = [whiten(keys, ivs, _mm256_set1_epi64x(ivs.next.cast_signed()))];
     for key in keys.middle_keys::<MIDDLE>() {
         first = iv_round(first, key);
     }
@@ -295,16 +267,9 @@ fn first_iv<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence) -> Sprea
 /// The tweaks of the next sectors, and the first one's in both halves of a register.
 #[inline]
 #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn first_ivs<const MIDDLE: usize>(
-    keys: &Schedule,
-    ivs: &mut IvSequence,
-) -> ([Vector; FIRST], Spread) {
+fn first_ivs<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence) -> ([Vector; FIRST], Spread) {
     // A register more, since shuffling the first tweak out of the others is time that all waits.
-    let mut first = [whiten(
-        keys,
-        ivs,
-        _mm256_set1_epi64x(ivs.next.cast_signed()),
-    )];
+    let mut first = [whiten(keys, ivs, _mm256_set1_epi64x(ivs.next.cast_signed()))];
     let mut state = whitened_ivs(keys, ivs);
     for key in keys.middle_keys::<MIDDLE>() {
         first = iv_round(first, key);

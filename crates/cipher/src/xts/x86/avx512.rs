@@ -9,20 +9,17 @@
 use std::arch::asm;
 use std::arch::x86_64::{__m128i, _mm_loadu_si128};
 use std::arch::x86_64::{
-    __m512i, _mm_cvtsi64_si128, _mm512_add_epi64, _mm512_aesdec_epi128, _mm512_aesdeclast_epi128,
-    _mm512_aesenc_epi128, _mm512_aesenclast_epi128, _mm512_alignr_epi8, _mm512_and_si512,
-    _mm512_broadcast_i32x4, _mm512_bsrli_epi128, _mm512_clmulepi64_epi128, _mm512_loadu_si512,
-    _mm512_set_epi64, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_shldv_epi64,
-    _mm512_shuffle_epi8, _mm512_shuffle_epi32, _mm512_sll_epi64, _mm512_slli_epi64,
+    __m512i, _mm_cvtsi64_si128, _mm512_add_epi64, _mm512_aesdec_epi128, _mm512_aesdeclast_epi128, _mm512_aesenc_epi128,
+    _mm512_aesenclast_epi128, _mm512_alignr_epi8, _mm512_and_si512, _mm512_broadcast_i32x4, _mm512_bsrli_epi128,
+    _mm512_clmulepi64_epi128, _mm512_loadu_si512, _mm512_set_epi64, _mm512_set1_epi64, _mm512_setzero_si512,
+    _mm512_shldv_epi64, _mm512_shuffle_epi8, _mm512_shuffle_epi32, _mm512_sll_epi64, _mm512_slli_epi64,
     _mm512_sllv_epi64, _mm512_srl_epi64, _mm512_srlv_epi64, _mm512_storeu_si512, _mm512_sub_epi64,
     _mm512_ternarylogic_epi64, _mm512_xor_si512,
 };
 
 use crate::cpu::detection::Avx512;
 use crate::iv::IvSequence;
-use crate::xts::driver::{
-    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, each, field_by_field, xts_ivs, xts_kernel,
-};
+use crate::xts::driver::{Aligned, FIRST_SECTORS, REGISTERS, Tweaked, each, field_by_field, xts_ivs, xts_kernel};
 use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
@@ -134,20 +131,14 @@ struct Rounds<'a, const PRODUCTS: bool, const ENCRYPT: bool, const MIDDLE: usize
 /// Parts of other work in the rounds of a unit.
 const WORKS: usize = 17;
 
-impl<const PRODUCTS: bool, const ENCRYPT: bool, const MIDDLE: usize>
-    Rounds<'_, PRODUCTS, ENCRYPT, MIDDLE>
-{
+impl<const PRODUCTS: bool, const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, PRODUCTS, ENCRYPT, MIDDLE> {
     /// Rounds on pairs of registers after each part of the work: there are four in each round.
     const PAIRS: usize = 4 * MIDDLE / WORKS;
 
     /// A and B times x^(8 · `BYTES`), and XORed with `other`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-    fn with_times<const PART: usize, const BYTES: usize>(
-        &mut self,
-        powers: Powers,
-        other: __m512i,
-    ) -> Powers {
+    fn with_times<const PART: usize, const BYTES: usize>(&mut self, powers: Powers, other: __m512i) -> Powers {
         let rotated = each!([0 1] AT => rotate_bytes::<BYTES>(powers[AT]));
         let lowest = load(&const { lowest(BYTES) });
         let over = each!([0 1] AT => _mm512_and_si512(rotated[AT], lowest));
@@ -173,12 +164,7 @@ impl<const PRODUCTS: bool, const ENCRYPT: bool, const MIDDLE: usize>
     /// for each unit are 7 % of the time.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-    fn with_reduce<const PART: usize>(
-        &mut self,
-        a: [__m512i; 2],
-        b: [__m512i; 2],
-        over: [__m512i; 2],
-    ) -> [__m512i; 2] {
+    fn with_reduce<const PART: usize>(&mut self, a: [__m512i; 2], b: [__m512i; 2], over: [__m512i; 2]) -> [__m512i; 2] {
         let (a, over) = self.go_on(PART, a, over);
         if PRODUCTS {
             let factor = _mm512_set1_epi64(0x86);
@@ -201,12 +187,7 @@ impl<const PRODUCTS: bool, const ENCRYPT: bool, const MIDDLE: usize>
     /// What the caller made for this part of the work, and then rounds up to the next part.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-    fn go_on(
-        &mut self,
-        part: usize,
-        made: [__m512i; 2],
-        and: [__m512i; 2],
-    ) -> ([__m512i; 2], [__m512i; 2]) {
+    fn go_on(&mut self, part: usize, made: [__m512i; 2], and: [__m512i; 2]) -> ([__m512i; 2], [__m512i; 2]) {
         let made = self.order(made, and);
         self.pairs(part * Self::PAIRS, Self::PAIRS);
         made
@@ -256,16 +237,7 @@ impl<const PRODUCTS: bool, const ENCRYPT: bool, const MIDDLE: usize>
         if cfg!(miri) {
             return (made, and);
         }
-        let [
-            mut s0,
-            mut s1,
-            mut s2,
-            mut s3,
-            mut s4,
-            mut s5,
-            mut s6,
-            mut s7,
-        ] = self.state;
+        let [mut s0, mut s1, mut s2, mut s3, mut s4, mut s5, mut s6, mut s7] = self.state;
         let ([mut m0, mut m1], [mut m2, mut m3]) = (made, and);
         // SAFETY: no instruction at all.
         unsafe {
@@ -385,10 +357,7 @@ fn first_iv<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence) -> Sprea
 /// The tweaks of the next sectors, and the first one's in every 128 bits.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-fn first_ivs<const MIDDLE: usize>(
-    keys: &Schedule,
-    ivs: &mut IvSequence,
-) -> ([Vector; FIRST], Spread) {
+fn first_ivs<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence) -> ([Vector; FIRST], Spread) {
     // A register more, since shuffling the first tweak out of the others is time that all waits.
     let mut first = [whiten(keys, ivs, _mm512_set1_epi64(ivs.next.cast_signed()))];
     let mut state = whitened_ivs(keys, ivs);

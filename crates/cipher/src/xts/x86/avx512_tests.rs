@@ -9,9 +9,7 @@ use crate::xts::XtsKernel;
 fn both_ways_to_reduce_give_the_same_bytes() {
     for key_bytes in [32, 48, 64] {
         let key: Vec<u8> = (0..key_bytes).map(|at: u8| at.wrapping_mul(7)).collect();
-        let (Some(one), Some(other)) =
-            (shifts::Avx512Xts::new(&key), products::Avx512Xts::new(&key))
-        else {
+        let (Some(one), Some(other)) = (shifts::Avx512Xts::new(&key), products::Avx512Xts::new(&key)) else {
             return;
         };
         for sector_bytes in [512, 1024, 4096] {
@@ -37,29 +35,16 @@ fn are_alike(one: &dyn XtsKernel, other: &dyn XtsKernel, sector_bytes: usize, se
     let mut bytes = [clear.clone(), clear.clone()];
     one.encrypt(ivs(sector_bytes), sector_bytes, &mut bytes[0]);
     other.encrypt(ivs(sector_bytes), sector_bytes, &mut bytes[1]);
-    assert!(
-        bytes[0] == bytes[1] && bytes[0] != clear,
-        "{sectors} of {sector_bytes}"
-    );
+    assert!(bytes[0] == bytes[1] && bytes[0] != clear, "{sectors} of {sector_bytes}");
     one.decrypt(ivs(sector_bytes), sector_bytes, &mut bytes[0]);
     other.decrypt(ivs(sector_bytes), sector_bytes, &mut bytes[1]);
-    assert!(
-        bytes.iter().all(|it| *it == clear),
-        "{sectors} of {sector_bytes}"
-    );
+    assert!(bytes.iter().all(|it| *it == clear), "{sectors} of {sector_bytes}");
 }
 
 fn ivs(sector_bytes: usize) -> IvSequence {
-    IvSequence {
-        layout: IvLayout::Plain64,
-        next: 0xffff_ffff_ffff_fff0,
-        step: sector_bytes as u64 / 512,
-        shift: 0,
-    }
+    IvSequence { layout: IvLayout::Plain64, next: 0xffff_ffff_ffff_fff0, step: sector_bytes as u64 / 512, shift: 0 }
 }
 
 fn noise(len: usize) -> Vec<u8> {
-    (0..len as u64)
-        .map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
-        .collect()
+    (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }

@@ -74,9 +74,7 @@ struct Problem {
 pub fn run(args: &CheckArgs) -> Result<ExitCode, CliError> {
     let (memory, name) = open(&args.path, !args.repair)?;
     let arenas = locate(&memory).map_err(|error| failed(&name, &error))?;
-    let sectors = arenas
-        .iter()
-        .map(|arena| u64::from(arena.info.layout.external_nlba));
+    let sectors = arenas.iter().map(|arena| u64::from(arena.info.layout.external_nlba));
     let template = "{msg} {bar:30} {pos}/{len} sectors {eta}";
     let bar = progress(sectors.sum(), "Checking ...", template);
     let checked = check(&memory, args.repair, |sectors| bar.inc(sectors));
@@ -100,10 +98,8 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, CliError> {
 
 impl Report {
     fn new(target: String, findings: &Findings) -> Self {
-        let problem = |problem: &cryptline_engine::btt::Problem| Problem {
-            arena: problem.arena,
-            what: problem.what.to_string(),
-        };
+        let problem =
+            |problem: &cryptline_engine::btt::Problem| Problem { arena: problem.arena, what: problem.what.to_string() };
         Self {
             target,
             sound: findings.count == 0,
@@ -131,11 +127,7 @@ impl Report {
             let _ = writeln!(text, "repaired: {repair}");
         }
         if self.interrupted_writes > 0 {
-            let _ = writeln!(
-                text,
-                "{} interrupted writes, which the next opening completes",
-                self.interrupted_writes
-            );
+            let _ = writeln!(text, "{} interrupted writes, which the next opening completes", self.interrupted_writes);
         }
         if self.error_sectors > 0 {
             let _ = writeln!(text, "{} sectors are marked as lost", self.error_sectors);

@@ -51,16 +51,10 @@ pub struct CreateArgs {
 /// # Errors
 /// As the help says.
 pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
-    let bar = progress(
-        0,
-        "Clearing ...",
-        "{msg} {bar:30} {bytes}/{total_bytes} {eta}",
-    );
+    let bar = progress(0, "Clearing ...", "{msg} {bar:30} {bytes}/{total_bytes} {eta}");
     let shown = bar.clone();
-    let mut create = CreateBtt::new(&args.path)
-        .sector_size(args.sector_size)
-        .replace(args.force)
-        .on_progress(move |progress| {
+    let mut create =
+        CreateBtt::new(&args.path).sector_size(args.sector_size).replace(args.force).on_progress(move |progress| {
             if let Progress::Done { bytes, of } = progress {
                 shown.set_length(of);
                 shown.set_position(bytes);

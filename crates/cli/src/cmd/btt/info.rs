@@ -108,34 +108,20 @@ impl Report {
         }
         let data = size::human(self.data_size);
         let (sectors, bytes) = (self.sectors, self.sector_size);
-        line(
-            "data",
-            format!("{data}, {sectors} sectors of {bytes} bytes"),
-        );
+        line("data", format!("{data}, {sectors} sectors of {bytes} bytes"));
         line("medium", self.medium.clone());
         for (number, arena) in self.arenas.iter().enumerate() {
             let (start, end) = (arena.start, arena.start + arena.size);
             let (blocks, block_size, lanes) = (arena.blocks, arena.block_size, arena.lanes);
             line(
                 &format!("arena {number}"),
-                format!(
-                    "bytes {start} to {end}, {blocks} blocks of {block_size} bytes, {lanes} lanes"
-                ),
+                format!("bytes {start} to {end}, {blocks} blocks of {block_size} bytes, {lanes} lanes"),
             );
             let (map, flog, copy) = (arena.map_offset, arena.flog_offset, arena.info_copy_offset);
             let data = arena.data_offset;
-            line(
-                "",
-                format!("data at {data}, map at {map}, flog at {flog}, copy at {copy}"),
-            );
+            line("", format!("data at {data}, map at {map}, flog at {flog}, copy at {copy}"));
             if arena.info_block != "both" {
-                line(
-                    "",
-                    format!(
-                        "of its two info blocks only the {} is good; see `btt check`",
-                        arena.info_block
-                    ),
-                );
+                line("", format!("of its two info blocks only the {} is good; see `btt check`", arena.info_block));
             }
             if arena.failed {
                 line("", "marked as failed: it can only be read".into());

@@ -39,14 +39,8 @@ struct State {
 impl Ending {
     /// Signals are left alone until there is something to end. `asks` says that a key is asked for then.
     pub fn new(asks: bool) -> Self {
-        let state = State {
-            waits_for_key: asks,
-            ..State::default()
-        };
-        Self {
-            stop: Arc::default(),
-            state: Arc::new(Mutex::new(state)),
-        }
+        let state = State { waits_for_key: asks, ..State::default() };
+        Self { stop: Arc::default(), state: Arc::new(Mutex::new(state)) }
     }
 
     /// Set by the first signal.
@@ -66,9 +60,7 @@ impl Ending {
         let begins = matches!(progress, Progress::Unfinished(_) | Progress::Copied { .. });
         if begins && !state.is_watched {
             state.is_watched = true;
-            self.watch().map_err(|error| {
-                CliError::memory(format!("cannot handle signals: {error}; try again"))
-            })?;
+            self.watch().map_err(|error| CliError::memory(format!("cannot handle signals: {error}; try again")))?;
         }
         Ok(())
     }

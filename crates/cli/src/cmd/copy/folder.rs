@@ -68,17 +68,10 @@ pub fn disk(folder: &Path, wanted: &FileSystem) -> Result<CopySource, CliError> 
         None => None,
     };
     // The program must have none of those that keys come from.
-    keep_descriptors().map_err(|error| {
-        CliError::parameters(format!(
-            "dir:{}: it needs Linux 5.11: {error}",
-            shown(folder)
-        ))
-    })?;
+    keep_descriptors()
+        .map_err(|error| CliError::parameters(format!("dir:{}: it needs Linux 5.11: {error}", shown(folder))))?;
     let memory = memfd_create("cryptline-dir", MemfdFlags::CLOEXEC);
-    let memory = File::from(
-        memory
-            .map_err(|error| CliError::memory(format!("no memory for a file system: {error}")))?,
-    );
+    let memory = File::from(memory.map_err(|error| CliError::memory(format!("no memory for a file system: {error}")))?);
     let room = wanted.room.map(|room| room - room % BLOCK);
     let mut size = room.unwrap_or_else(|| contents.size());
     let mut tries = if room.is_some() { 1 } else { TRIES };
@@ -99,9 +92,7 @@ pub fn disk(folder: &Path, wanted: &FileSystem) -> Result<CopySource, CliError> 
     if let Some((_, debugger)) = &pinned {
         pin_inodes(debugger, &memory, contents.newest).map_err(|why| {
             let (folder, why) = (shown(folder), on_one_line(&why.to_string()));
-            CliError::device(format!(
-                "dir:{folder}: {DEBUGGER} cannot set the times of its files: {why}"
-            ))
+            CliError::device(format!("dir:{folder}: {DEBUGGER} cannot set the times of its files: {why}"))
         })?;
     }
     let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
@@ -120,9 +111,7 @@ struct Contents {
 
 impl Contents {
     fn of(folder: &Path) -> Result<Self, CliError> {
-        let failed = |path: &Path, error: io::Error| {
-            CliError::device(format!("dir:{}: {error}", shown(path)))
-        };
+        let failed = |path: &Path, error: io::Error| CliError::device(format!("dir:{}: {error}", shown(path)));
         let mut contents = Self::default();
         let mut folders = vec![folder.to_owned()];
         while let Some(folder) = folders.pop() {
@@ -163,14 +152,12 @@ impl Contents {
 
     fn check_memory(&self, folder: &Path, there: Option<Available>) -> Result<(), CliError> {
         match there {
-            Some(Available { kib, bound }) if kib.saturating_mul(1024) < self.bytes => {
-                Err(CliError::memory(format!(
-                    "dir:{}: its file system is made in memory and takes {}, and {bound} has {} left; make a volume, mount it with `cryptline mount`, and run `{PROGRAM} -d` on the file there",
-                    shown(folder),
-                    human(self.bytes),
-                    human(kib.saturating_mul(1024))
-                )))
-            }
+            Some(Available { kib, bound }) if kib.saturating_mul(1024) < self.bytes => Err(CliError::memory(format!(
+                "dir:{}: its file system is made in memory and takes {}, and {bound} has {} left; make a volume, mount it with `cryptline mount`, and run `{PROGRAM} -d` on the file there",
+                shown(folder),
+                human(self.bytes),
+                human(kib.saturating_mul(1024))
+            ))),
             _ => Ok(()),
         }
     }
@@ -236,9 +223,7 @@ fn pin_inodes(debugger: &Path, memory: &File, newest: i64) -> io::Result<()> {
     let said = String::from_utf8_lossy(&ran.stderr);
     // It says what failed, and goes on; its version comes first.
     let banner = format!("{DEBUGGER} ");
-    let failure = said
-        .lines()
-        .find(|line| !line.trim().is_empty() && !line.starts_with(&banner));
+    let failure = said.lines().find(|line| !line.trim().is_empty() && !line.starts_with(&banner));
     match (failure, written) {
         (Some(why), _) => Err(io::Error::other(why.to_owned())),
         (None, Ok(Ok(()))) if ran.status.success() => Ok(()),
@@ -283,9 +268,7 @@ fn make(mut command: Command, folder: &Path, memory: &File, size: u64) -> Result
 fn find(program: &str, folder: &Path) -> Result<PathBuf, CliError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(SYSTEM.map(PathBuf::from));
-    let found = folders
-        .map(|folder| folder.join(program))
-        .find(|program| program.is_file());
+    let found = folders.map(|folder| folder.join(program)).find(|program| program.is_file());
     found.ok_or_else(|| {
         CliError::parameters(format!(
             "{program} makes the file system of dir:{}, and is not there; install e2fsprogs",
@@ -304,10 +287,7 @@ mod tests {
 
     #[test]
     fn folder_larger_than_the_memory_of_the_control_group_is_refused_with_its_name() {
-        let contents = Contents {
-            bytes: 3 << 20,
-            ..Contents::default()
-        };
+        let contents = Contents { bytes: 3 << 20, ..Contents::default() };
         let check = |kib| {
             let bound = "its control group".to_owned();
             contents.check_memory(Path::new("site"), Some(Available { kib, bound }))

@@ -43,10 +43,7 @@ impl Show {
     }
 
     fn new(asks: bool) -> Self {
-        Self {
-            ending: Arc::new(Ending::new(asks)),
-            shown: Arc::default(),
-        }
+        Self { ending: Arc::new(Ending::new(asks)), shown: Arc::default() }
     }
 
     /// Set by the signals that end the program, from the moment when there is something to end.
@@ -60,9 +57,7 @@ impl Show {
     }
 
     /// For the library.
-    pub fn observer(
-        &self,
-    ) -> impl Fn(Progress<'_>) -> Result<(), cryptline::Error> + Send + Sync + 'static {
+    pub fn observer(&self) -> impl Fn(Progress<'_>) -> Result<(), cryptline::Error> + Send + Sync + 'static {
         let (shown, ending) = (Arc::clone(&self.shown), Arc::clone(&self.ending));
         move |progress| {
             ending.note(progress).map_err(CliError::into_keys_error)?;

@@ -56,18 +56,13 @@ impl From<'_> {
             let error = CliError::from(error);
             CliError::new(error.kind(), format!("{error}{advice}"))
         };
-        Ok(!self.how.from_raw
-            && (self.header.is_some() || Open::target(target).is_luks().map_err(failed)?))
+        Ok(!self.how.from_raw && (self.header.is_some() || Open::target(target).is_luks().map_err(failed)?))
     }
 
     /// What it takes of standard input.
     pub fn takers(&self, is_luks: bool) -> [Taker; 2] {
         [
-            Taker {
-                what: "the disk",
-                instead: "the disk as a",
-                takes: is_input(self.name).then_some(FromInput::All),
-            },
+            Taker { what: "the disk", instead: "the disk as a", takes: is_input(self.name).then_some(FromInput::All) },
             Taker {
                 what: "the key of the source",
                 instead: self.key_option,
@@ -85,14 +80,8 @@ impl From<'_> {
 
     /// What else than the source decides about the bytes: the same text in each version of this program.
     pub fn choices(&self) -> String {
-        let zeroes = if self.how.zeroes == Zeroes::Detect {
-            "detect"
-        } else {
-            "decrypt"
-        };
-        let header = self
-            .header
-            .map_or_else(String::new, |it| it.display().to_string());
+        let zeroes = if self.how.zeroes == Zeroes::Detect { "detect" } else { "decrypt" };
+        let header = self.header.map_or_else(String::new, |it| it.display().to_string());
         format!("zeroes={zeroes} raw={} header={header}", self.how.from_raw)
     }
 
@@ -139,8 +128,7 @@ impl From<'_> {
     }
 
     fn standard_input(&self) -> Result<CopySource, CliError> {
-        self.tokens
-            .refuse("what comes from standard input is taken as it is")?;
+        self.tokens.refuse("what comes from standard input is taken as it is")?;
         if !self.keys.is_empty() || self.header.is_some() {
             return Err(CliError::parameters(
                 "what comes from standard input is taken as it is; leave the key of the source out",
@@ -152,11 +140,8 @@ impl From<'_> {
             ));
         }
         let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3);
-        let input: OwnedFd = input.map_err(|error| {
-            CliError::parameters(format!(
-                "cannot read standard input: {error}; is it closed?"
-            ))
-        })?;
+        let input: OwnedFd = input
+            .map_err(|error| CliError::parameters(format!("cannot read standard input: {error}; is it closed?")))?;
         Ok(CopySource::stream(input.into(), "standard input"))
     }
 }

@@ -64,14 +64,8 @@ impl LayoutArgs {
         seed: Option<&Path>,
     ) -> Result<(), CliError> {
         let key = ("a key file", key_file);
-        let volume_key = (
-            "the file of the volume key",
-            self.volume_key_file.as_deref(),
-        );
-        refuse_needed(
-            &Target::parse(place)?,
-            &[key, volume_key, ("the seed", seed)],
-        )
+        let volume_key = ("the file of the volume key", self.volume_key_file.as_deref());
+        refuse_needed(&Target::parse(place)?, &[key, volume_key, ("the seed", seed)])
     }
 
     /// The same with these.

@@ -14,10 +14,7 @@ use crate::args::choice::{self, Words};
 use crate::args::{PassphraseSource, PbkdfArgs, bytes_of_key, seed_in};
 
 /// Versions of headers.
-pub const VERSIONS: &Words<Version> = &[
-    ("luks1", "LUKS1", Version::Luks1),
-    ("luks2", "LUKS2", Version::Luks2),
-];
+pub const VERSIONS: &Words<Version> = &[("luks1", "LUKS1", Version::Luks1), ("luks2", "LUKS2", Version::Luks2)];
 
 /// Its header, and its passphrase.
 #[derive(Args, Debug)]
@@ -72,12 +69,7 @@ pub struct FormatArgs {
     pub integrity: Option<String>,
 
     /// Label of the volume (LUKS2)
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "",
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub label: String,
 
     /// UUID of the volume [default: random]
@@ -104,12 +96,7 @@ impl NewVolume {
     /// # Errors
     /// Exit code 1 where what is made at `place`, for the data of `target`, would overwrite a key file, the volume key or
     /// the seed; or where a header would overwrite the data.
-    pub fn refuse_needed(
-        &self,
-        target: &Path,
-        place: &Path,
-        key_file: Option<&Path>,
-    ) -> Result<(), CliError> {
+    pub fn refuse_needed(&self, target: &Path, place: &Path, key_file: Option<&Path>) -> Result<(), CliError> {
         self.layout.refuse_over(target)?;
         let seed = self.format.seed_file.as_deref();
         self.layout.refuse_needed(place, key_file, seed)
@@ -143,11 +130,7 @@ impl FormatArgs {
             )));
         }
         Ok(FormatOptions {
-            version: if self.luks1 {
-                Version::Luks1
-            } else {
-                self.kind
-            },
+            version: if self.luks1 { Version::Luks1 } else { self.kind },
             cipher: self.cipher.clone(),
             key_len: bytes_of_key("--key-size", self.key_size)?,
             sector_size: self.sector_size,

@@ -19,8 +19,7 @@ impl Drop for Guard {
 
 /// Removes `path` when the program is told to end.
 pub fn remove_when_stopped(path: &Path) -> Result<Guard, CliError> {
-    let failed =
-        |error: io::Error| CliError::memory(format!("cannot handle signals: {error}; try again"));
+    let failed = |error: io::Error| CliError::memory(format!("cannot handle signals: {error}; try again"));
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
     let handle = signals.handle();
     let path = path.to_owned();

@@ -111,10 +111,7 @@ impl AddArgs {
 
     /// The volume key.
     fn unlock(&self) -> Result<SecretBuf, CliError> {
-        let options = TargetArgs {
-            tokens: self.tokens.clone(),
-            ..TargetArgs::default()
-        };
+        let options = TargetArgs { tokens: self.tokens.clone(), ..TargetArgs::default() };
         let open = options.to_open(&self.target, &self.keys)?;
         let open = open.on_warning(|warning| warn_of(slice::from_ref(warning)));
         let unlocked = open.unlock()?;

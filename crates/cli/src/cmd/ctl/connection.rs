@@ -77,24 +77,15 @@ impl Connection {
     }
 
     fn nonsense(&self) -> CliError {
-        CliError::device(format!(
-            "{} is no control socket; give that of `cryptline serve --control SOCKET`",
-            self.name
-        ))
+        CliError::device(format!("{} is no control socket; give that of `cryptline serve --control SOCKET`", self.name))
     }
 }
 
 fn line(command: &str, arguments: Map<String, Value>) -> Result<String, CliError> {
-    let request = Request {
-        execute: command.to_owned(),
-        arguments,
-        id: None,
-    };
+    let request = Request { execute: command.to_owned(), arguments, id: None };
     let line = json!(request).to_string() + "\n";
     if line.len() > LINE_MAX {
-        return Err(CliError::parameters(
-            "the command is too long; choose shorter names and paths",
-        ));
+        return Err(CliError::parameters("the command is too long; choose shorter names and paths"));
     }
     Ok(line)
 }

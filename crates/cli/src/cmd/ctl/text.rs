@@ -76,9 +76,7 @@ pub fn remove(answer: &Value, name: &str) -> String {
         return format!("{name}: closed; all that was written to it is durable\n");
     }
     let connections = connections(number(answer, "connections"));
-    format!(
-        "{name}: new clients do not get it; it is flushed and closed after {connections} (--force ends them)\n"
-    )
+    format!("{name}: new clients do not get it; it is flushed and closed after {connections} (--force ends them)\n")
 }
 
 /// Where the new export is.

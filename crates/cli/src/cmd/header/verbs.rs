@@ -46,9 +46,7 @@ impl BackupArgs {
         let saved = saved.map_err(|error| CliError::of_header(&error))?;
         warn_of(&saved.warnings);
         let (file, name) = (self.file.display(), self.place.name().display());
-        print(&on_one_line(&format!(
-            "{file}: backup of the header of {name}"
-        )))?;
+        print(&on_one_line(&format!("{file}: backup of the header of {name}")))?;
         print("\n")?;
         Ok(ExitCode::SUCCESS)
     }

@@ -85,17 +85,11 @@ impl Part {
         let label = self.label.as_deref().unwrap_or_default();
         let lines = [
             ("Label", label.to_owned()),
-            (
-                "Size",
-                format!("{} ({} bytes)", human(self.size), self.size),
-            ),
+            ("Size", format!("{} ({} bytes)", human(self.size), self.size)),
             ("Start", format!("byte {}", self.start)),
             ("Type", self.kind.clone()),
             ("UUID", self.uuid.clone().unwrap_or_default()),
-            (
-                "Holds",
-                if self.luks { "a LUKS header" } else { "" }.to_owned(),
-            ),
+            ("Holds", if self.luks { "a LUKS header" } else { "" }.to_owned()),
             ("Refused", self.refused.clone().unwrap_or_default()),
         ];
         let _ = writeln!(text, "\nPartition {}", self.number);

@@ -65,11 +65,7 @@ fn general(page: &mut Page, report: &Report) {
     page.line_of("Label", header.label.as_ref());
     page.line_of("Subsystem", header.subsystem.as_ref());
     for copy in &header.header_copies {
-        let used = if header.header_copy == Some(copy.copy) {
-            ", in use"
-        } else {
-            ""
-        };
+        let used = if header.header_copy == Some(copy.copy) { ", in use" } else { "" };
         page.line(
             "Header copy",
             &match (&copy.damage, copy.epoch) {

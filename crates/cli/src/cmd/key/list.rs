@@ -57,14 +57,9 @@ impl ListArgs {
         let keeps = |id: u32| {
             let digests = header.digests.iter();
             let of_data = digests.filter(|digest| !digest.segments.is_empty());
-            of_data
-                .flat_map(|digest| &digest.keyslots)
-                .any(|&slot| slot == id)
+            of_data.flat_map(|digest| &digest.keyslots).any(|&slot| slot == id)
         };
-        let slots = header.keyslots.iter().map(|info| Slot {
-            volume_key: keeps(info.id),
-            info: info.clone(),
-        });
+        let slots = header.keyslots.iter().map(|info| Slot { volume_key: keeps(info.id), info: info.clone() });
         let report = Report {
             target: found.name,
             kind: found.kind.to_string(),

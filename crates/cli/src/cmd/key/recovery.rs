@@ -71,9 +71,7 @@ fn write(mut bytes: &[u8]) -> io::Result<()> {
 /// Whether the locale has the characters that the code is drawn with, and the terminal colours.
 fn terminal_has_blocks() -> bool {
     let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
-    let locale = set("LC_ALL")
-        .or_else(|| set("LC_CTYPE"))
-        .or_else(|| set("LANG"));
+    let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG"));
     let locale = locale.unwrap_or_default().to_ascii_lowercase();
     let is_utf8 = locale.contains("utf-8") || locale.contains("utf8");
     is_utf8 && set("TERM").is_some_and(|term| term != "dumb")
@@ -118,11 +116,7 @@ mod tests {
         for line in text.lines() {
             let line = line.strip_prefix("\x1b[40;97m").unwrap();
             let line = line.strip_suffix("\x1b[0m").unwrap();
-            rows.push(
-                line.chars()
-                    .map(|it| it == '█' || it == '▀')
-                    .collect::<Vec<_>>(),
-            );
+            rows.push(line.chars().map(|it| it == '█' || it == '▀').collect::<Vec<_>>());
             rows.push(line.chars().map(|it| it == '█' || it == '▄').collect());
         }
         let side = code.width() + 2 * QUIET;
@@ -131,9 +125,8 @@ mod tests {
         for (y, row) in rows.iter().enumerate() {
             for (x, white) in row.iter().enumerate() {
                 let is_inside = |place: usize| (QUIET..QUIET + code.width()).contains(&place);
-                let dark = is_inside(x)
-                    && is_inside(y)
-                    && expected[(y - QUIET) * code.width() + x - QUIET] == Color::Dark;
+                let dark =
+                    is_inside(x) && is_inside(y) && expected[(y - QUIET) * code.width() + x - QUIET] == Color::Dark;
                 assert_eq!(*white, !dark, "{x} {y}");
             }
         }

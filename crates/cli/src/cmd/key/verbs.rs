@@ -9,9 +9,7 @@ use cryptline::Header;
 use cryptline::luks::edit::Priority;
 
 use super::recovery;
-use super::{
-    Confirm, NewSlotArgs, Place, done, may_overwrite, refuse_two_keys, unless_last, unlocking,
-};
+use super::{Confirm, NewSlotArgs, Place, done, may_overwrite, refuse_two_keys, unless_last, unlocking};
 use crate::args::choice::{self, Words};
 use crate::args::{KeyArgs, NewPassphraseSource, Remembered, TokenArgs, bytes_of_key};
 use crate::cmd::create::show;
@@ -119,10 +117,7 @@ impl AddArgs {
             .new_keys(self.new.or_file(self.key.as_deref()))
             .on_progress(show(self.slot.measures()))
             .add_key(&self.slot.new_slot(new_slot)?);
-        done(
-            &edited.map_err(|error| CliError::of_header(&error))?,
-            "added",
-        )
+        done(&edited.map_err(|error| CliError::of_header(&error))?, "added")
     }
 }
 
@@ -130,9 +125,7 @@ impl AddArgs {
     /// Adds a key slot that keeps another key.
     fn add_unbound(&self, keys: KeyArgs, slot: Option<u32>) -> Result<ExitCode, CliError> {
         let Some(bits) = self.key_size else {
-            return Err(CliError::parameters(
-                "--unbound: say how long that key is, with --key-size",
-            ));
+            return Err(CliError::parameters("--unbound: say how long that key is, with --key-size"));
         };
         let mut header = self.place.open();
         if keys.volume_key_file.is_some() {
@@ -141,10 +134,7 @@ impl AddArgs {
         let edited = header
             .new_keys(self.new.or_file(self.key.as_deref()))
             .on_progress(show(self.slot.measures()))
-            .add_unbound_key(
-                bytes_of_key("--key-size", bits)?,
-                &self.slot.new_slot(slot)?,
-            );
+            .add_unbound_key(bytes_of_key("--key-size", bits)?, &self.slot.new_slot(slot)?);
         done(
             &edited.map_err(|error| CliError::of_header(&error))?,
             "added; it keeps another key than that of the volume",
@@ -298,13 +288,7 @@ impl KillArgs {
     /// As the help says.
     pub fn run(&self) -> Result<ExitCode, CliError> {
         let needs_key = !self.confirm.batch_mode || !self.keys.is_empty();
-        self.kill(|| {
-            if needs_key {
-                unlocking(&self.place, &self.keys)
-            } else {
-                self.place.open()
-            }
-        })
+        self.kill(|| if needs_key { unlocking(&self.place, &self.keys) } else { self.place.open() })
     }
 
     /// The same as `luksKillSlot`: a passphrase on standard input that is no terminal counts, with -q too.
@@ -325,9 +309,7 @@ impl KillArgs {
 
     fn kill(&self, open: impl Fn() -> Header) -> Result<ExitCode, CliError> {
         refuse_two_keys(&self.place, &self.keys)?;
-        let edited = unless_last(self.confirm, self.place.name(), |last| {
-            open().kill_slot(self.slot, last)
-        })?;
+        let edited = unless_last(self.confirm, self.place.name(), |last| open().kill_slot(self.slot, last))?;
         done(&edited, "removed; its key material is overwritten")
     }
 }

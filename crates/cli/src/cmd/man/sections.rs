@@ -36,46 +36,22 @@ const ENVIRONMENT: &[Entry] = &[
         "Where the server says that clients can connect",
     ),
     entry(
-        &[
-            "cryptline-attach",
-            "cryptline-detach",
-            "cryptline-devices",
-            "cryptline-recover",
-        ],
+        &["cryptline-attach", "cryptline-detach", "cryptline-devices", "cryptline-recover"],
         "XDG_RUNTIME_DIR",
         "For users other than root: where it is kept what is known of their devices",
     ),
-    entry(
-        &["tpm_device"],
-        "SYSTEMD_TPM2_DEVICE",
-        "The TPM, where --tpm-device does not say which",
-    ),
-    entry(
-        &["cryptline-key-add"],
-        "LC_ALL, LC_CTYPE, LANG, TERM",
-        "Whether a recovery key is also drawn as a QR code",
-    ),
+    entry(&["tpm_device"], "SYSTEMD_TPM2_DEVICE", "The TPM, where --tpm-device does not say which"),
+    entry(&["cryptline-key-add"], "LC_ALL, LC_CTYPE, LANG, TERM", "Whether a recovery key is also drawn as a QR code"),
 ];
 
 const FILES: &[Entry] = &[
     entry(
-        &[
-            "cryptline-attach",
-            "cryptline-detach",
-            "cryptline-devices",
-            "cryptline-recover",
-        ],
+        &["cryptline-attach", "cryptline-detach", "cryptline-devices", "cryptline-recover"],
         "/run/cryptline, $XDG_RUNTIME_DIR/cryptline",
         "What is known of the devices of root and of a user; never a key",
     ),
     entry(
-        &[
-            "cryptline-key",
-            "cryptline-token",
-            "cryptline-header",
-            "cryptline-erase",
-            "cryptline-resize",
-        ],
+        &["cryptline-key", "cryptline-token", "cryptline-header", "cryptline-erase", "cryptline-resize"],
         "/run/cryptsetup",
         "Locks of headers on block devices, shared with cryptsetup",
     ),
@@ -84,11 +60,7 @@ const FILES: &[Entry] = &[
         "/etc/cryptline/NAME.conf, /etc/cryptline/NAME.cred",
         "Settings and key of the systemd units cryptline@NAME and cryptline-mount@NAME",
     ),
-    entry(
-        &["cryptline-mount"],
-        "/etc/fuse.conf",
-        "user_allow_other lets users other than root give --allow-other",
-    ),
+    entry(&["cryptline-mount"], "/etc/fuse.conf", "user_allow_other lets users other than root give --allow-other"),
     entry(
         &["cryptline", "key_file"],
         "/etc/ceph/ceph.conf",
@@ -103,55 +75,25 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "cryptline-serve",
         "cryptline-vhost-user(1), cryptline-mount(1), cryptline-top(1), nbdinfo(1), nbdcopy(1), qemu-nbd(8), nbdkit(1)",
     ),
-    (
-        "cryptline-vhost-user",
-        "cryptline-serve(1), cryptline-top(1), qemu-system(1)",
-    ),
-    (
-        "cryptline-mount",
-        "cryptline-umount(1), fusermount3(1), fuse2fs(1)",
-    ),
+    ("cryptline-vhost-user", "cryptline-serve(1), cryptline-top(1), qemu-system(1)"),
+    ("cryptline-mount", "cryptline-umount(1), fusermount3(1), fuse2fs(1)"),
     ("cryptline-umount", "cryptline-mount(1)"),
-    (
-        "cryptline-attach",
-        "cryptline-detach(1), cryptline-devices(1), cryptline-recover(1), mount(8)",
-    ),
+    ("cryptline-attach", "cryptline-detach(1), cryptline-devices(1), cryptline-recover(1), mount(8)"),
     ("cryptline-detach", "cryptline-attach(1)"),
     ("cryptline-devices", "cryptline-attach(1)"),
     ("cryptline-recover", "cryptline-attach(1)"),
-    (
-        "cryptline-create",
-        "cryptline-copy(1), cryptline-encrypt(1), cryptsetup-luksFormat(8), mke2fs(8)",
-    ),
-    (
-        "cryptline-copy",
-        "cryptline-create(1), cryptline-encrypt(1), nbdcopy(1), qemu-img(1)",
-    ),
-    (
-        "cryptline-encrypt",
-        "cryptline-create(1), cryptline-copy(1), cryptsetup-reencrypt(8)",
-    ),
-    (
-        "cryptline-key",
-        "cryptline-token(1), cryptsetup-luksAddKey(8)",
-    ),
-    (
-        "cryptline-token",
-        "cryptline-key(1), cryptsetup-token(8), systemd-cryptenroll(1), clevis(1)",
-    ),
-    (
-        "cryptline-header",
-        "cryptsetup-luksHeaderBackup(8), cryptsetup-convert(8), cryptsetup-repair(8)",
-    ),
+    ("cryptline-create", "cryptline-copy(1), cryptline-encrypt(1), cryptsetup-luksFormat(8), mke2fs(8)"),
+    ("cryptline-copy", "cryptline-create(1), cryptline-encrypt(1), nbdcopy(1), qemu-img(1)"),
+    ("cryptline-encrypt", "cryptline-create(1), cryptline-copy(1), cryptsetup-reencrypt(8)"),
+    ("cryptline-key", "cryptline-token(1), cryptsetup-luksAddKey(8)"),
+    ("cryptline-token", "cryptline-key(1), cryptsetup-token(8), systemd-cryptenroll(1), clevis(1)"),
+    ("cryptline-header", "cryptsetup-luksHeaderBackup(8), cryptsetup-convert(8), cryptsetup-repair(8)"),
     ("cryptline-table", "dmsetup(8)"),
     ("cryptline-resize", "resize2fs(8)"),
     ("cryptline-zones", "blkzone(8)"),
     ("cryptline-top", "cryptline-serve(1)"),
     ("cryptline-certs", "cryptline-serve(1), certtool(1)"),
-    (
-        "cryptline-testing",
-        "cryptline-serve(1), cryptline-bench(1)",
-    ),
+    ("cryptline-testing", "cryptline-serve(1), cryptline-bench(1)"),
 ];
 
 /// The sections of the page called `name`.
@@ -163,10 +105,8 @@ pub fn of(name: &str, command: &Command) -> String {
         };
         entry.of.iter().any(has)
     };
-    list(
-        "ENVIRONMENT",
-        &ENVIRONMENT.iter().filter(concerns).collect::<Vec<_>>(),
-    ) + &list("FILES", &FILES.iter().filter(concerns).collect::<Vec<_>>())
+    list("ENVIRONMENT", &ENVIRONMENT.iter().filter(concerns).collect::<Vec<_>>())
+        + &list("FILES", &FILES.iter().filter(concerns).collect::<Vec<_>>())
         + &see_also(name, command)
 }
 
@@ -174,8 +114,7 @@ pub fn of(name: &str, command: &Command) -> String {
 fn is_of_verb(name: &str, parent: &str) -> bool {
     let rest = name.strip_prefix("cryptline-").unwrap_or(name);
     let parent = parent.strip_prefix("cryptline-").unwrap_or(parent);
-    rest.strip_prefix(parent)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    rest.strip_prefix(parent).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 fn list(title: &str, entries: &[&Entry]) -> String {

@@ -53,8 +53,7 @@ impl Parent {
 /// Starts the server and waits until it is ready, or has failed; the exit code is then its own.
 pub fn run() -> Result<ExitCode, CliError> {
     let failed = |error: io::Error| CliError::device(format!("cannot start the server: {error}"));
-    let (ready, theirs) =
-        rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+    let (ready, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
     rustix::io::fcntl_setfd(&theirs, FdFlags::empty()).map_err(|error| failed(error.into()))?;
     let mut arguments = std::env::args_os();
     let program = arguments.next();
@@ -65,11 +64,7 @@ pub fn run() -> Result<ExitCode, CliError> {
     command.args(arguments.next());
     command.args(["--ready-fd", &theirs.as_raw_fd().to_string()]);
     command.args(arguments);
-    let mut server = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
+    let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
     drop(theirs);
     let outputs = (server.stdout.take(), server.stderr.take());
     let (Some(output), Some(errors)) = outputs else {
@@ -91,13 +86,9 @@ fn pass_on(ready: OwnedFd, output: OwnedFd, errors: OwnedFd) -> io::Result<bool>
     loop {
         let is_ready = ready.as_ref().map_or(Ok(false), is_readable)?;
         // What was printed before the word is there by now.
-        while pass_one(&mut output, &mut io::stdout())? || pass_one(&mut errors, &mut io::stderr())?
-        {
-        }
+        while pass_one(&mut output, &mut io::stdout())? || pass_one(&mut errors, &mut io::stderr())? {}
         if is_ready {
-            let word = ready
-                .take()
-                .map_or(Ok(0), |mut ready| ready.read(&mut [0]))?;
+            let word = ready.take().map_or(Ok(0), |mut ready| ready.read(&mut [0]))?;
             if word == 1 {
                 return Ok(true);
             }
@@ -129,18 +120,13 @@ fn pass_one(source: &mut Option<File>, target: &mut dyn Write) -> io::Result<boo
         *source = None;
     }
     // Nobody may be there to read it.
-    let _ = target
-        .write_all(&bytes[..len])
-        .and_then(|()| target.flush());
+    let _ = target.write_all(&bytes[..len]).and_then(|()| target.flush());
     Ok(true)
 }
 
 fn is_readable(file: &File) -> io::Result<bool> {
     let mut watched = [watch(file)];
-    let now = rustix::event::Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     match rustix::event::poll(&mut watched, Some(&now)) {
         Ok(count) => Ok(count > 0),
         Err(Errno::INTR) => Ok(false),

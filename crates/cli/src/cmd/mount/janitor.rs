@@ -40,21 +40,12 @@ impl Janitor {
         let failed = |error| CliError::device(format!("cannot start another process: {error}"));
         // This program, even if its file has been replaced meanwhile.
         let mut command = Command::new("/proc/self/exe");
-        command
-            .arg0("cryptline")
-            .args(["umount", "--at-end-of-input", "--"])
-            .arg(point);
-        command
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+        command.arg0("cryptline").args(["umount", "--at-end-of-input", "--"]).arg(point);
+        command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = command.spawn().map_err(failed)?;
         let mut said = [0];
         let heard = process.stdout.as_mut().map(|it| it.read_exact(&mut said));
-        let janitor = Self {
-            process: Some(process),
-        };
+        let janitor = Self { process: Some(process) };
         heard.unwrap_or(Ok(())).map_err(failed)?;
         Ok(janitor)
     }
@@ -83,8 +74,7 @@ impl Janitor {
             let deadline = Instant::now() + WAIT_MAX;
             let mut byte = [0];
             // Its output ends with it.
-            while is_readable(&output, deadline) && output.read(&mut byte).is_ok_and(|len| len > 0)
-            {
+            while is_readable(&output, deadline) && output.read(&mut byte).is_ok_and(|len| len > 0) {
                 said.extend(byte);
             }
         }

@@ -28,9 +28,7 @@ impl<'a> Names<'a> {
         }
         // A table is one disk.
         if given.len() > targets.len().max(1) {
-            return Err(CliError::parameters(
-                "more --name than TARGETs; give one for each, in their order",
-            ));
+            return Err(CliError::parameters("more --name than TARGETs; give one for each, in their order"));
         }
         for (index, name) in given.iter().enumerate() {
             let is_odd = ["", ".", ".."].contains(&name.as_str()) || name.contains(['/', '\0']);
@@ -45,10 +43,7 @@ impl<'a> Names<'a> {
                 )));
             }
         }
-        Ok(Self {
-            given,
-            taken: RefCell::new(given.to_vec()),
-        })
+        Ok(Self { given, taken: RefCell::new(given.to_vec()) })
     }
 
     /// The name for a target by its number and the last part of its path.
@@ -57,9 +52,7 @@ impl<'a> Names<'a> {
             return given.clone();
         }
         // Many programs take a colon for something else, and an export may be called like a path.
-        let is_odd = ["", ".", ".."].contains(&file.as_str())
-            || file.contains([':', '/'])
-            || file.len() > OWN_MAX;
+        let is_odd = ["", ".", ".."].contains(&file.as_str()) || file.contains([':', '/']) || file.len() > OWN_MAX;
         let own = if is_odd { "disk".to_owned() } else { file };
         let mut taken = self.taken.borrow_mut();
         let name = free_name(&own, NAME_MAX, |name| clashes(&taken, name));
@@ -88,12 +81,8 @@ mod tests {
         let files = ["x", "a", "a", "a.info", "ram:1M", "b:c", "mine", "a-2"];
         let names = Names::new(&given, &texts(&files), Over::Folder).unwrap();
         let files = files.iter().enumerate();
-        let chosen: Vec<_> = files
-            .map(|(index, file)| names.choose(index, (*file).to_owned()))
-            .collect();
-        let expected = [
-            "mine", "a", "a-2", "a.info-2", "disk", "disk-2", "mine-2", "a-2-2",
-        ];
+        let chosen: Vec<_> = files.map(|(index, file)| names.choose(index, (*file).to_owned())).collect();
+        let expected = ["mine", "a", "a-2", "a.info-2", "disk", "disk-2", "mine-2", "a-2-2"];
         assert_eq!(chosen, expected);
         let long = "x".repeat(OWN_MAX + 1);
         assert_eq!(names.choose(9, long), "disk-3");
@@ -116,9 +105,6 @@ mod tests {
         }
         let refused = Names::new(&[], &targets, Over::File).err().unwrap();
         assert!(refused.to_string().contains("empty folder"), "{refused}");
-        assert!(
-            Names::new(&texts(&["t"]), &[], Over::File).is_ok(),
-            "a table"
-        );
+        assert!(Names::new(&texts(&["t"]), &[], Over::File).is_ok(), "a table");
     }
 }

@@ -40,17 +40,13 @@ impl Place {
         let kind = fs::metadata(point).map_err(failed)?;
         let over = if kind.is_dir() {
             if fs::read_dir(point).map_err(failed)?.next().is_some() {
-                return Err(CliError::parameters(format!(
-                    "{shown}: the folder is not empty; give an empty one"
-                )));
+                return Err(CliError::parameters(format!("{shown}: the folder is not empty; give an empty one")));
             }
             Over::Folder
         } else if kind.is_file() {
             Over::File
         } else {
-            return Err(CliError::parameters(format!(
-                "{shown}: neither a folder nor a file; give an empty folder"
-            )));
+            return Err(CliError::parameters(format!("{shown}: neither a folder nor a file; give an empty folder")));
         };
         let point = fs::canonicalize(point).map_err(failed)?;
         // A folder with a mount is not empty.
@@ -64,9 +60,7 @@ impl Place {
         let found = fs::File::from(found.map_err(|error| failed(error.into()))?);
         let now = found.metadata().map_err(failed)?;
         if (now.dev(), now.ino()) != (kind.dev(), kind.ino()) {
-            return Err(CliError::busy(format!(
-                "{shown}: it was replaced meanwhile; try again"
-            )));
+            return Err(CliError::busy(format!("{shown}: it was replaced meanwhile; try again")));
         }
         Ok((Self { point, over }, found.into()))
     }

@@ -129,13 +129,8 @@ impl BindArgs {
         };
         let edited = bound.map_err(|error| CliError::of_header(&error))?;
         warn_of(&edited.warnings);
-        let (slot, token) = (
-            edited.slot.unwrap_or_default(),
-            edited.token.unwrap_or_default(),
-        );
-        print(&format!(
-            "Token {token} opens key slot {slot} {condition}.\n"
-        ))?;
+        let (slot, token) = (edited.slot.unwrap_or_default(), edited.token.unwrap_or_default());
+        print(&format!("Token {token} opens key slot {slot} {condition}.\n"))?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -161,26 +156,19 @@ impl BindArgs {
             trusted.map_err(CliError::into_keys_error)
         };
         let bound = header.bind_sss(config, self.new_key_slot, trust);
-        Ok((
-            bound,
-            "while enough of its servers can be reached".to_owned(),
-        ))
+        Ok((bound, "while enough of its servers can be reached".to_owned()))
     }
 
     fn refuse_tpm(&self) -> Result<(), CliError> {
         if self.pcrs.is_none() && !self.with_pin {
             return Ok(());
         }
-        Err(CliError::parameters(
-            "--pcrs and --with-pin are for a TPM; leave them out",
-        ))
+        Err(CliError::parameters("--pcrs and --with-pin are for a TPM; leave them out"))
     }
 
     fn to_tpm(&self, header: Header) -> Result<Bound, CliError> {
         if self.thumbprint.is_some() {
-            return Err(CliError::parameters(
-                "--thumbprint is for a tang server; leave it out",
-            ));
+            return Err(CliError::parameters("--thumbprint is for a tang server; leave it out"));
         }
         self.refuse_shared_pin()?;
         let (device, pcrs) = (self.tokens.tpm()?, self.pcrs.unwrap_or_default());
@@ -204,11 +192,8 @@ impl BindArgs {
             instead: "--key-file",
             takes: self.keys.of_target(&self.place.target).from_input(),
         };
-        let pin = Taker {
-            what: "the PIN",
-            instead: "--new-pin-file",
-            takes: new_pin.from_input().filter(|_| self.with_pin),
-        };
+        let pin =
+            Taker { what: "the PIN", instead: "--new-pin-file", takes: new_pin.from_input().filter(|_| self.with_pin) };
         refuse_shared_input(&[key, pin])
     }
 
@@ -221,10 +206,7 @@ impl BindArgs {
                 "{}: none of the server's keys has that name, but {names}; is it another server?",
                 on_one_line(url)
             ))),
-            None => ask(
-                self.confirm,
-                &format!("The server {url} signs with {names}: trust it?"),
-            ),
+            None => ask(self.confirm, &format!("The server {url} signs with {names}: trust it?")),
         }
     }
 }

@@ -47,11 +47,7 @@ impl ListArgs {
         let found = self.place.inspect()?;
         let header = found.header.info();
         crate::output::warn(&header.warnings);
-        let report = Report {
-            target: found.name,
-            kind: found.kind.to_string(),
-            tokens: header.tokens,
-        };
+        let report = Report { target: found.name, kind: found.kind.to_string(), tokens: header.tokens };
         print_report(&report, self.json, text)?;
         Ok(ExitCode::SUCCESS)
     }

@@ -31,10 +31,7 @@ pub struct PlaceArgs {
 
 impl PlaceArgs {
     fn place(self) -> TokenPlace {
-        TokenPlace {
-            id: self.token_id,
-            replace: self.token_replace,
-        }
+        TokenPlace { id: self.token_id, replace: self.token_replace }
     }
 }
 
@@ -127,10 +124,7 @@ impl ImportArgs {
         let json = self.read()?;
         let slots = self.key_slot.map_or(TokenSlots::AsGiven, TokenSlots::One);
         let header = self.place.open();
-        done(
-            header.set_token(&json, self.token.place(), slots),
-            "imported",
-        )
+        done(header.set_token(&json, self.token.place(), slots), "imported")
     }
 
     fn read(&self) -> Result<String, CliError> {
@@ -144,15 +138,10 @@ impl ImportArgs {
         };
         read.map_err(|error| CliError::device(format!("cannot read {name}: {error}")))?;
         if bytes.len() as u64 > JSON_LEN_MAX {
-            return Err(CliError::parameters(format!(
-                "{name} is longer than any token; give the file with its JSON"
-            )));
+            return Err(CliError::parameters(format!("{name} is longer than any token; give the file with its JSON")));
         }
-        String::from_utf8(bytes).map_err(|_| {
-            CliError::parameters(format!(
-                "{name} is no text; give the file with the token's JSON"
-            ))
-        })
+        String::from_utf8(bytes)
+            .map_err(|_| CliError::parameters(format!("{name} is no text; give the file with the token's JSON")))
     }
 }
 
@@ -224,14 +213,10 @@ fn save(path: &Path, json: &str) -> Result<(), CliError> {
     let mut options = File::options();
     let created = options.write(true).create_new(true).mode(0o600).open(path);
     let mut file = created.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => {
-            CliError::busy(format!("{name} exists already; give another name"))
-        }
+        io::ErrorKind::AlreadyExists => CliError::busy(format!("{name} exists already; give another name")),
         _ => CliError::device(format!("cannot make {name}: {error}")),
     })?;
-    let written = file
-        .write_all(json.as_bytes())
-        .and_then(|()| file.sync_all());
+    let written = file.write_all(json.as_bytes()).and_then(|()| file.sync_all());
     written.map_err(|error| {
         let _ = fs::remove_file(path);
         CliError::device(format!("cannot write {name}: {error}; nothing was kept"))

@@ -22,10 +22,7 @@ use crate::output::{print, warn};
 
 /// Of what, and how much.
 #[derive(Args, Debug)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "each is an option of its own"
-)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct DumpArgs {
     /// Whose.
     #[command(flatten)]
@@ -96,15 +93,10 @@ impl DumpArgs {
     }
 
     fn dump_key(&self, found: &Inspection) -> Result<ExitCode, CliError> {
-        let keys = KeyArgs {
-            passphrase: self.passphrase.clone(),
-            key_slot: self.key_slot,
-            ..KeyArgs::default()
-        };
+        let keys = KeyArgs { passphrase: self.passphrase.clone(), key_slot: self.key_slot, ..KeyArgs::default() };
         let file = self.volume_key_file.as_deref().map(new_file).transpose()?;
-        let mut open = Open::new(self.place.name())
-            .keys(keys.of_target(&self.place.target))
-            .kdf_limits(keys.kdf_limits());
+        let mut open =
+            Open::new(self.place.name()).keys(keys.of_target(&self.place.target)).kdf_limits(keys.kdf_limits());
         if let Some(slot) = keys.key_slot {
             open = open.key_slot(slot);
         }
@@ -127,17 +119,10 @@ impl DumpArgs {
         }
         let name = on_one_line(&found.name);
         let bits = 8 * unlocked.key.len();
-        let title = if self.unbound {
-            "Unbound Key:"
-        } else {
-            "MK dump:"
-        };
+        let title = if self.unbound { "Unbound Key:" } else { "MK dump:" };
         // Never moved: what stays behind when a string grows is not wiped.
         let mut text = String::with_capacity(256 + name.len() + 4 * unlocked.key.len());
-        let _ = write!(
-            text,
-            "LUKS header information for {name}\nMK bits:       \t{bits}\n{title}"
-        );
+        let _ = write!(text, "LUKS header information for {name}\nMK bits:       \t{bits}\n{title}");
         for line in unlocked.key.chunks(16) {
             text.push('\t');
             for byte in line {
@@ -154,11 +139,7 @@ impl DumpArgs {
 
 /// A file that only its owner can read, and that was not there.
 fn new_file(path: &Path) -> Result<(PathBuf, File), CliError> {
-    let made = File::options()
-        .write(true)
-        .create_new(true)
-        .mode(0o400)
-        .open(path);
+    let made = File::options().write(true).create_new(true).mode(0o400).open(path);
     let made = made.map(|file| (path.to_owned(), file));
     made.map_err(|error| CliError::busy(format!("{}: {error}; name a new file", path.display())))
 }
@@ -217,9 +198,7 @@ fn luks2_text(info: &Info) -> String {
     text += "\nData segments:\n";
     info.segments.iter().for_each(|it| segment(&mut text, it));
     text += "Keyslots:\n";
-    info.keyslots
-        .iter()
-        .for_each(|it| keyslot(&mut text, it, info));
+    info.keyslots.iter().for_each(|it| keyslot(&mut text, it, info));
     text += "Tokens:\n";
     for token in &info.tokens {
         let _ = writeln!(text, "  {}: {}", token.id, on_one_line(&token.kind));
@@ -247,14 +226,8 @@ fn bytes(count: u64) -> String {
 
 fn segment(text: &mut String, segment: &SegmentInfo) {
     let _ = writeln!(text, "  {}: {}", segment.id, on_one_line(&segment.kind));
-    let length = segment
-        .size
-        .map_or_else(|| "(whole device)".to_owned(), bytes);
-    let _ = writeln!(
-        text,
-        "\toffset: {}\n\tlength: {length}",
-        bytes(segment.offset)
-    );
+    let length = segment.size.map_or_else(|| "(whole device)".to_owned(), bytes);
+    let _ = writeln!(text, "\toffset: {}\n\tlength: {length}", bytes(segment.offset));
     if let Some(cipher) = &segment.cipher {
         let _ = writeln!(text, "\tcipher: {}", on_one_line(cipher));
     }
@@ -278,10 +251,7 @@ fn keyslot(text: &mut String, slot: &KeyslotInfo, info: &Info) {
     line("Key:", Some(format!("{} bits", slot.key_bits)));
     line("Priority:", Some(slot.priority.to_owned()));
     line("Cipher:", slot.cipher.clone());
-    line(
-        "Cipher key:",
-        slot.cipher_key_bits.map(|bits| format!("{bits} bits")),
-    );
+    line("Cipher key:", slot.cipher_key_bits.map(|bits| format!("{bits} bits")));
     if let Some(kdf) = &slot.kdf {
         line("PBKDF:", Some(kdf.kind.clone()));
         line("Hash:", kdf.hash.clone());
@@ -291,12 +261,7 @@ fn keyslot(text: &mut String, slot: &KeyslotInfo, info: &Info) {
         line("Threads:", kdf.cpus.map(|it| it.to_string()));
     }
     line("AF hash:", slot.af_hash.clone());
-    let _ = writeln!(
-        text,
-        "\tArea offset:{}\n\tArea length:{}",
-        bytes(slot.area_offset),
-        bytes(slot.area_size)
-    );
+    let _ = writeln!(text, "\tArea offset:{}\n\tArea length:{}", bytes(slot.area_offset), bytes(slot.area_size));
     if let Some(digest) = digest {
         let _ = writeln!(text, "\tDigest ID:  {}", digest.id);
     }

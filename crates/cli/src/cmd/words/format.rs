@@ -65,10 +65,7 @@ impl FormatWordArgs {
             )));
         }
         let data_offset = self.data_offset(&options)?;
-        let options = FormatOptions {
-            data_offset,
-            ..options
-        };
+        let options = FormatOptions { data_offset, ..options };
         let mut passphrase = self.volume.passphrase.clone();
         if self.key.is_some() {
             passphrase.key_file.clone_from(&self.key);
@@ -108,8 +105,6 @@ impl FormatWordArgs {
             Version::Luks1 => unit.max(512),
             Version::Luks2 => unit.max(1).next_multiple_of(4096),
         };
-        Ok(Some(
-            usual.checked_next_multiple_of(unit).unwrap_or(u64::MAX),
-        ))
+        Ok(Some(usual.checked_next_multiple_of(unit).unwrap_or(u64::MAX)))
     }
 }

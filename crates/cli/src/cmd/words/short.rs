@@ -74,22 +74,13 @@ mod tests {
             line("cryptline luksFormat -q -h sha512 -S5 -q -d - disk"),
             "cryptline luksFormat -q --hash sha512 --key-slot=5 --key-file - disk"
         );
-        assert_eq!(
-            line("cryptline luksOpen -T1 x"),
-            "cryptline luksOpen --tries=1 x"
-        );
+        assert_eq!(line("cryptline luksOpen -T1 x"), "cryptline luksOpen --tries=1 x");
         assert_eq!(line("cryptline serve -d -h"), "cryptline serve -d -h");
         for help in ["open -h", "luksOpen -h", "luksDump -h"] {
             let help = format!("cryptline {help}");
             assert_eq!(line(&help), help);
         }
-        assert_eq!(
-            line("cryptline luksFormat -- -s"),
-            "cryptline luksFormat -- -s"
-        );
-        assert_eq!(
-            line("cryptline luksDump --hash"),
-            "cryptline luksDump --hash"
-        );
+        assert_eq!(line("cryptline luksFormat -- -s"), "cryptline luksFormat -- -s");
+        assert_eq!(line("cryptline luksDump --hash"), "cryptline luksDump --hash");
     }
 }

@@ -40,9 +40,7 @@ impl Control {
     pub(super) fn add(&self, add: &Add, files: Vec<OwnedFd>) -> Result<Value, CliError> {
         let count = files.len();
         let mut files = files.into_iter();
-        let (Some(image), Some(key), in_use, None) =
-            (files.next(), files.next(), files.next(), files.next())
-        else {
+        let (Some(image), Some(key), in_use, None) = (files.next(), files.next(), files.next(), files.next()) else {
             return Err(CliError::parameters(format!(
                 "add takes two descriptors with its line: the open image, and a pipe with the volume key, and \
                  of a LUKS2 volume the lock of who uses it; {count} came (`cryptline ctl SOCKET add TARGET` sends them)"
@@ -85,10 +83,7 @@ impl Control {
                 error => CliError::parameters(error.to_string()),
             });
         }
-        added.push(Added {
-            image: place,
-            stats,
-        });
+        added.push(Added { image: place, stats });
         let warnings = volume.warnings().iter().map(crate::error::warning);
         Ok(json!({
             "name": add.name,
@@ -120,9 +115,7 @@ impl Control {
             Some(default) => format!("the empty name means export {default:?}"),
             None => format!("there is an export {name:?} already"),
         };
-        CliError::busy(format!(
-            "{what}; choose another name, or remove that one first"
-        ))
+        CliError::busy(format!("{what}; choose another name, or remove that one first"))
     }
 
     /// Its lock keeps out whoever opens it again, but not a client that sends the same open file again; and taking that
@@ -134,9 +127,7 @@ impl Control {
             exports.any(|status| Arc::ptr_eq(&status.export.stats, &added.stats))
         });
         if added.iter().any(|added| added.image == image) {
-            return Err(CliError::busy(
-                "this server has that image open already; remove its export first",
-            ));
+            return Err(CliError::busy("this server has that image open already; remove its export first"));
         }
         Ok(())
     }
@@ -154,17 +145,14 @@ fn read_through_cache(image: &File) -> Result<(), CliError> {
         }
     };
     read().map_err(|error: rustix::io::Errno| {
-        CliError::parameters(format!(
-            "cannot read the image through the page cache: {error}"
-        ))
+        CliError::parameters(format!("cannot read the image through the page cache: {error}"))
     })
 }
 
 /// Device and inode: the same for all who have opened it.
 fn place_of(image: &File) -> Result<(u64, u64), CliError> {
     let metadata = image.metadata();
-    let metadata = metadata
-        .map_err(|error| CliError::parameters(format!("cannot stat the image: {error}")))?;
+    let metadata = metadata.map_err(|error| CliError::parameters(format!("cannot stat the image: {error}")))?;
     Ok((metadata.dev(), metadata.ino()))
 }
 
@@ -176,8 +164,7 @@ fn read_key(pipe: File) -> Result<SecretBuf, CliError> {
         ))
     };
     let flags = rustix::fs::fcntl_getfl(&pipe);
-    let nonblocking =
-        flags.and_then(|flags| rustix::fs::fcntl_setfl(&pipe, flags | OFlags::NONBLOCK));
+    let nonblocking = flags.and_then(|flags| rustix::fs::fcntl_setfl(&pipe, flags | OFlags::NONBLOCK));
     nonblocking.map_err(|error| failed(error.to_string()))?;
     let most = KEY_LEN_MAX as usize;
     let key = keys::read_up_to(pipe, 0, most + 1).map_err(|error| failed(error.to_string()))?;

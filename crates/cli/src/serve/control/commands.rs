@@ -69,16 +69,10 @@ impl Control {
     /// Does what a line says; the reply, with its line end.
     pub(super) fn answer(&self, line: Line, sampler: &mut Sampler) -> Vec<u8> {
         let request = parse::<Request>(&line.text).map_err(|error| {
-            CliError::parameters(format!(
-                "not a command: {error}; send a line such as {{\"execute\": \"list\"}}"
-            ))
+            CliError::parameters(format!("not a command: {error}; send a line such as {{\"execute\": \"list\"}}"))
         });
         let (done, id) = match request {
-            Ok(Request {
-                execute,
-                arguments,
-                id,
-            }) => {
+            Ok(Request { execute, arguments, id }) => {
                 let done = self.execute(&execute, arguments, line.files, sampler);
                 (done, id)
             }
@@ -88,11 +82,7 @@ impl Control {
             Ok(returned) => (Some(returned), None),
             Err(error) => (None, Some(Failure::of(&error))),
         };
-        line_of(&Reply {
-            returned,
-            error,
-            id,
-        })
+        line_of(&Reply { returned, error, id })
     }
 
     fn execute(
@@ -173,9 +163,7 @@ impl Control {
 
     fn unknown(&self, name: &str) -> CliError {
         let exports = self.server.exports().status();
-        let names = exports
-            .iter()
-            .map(|status| format!("{:?}", status.export.name));
+        let names = exports.iter().map(|status| format!("{:?}", status.export.name));
         let names: Vec<_> = names.take(16).collect();
         let known = match names.len() {
             0 => "none".to_owned(),
@@ -235,9 +223,7 @@ impl Control {
 
     fn reload(&self) -> Result<Value, CliError> {
         let Some(certificates) = &self.how.certificates else {
-            return Err(CliError::parameters(
-                "there is nothing to read again: the server uses no certificates",
-            ));
+            return Err(CliError::parameters("there is nothing to read again: the server uses no certificates"));
         };
         let expiry = certificates.read().map_err(CliError::parameters)?;
         Ok(json!({ "valid_until": expiry }))
@@ -274,26 +260,18 @@ impl Control {
 }
 
 fn not_durable(name: &str, why: &str) -> String {
-    format!(
-        "export {name:?}: the flush failed ({why}); what was written since the flush before it may be lost"
-    )
+    format!("export {name:?}: the flush failed ({why}); what was written since the flush before it may be lost")
 }
 
 /// The arguments of `command`.
-fn of<T: for<'de> Deserialize<'de>>(
-    command: &str,
-    arguments: Map<String, Value>,
-) -> Result<T, CliError> {
+fn of<T: for<'de> Deserialize<'de>>(command: &str, arguments: Map<String, Value>) -> Result<T, CliError> {
     serde_json::from_value(Value::Object(arguments))
         .map_err(|error| CliError::parameters(format!("the arguments of {command}: {error}")))
 }
 
 /// For who has asked for nothing that makes sense.
 pub(super) fn refusal(why: &CliError) -> Vec<u8> {
-    line_of(&Reply {
-        error: Some(Failure::of(why)),
-        ..Reply::default()
-    })
+    line_of(&Reply { error: Some(Failure::of(why)), ..Reply::default() })
 }
 
 fn line_of(reply: &Reply) -> Vec<u8> {

@@ -61,9 +61,7 @@ impl ControlSocket {
     /// # Errors
     /// Exit code 5 where another program listens there.
     pub fn bind(path: &Path, cleanup: &Cleanup) -> Result<Self, CliError> {
-        Ok(Self {
-            listener: unix::bind(path, PRIVATE, cleanup)?,
-        })
+        Ok(Self { listener: unix::bind(path, PRIVATE, cleanup)? })
     }
 
     /// Serves clients for as long as the process lives.
@@ -111,11 +109,7 @@ impl Drop for Taken<'_> {
 }
 
 /// Has `start` begin to serve a client that gets a seat. Where it cannot, the client is sent away.
-fn seat_client(
-    seats: &Seats,
-    stream: UnixStream,
-    start: impl FnOnce(Arc<Seat>) -> io::Result<()>,
-) -> io::Result<()> {
+fn seat_client(seats: &Seats, stream: UnixStream, start: impl FnOnce(Arc<Seat>) -> io::Result<()>) -> io::Result<()> {
     let Some(seat) = take_seat(seats, stream) else {
         return Ok(());
     };
@@ -143,10 +137,7 @@ fn take_seat(seats: &Seats, stream: UnixStream) -> Option<Arc<Seat>> {
         // Failing means that it is gone already.
         let _ = silent.stream.shutdown(Shutdown::Both);
     }
-    let seat = Arc::new(Seat {
-        stream,
-        is_busy: AtomicBool::new(false),
-    });
+    let seat = Arc::new(Seat { stream, is_busy: AtomicBool::new(false) });
     seats.push(Arc::clone(&seat));
     Some(seat)
 }

@@ -6,9 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg, sockopt,
-};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg, sockopt};
 
 use super::wire::{FILES_MAX, LINE_MAX};
 use crate::CliError;
@@ -40,11 +38,7 @@ impl<'a> Session<'a> {
     /// Nothing came so far.
     #[must_use]
     pub fn new(stream: &'a UnixStream) -> Self {
-        Self {
-            stream,
-            input: Vec::new(),
-            files: Vec::new(),
-        }
+        Self { stream, input: Vec::new(), files: Vec::new() }
     }
 
     /// Waits for the next line. What comes behind the last line end is none.
@@ -130,10 +124,7 @@ pub fn check_user(stream: &UnixStream) -> Result<(), CliError> {
     let theirs = sockopt::socket_peercred(stream).map(|peer| peer.uid);
     match theirs {
         Ok(user) if user == ours || user.is_root() => Ok(()),
-        _ => Err(CliError::parameters(format!(
-            "only root and the user {} may control this server",
-            ours.as_raw()
-        ))),
+        _ => Err(CliError::parameters(format!("only root and the user {} may control this server", ours.as_raw()))),
     }
 }
 
@@ -157,10 +148,7 @@ mod tests {
         });
         let mut session = Session::new(&ours);
         for expected in [&b"one"[..], b"two", b""] {
-            assert_eq!(
-                session.next_line().unwrap_or_else(|_| panic!()).text,
-                expected
-            );
+            assert_eq!(session.next_line().unwrap_or_else(|_| panic!()).text, expected);
         }
         assert!(matches!(session.next_line(), Err(End::Gone)));
         sender.join().unwrap();

@@ -102,10 +102,7 @@ impl Failure {
     pub fn of(error: &CliError) -> Self {
         let mut classes = CLASSES.iter();
         let class = classes.find(|(_, kind)| *kind == error.kind());
-        Self {
-            class: class.map_or("device", |(class, _)| class).to_owned(),
-            desc: error.to_string(),
-        }
+        Self { class: class.map_or("device", |(class, _)| class).to_owned(), desc: error.to_string() }
     }
 
     /// What it is at the client.
@@ -137,10 +134,7 @@ mod tests {
             let here = there.into_error();
             assert_eq!((here.kind(), here.to_string()), (kind, "why".to_owned()));
         }
-        let other = Failure {
-            class: "of a later version".to_owned(),
-            desc: String::new(),
-        };
+        let other = Failure { class: "of a later version".to_owned(), desc: String::new() };
         assert_eq!(other.into_error().kind(), Kind::Device);
     }
 

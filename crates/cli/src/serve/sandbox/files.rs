@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
-    Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, Scope,
 };
 
 use crate::serve::cleanup::folder_of;
@@ -36,11 +36,7 @@ impl Allowed {
     /// Rights to names of files that are given up but for exceptions.
     fn handled(&self) -> BitFlags<AccessFs> {
         let all = AccessFs::from_all(NEWEST);
-        if self.unix {
-            all & !AccessFs::ResolveUnix
-        } else {
-            all
-        }
+        if self.unix { all & !AccessFs::ResolveUnix } else { all }
     }
 
     /// What outside cannot be reached.
@@ -70,10 +66,7 @@ pub fn ruleset(allowed: &Allowed) -> io::Result<OwnedFd> {
             .handle_access(network)?
             .scope(allowed.scope())?
             .create()?;
-        for (paths, right) in [
-            (&allowed.files, AccessFs::RemoveFile),
-            (&allowed.folders, AccessFs::RemoveDir),
-        ] {
+        for (paths, right) in [(&allowed.files, AccessFs::RemoveFile), (&allowed.folders, AccessFs::RemoveDir)] {
             // A folder that cannot be opened now cannot be changed later either.
             let folders = paths.iter().map(|path| folder_of(path));
             for folder in folders.filter_map(|folder| PathFd::new(folder).ok()) {
@@ -82,9 +75,7 @@ pub fn ruleset(allowed: &Allowed) -> io::Result<OwnedFd> {
         }
         Ok(created.into())
     };
-    build()
-        .map_err(|error| io::Error::other(error.to_string()))?
-        .ok_or_else(|| io::ErrorKind::Unsupported.into())
+    build().map_err(|error| io::Error::other(error.to_string()))?.ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(test)]
@@ -94,10 +85,7 @@ mod tests {
     #[test]
     fn unix_sockets_are_reached_only_where_a_server_below_has_one() {
         for unix in [false, true] {
-            let allowed = Allowed {
-                unix,
-                ..Allowed::default()
-            };
+            let allowed = Allowed { unix, ..Allowed::default() };
             assert_eq!(allowed.handled().contains(AccessFs::ResolveUnix), !unix);
             assert_eq!(allowed.scope().contains(Scope::AbstractUnixSocket), !unix);
             assert!(allowed.scope().contains(Scope::Signal));

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use cryptline_engine::Connections;
 use rustix::io::Errno;
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch, apply_filter_all_threads,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, apply_filter_all_threads,
 };
 
 /// What the list depends on.
@@ -120,28 +120,14 @@ const ALWAYS: &[i64] = &[
 
 /// The same by the names that older architectures have for them.
 #[cfg(target_arch = "x86_64")]
-const ALWAYS_HERE: &[i64] = &[
-    libc::SYS_poll,
-    libc::SYS_epoll_wait,
-    libc::SYS_unlink,
-    libc::SYS_rmdir,
-    libc::SYS_time,
-];
+const ALWAYS_HERE: &[i64] = &[libc::SYS_poll, libc::SYS_epoll_wait, libc::SYS_unlink, libc::SYS_rmdir, libc::SYS_time];
 #[cfg(not(target_arch = "x86_64"))]
 const ALWAYS_HERE: &[i64] = &[];
 
-const IO_URING: &[i64] = &[
-    libc::SYS_io_uring_setup,
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
-];
+const IO_URING: &[i64] = &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
 /// For `--run`: the only process whose descriptor there is, is the command's.
-const COMMAND: &[i64] = &[
-    libc::SYS_wait4,
-    libc::SYS_waitid,
-    libc::SYS_pidfd_send_signal,
-];
+const COMMAND: &[i64] = &[libc::SYS_wait4, libc::SYS_waitid, libc::SYS_pidfd_send_signal];
 
 /// For a cluster below: its storage daemons come and go, and so do connections to them.
 const CONNECTIONS: &[i64] = &[libc::SYS_connect];
@@ -166,17 +152,11 @@ impl Filters {
 
     /// From now on, for all threads.
     pub fn install(&self) -> Result<(), seccompiler::Error> {
-        self.0
-            .iter()
-            .try_for_each(|filter| apply_filter_all_threads(filter))
+        self.0.iter().try_for_each(|filter| apply_filter_all_threads(filter))
     }
 }
 
-fn compile(
-    rules: Rules,
-    others: SeccompAction,
-    named: SeccompAction,
-) -> Result<BpfProgram, seccompiler::Error> {
+fn compile(rules: Rules, others: SeccompAction, named: SeccompAction) -> Result<BpfProgram, seccompiler::Error> {
     let architecture = TargetArch::try_from(std::env::consts::ARCH)?;
     Ok(SeccompFilter::new(rules, others, named, architecture)?.try_into()?)
 }
@@ -209,10 +189,7 @@ fn rules(allowed: &Allowed<'_>) -> Result<Rules, seccompiler::Error> {
         | libc::CLONE_NEWUSER
         | libc::CLONE_NEWPID
         | libc::CLONE_NEWNET;
-    rules.insert(
-        libc::SYS_clone,
-        vec![masked(0, bits(watched), bits(thread))?],
-    );
+    rules.insert(libc::SYS_clone, vec![masked(0, bits(watched), bits(thread))?]);
     // No memory becomes code.
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         rules.insert(call, vec![masked(2, bits(libc::PROT_EXEC), 0)?]);
@@ -228,19 +205,10 @@ fn rules(allowed: &Allowed<'_>) -> Result<Rules, seccompiler::Error> {
         rules.insert(libc::SYS_socket, words(0, &families)?);
     }
     // Sockets are bound or connected: no address with a message.
-    rules.insert(
-        libc::SYS_sendto,
-        vec![equal(4, SeccompCmpArgLen::Qword, 0)?],
-    );
-    rules.insert(
-        libc::SYS_ioctl,
-        words(1, &[&[FIONBIO], allowed.ioctls].concat())?,
-    );
+    rules.insert(libc::SYS_sendto, vec![equal(4, SeccompCmpArgLen::Qword, 0)?]);
+    rules.insert(libc::SYS_ioctl, words(1, &[&[FIONBIO], allowed.ioctls].concat())?);
     // Limits are looked at, and set no more.
-    rules.insert(
-        libc::SYS_prlimit64,
-        vec![equal(2, SeccompCmpArgLen::Qword, 0)?],
-    );
+    rules.insert(libc::SYS_prlimit64, vec![equal(2, SeccompCmpArgLen::Qword, 0)?]);
     let names = [bits(libc::PR_SET_NAME), bits(libc::PR_GET_NAME), PR_SET_VMA];
     rules.insert(libc::SYS_prctl, words(0, &names)?);
     let commands = [
@@ -262,9 +230,7 @@ fn rules(allowed: &Allowed<'_>) -> Result<Rules, seccompiler::Error> {
 /// One of these values in an argument of 32 bits.
 fn words(index: u8, values: &[u64]) -> Result<Vec<SeccompRule>, seccompiler::Error> {
     let rules = values.iter();
-    rules
-        .map(|&value| equal(index, SeccompCmpArgLen::Dword, value))
-        .collect()
+    rules.map(|&value| equal(index, SeccompCmpArgLen::Dword, value)).collect()
 }
 
 fn equal(index: u8, len: SeccompCmpArgLen, value: u64) -> Result<SeccompRule, seccompiler::Error> {
@@ -289,11 +255,7 @@ mod tests {
     #[test]
     fn filters_compile_for_every_server_and_forbid_what_must_be() {
         for (io_uring, command) in [(false, false), (true, false), (false, true), (true, true)] {
-            let allowed = Allowed {
-                io_uring,
-                command,
-                ..Allowed::default()
-            };
+            let allowed = Allowed { io_uring, command, ..Allowed::default() };
             assert_eq!(Filters::new(&allowed).unwrap().0.len(), 2);
             let rules = rules(&allowed).unwrap();
             for call in [
@@ -325,11 +287,7 @@ mod tests {
 
     #[test]
     fn what_a_front_needs_beyond_that_is_allowed() {
-        let allowed = Allowed {
-            calls: &[libc::SYS_umount2],
-            ioctls: &[1, 2],
-            ..Allowed::default()
-        };
+        let allowed = Allowed { calls: &[libc::SYS_umount2], ioctls: &[1, 2], ..Allowed::default() };
         let rules = rules(&allowed).unwrap();
         assert!(rules.contains_key(&libc::SYS_umount2));
         assert_eq!(rules[&libc::SYS_ioctl].len(), 3);

@@ -198,9 +198,8 @@ impl Sandbox {
     fn confine(&self, server: &Server<'_>, in_force: &mut InForce) -> Result<(), CliError> {
         let made = server.cleanup.made();
         let volumes = server.volumes.iter();
-        let connections = volumes
-            .map(|volume| volume.gate.makes_connections())
-            .fold(Connections::default(), Connections::and);
+        let connections =
+            volumes.map(|volume| volume.gate.makes_connections()).fold(Connections::default(), Connections::and);
         // With the rights to look for the folders.
         let ruleset = files::ruleset(&files::Allowed {
             files: made.files.clone(),
@@ -286,10 +285,7 @@ impl Lacking {
 fn open_ahead(server: &Server<'_>) -> Result<(), Lacking> {
     let opened = open_for_all(server);
     if opened.is_err() {
-        server
-            .volumes
-            .iter()
-            .for_each(|volume| volume.gate.close_spare());
+        server.volumes.iter().for_each(|volume| volume.gate.close_spare());
     }
     opened
 }
@@ -340,20 +336,14 @@ fn raise(resource: Resource) {
 /// The others first: once confined, this thread may not signal them.
 fn everywhere(restriction: Restriction<'_>) -> Result<(), String> {
     let others = restriction.apply_to_others();
-    restriction
-        .apply_here()
-        .map_err(|error| error.to_string())?;
+    restriction.apply_here().map_err(|error| error.to_string())?;
     others.map_err(|error| format!("not for all threads: {error}"))
 }
 
 fn landlock(ruleset: io::Result<std::os::fd::OwnedFd>, io_uring: bool) -> Result<String, String> {
     use std::os::fd::AsFd;
     let missing = |why: String| {
-        if io_uring {
-            format!("{why}; io_uring could open files, which --io=preadv could not")
-        } else {
-            why
-        }
+        if io_uring { format!("{why}; io_uring could open files, which --io=preadv could not") } else { why }
     };
     let version = cryptline_sys::landlock_version().map_err(|error| {
         missing(match error.kind() {
@@ -368,9 +358,7 @@ fn landlock(ruleset: io::Result<std::os::fd::OwnedFd>, io_uring: bool) -> Result
 
 fn seccomp(allowed: &Allowed<'_>) -> Result<String, String> {
     let filters = Filters::new(allowed).and_then(|filters| filters.install());
-    filters
-        .map(|()| String::new())
-        .map_err(|error| error.to_string())
+    filters.map(|()| String::new()).map_err(|error| error.to_string())
 }
 
 /// So that the new user may reach and remove what was made for the old one.
@@ -390,11 +378,7 @@ fn hand_over(made: &[(PathBuf, FileIdentity)], identity: &Identity) -> Result<()
     };
     for (path, ours) in made {
         give(path, ours).map_err(|error| {
-            CliError::parameters(format!(
-                "cannot give {} to {}: {error}",
-                path.display(),
-                identity.name()
-            ))
+            CliError::parameters(format!("cannot give {} to {}: {error}", path.display(), identity.name()))
         })?;
     }
     Ok(())
@@ -427,10 +411,7 @@ mod tests {
         in_force.note("landlock", Ok("version 7".into()));
         assert_eq!(in_force.text(), "no_new_privs, landlock (version 7)");
         in_force.note("seccomp", Err("forbidden".into()));
-        assert_eq!(
-            in_force.text(),
-            "no_new_privs, landlock (version 7); without seccomp (forbidden)"
-        );
+        assert_eq!(in_force.text(), "no_new_privs, landlock (version 7); without seccomp (forbidden)");
         in_force.off = Some("--sandbox=off".into());
         assert_eq!(in_force.text(), "off (--sandbox=off)");
     }

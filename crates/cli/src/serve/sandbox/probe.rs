@@ -46,9 +46,7 @@ impl Probe {
     }
 }
 
-fn spawn(
-    run: impl FnOnce() -> Vec<Attempt> + Send + 'static,
-) -> Result<JoinHandle<Vec<Attempt>>, CliError> {
+fn spawn(run: impl FnOnce() -> Vec<Attempt> + Send + 'static) -> Result<JoinHandle<Vec<Attempt>>, CliError> {
     let builder = std::thread::Builder::new().name("probe".into());
     let thread = builder.spawn(run);
     thread.map_err(|error| CliError::memory(format!("cannot start a thread: {error}")))

@@ -20,10 +20,7 @@ impl Identity {
     pub fn find(user: Option<&str>, group: Option<&str>) -> Result<Option<Self>, CliError> {
         let (user, group) = match (user, group) {
             (None, None) => return Ok(None),
-            (user, group) => (
-                user.map(find_user).transpose()?,
-                group.map(find_group).transpose()?,
-            ),
+            (user, group) => (user.map(find_user).transpose()?, group.map(find_group).transpose()?),
         };
         let gid = match (&user, group) {
             (_, Some(gid)) => gid,
@@ -35,11 +32,7 @@ impl Identity {
             (Some((_, Some(primary))), None) => *primary,
             (None, None) => Gid::current(),
         };
-        let identity = Self {
-            uid: user.map(|(uid, _)| uid),
-            gid,
-            name: describe(user.map(|(uid, _)| uid), gid),
-        };
+        let identity = Self { uid: user.map(|(uid, _)| uid), gid, name: describe(user.map(|(uid, _)| uid), gid) };
         let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
         let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
         if !may {
@@ -67,15 +60,12 @@ impl Identity {
 
     /// Becomes it, on all threads and for good.
     pub fn assume(&self) -> Result<(), CliError> {
-        let changed = setgroups(&[])
-            .and_then(|()| setresgid(self.gid, self.gid, self.gid))
-            .and_then(|()| match self.uid {
+        let changed =
+            setgroups(&[]).and_then(|()| setresgid(self.gid, self.gid, self.gid)).and_then(|()| match self.uid {
                 Some(uid) => setresuid(uid, uid, uid),
                 None => Ok(()),
             });
-        changed.map_err(|error| {
-            CliError::parameters(format!("cannot become {}: {}", self.name, error.desc()))
-        })
+        changed.map_err(|error| CliError::parameters(format!("cannot become {}: {}", self.name, error.desc())))
     }
 }
 
@@ -97,9 +87,7 @@ fn find_group(text: &str) -> Result<Gid, CliError> {
     let by_name = Group::from_name(text).map_err(|error| failed(error.desc()))?;
     match by_name {
         Some(group) => Ok(group.gid),
-        None => number(text)
-            .map(Gid::from_raw)
-            .ok_or_else(|| failed("no such group")),
+        None => number(text).map(Gid::from_raw).ok_or_else(|| failed("no such group")),
     }
 }
 
@@ -122,10 +110,7 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_found_and_others_are_named() {
-        assert_eq!(
-            find_user("root").unwrap(),
-            (Uid::from_raw(0), Some(Gid::from_raw(0)))
-        );
+        assert_eq!(find_user("root").unwrap(), (Uid::from_raw(0), Some(Gid::from_raw(0))));
         assert_eq!(find_user("0").unwrap().0, Uid::from_raw(0));
         assert_eq!(find_group("0").unwrap(), Gid::from_raw(0));
         let unknown = find_user("4123456789").unwrap();

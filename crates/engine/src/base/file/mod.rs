@@ -44,12 +44,7 @@ impl FileDevice {
         alignment: Option<u32>,
     ) -> Self {
         let shared = Shared::new(file, &geometry, block_device, alignment);
-        Self {
-            descriptors: Descriptors::default(),
-            geometry,
-            grows: false,
-            shared: Arc::new(shared),
-        }
+        Self { descriptors: Descriptors::default(), geometry, grows: false, shared: Arc::new(shared) }
     }
 
     /// The device grows with its file; it keeps the size that it was opened with otherwise. Zones never do.
@@ -105,11 +100,7 @@ impl Device for FileDevice {
 
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
         let end = offset + len;
-        let data = Extent {
-            len,
-            hole: false,
-            zero: false,
-        };
+        let data = Extent { len, hole: false, zero: false };
         if self.shared.block_device.is_some() {
             // It knows of no holes, and refuses SEEK_DATA.
             return Ok(data);
@@ -126,17 +117,10 @@ impl Device for FileDevice {
             begins => found(begins)?.unwrap_or(end),
         };
         if begins > offset {
-            return Ok(Extent {
-                len: begins - offset,
-                hole: true,
-                zero: true,
-            });
+            return Ok(Extent { len: begins - offset, hole: true, zero: true });
         }
         let hole = found(rustix::fs::seek(self.file(), SeekFrom::Hole(offset)))?.unwrap_or(end);
-        Ok(Extent {
-            len: hole.max(offset + 1) - offset,
-            ..data
-        })
+        Ok(Extent { len: hole.max(offset + 1) - offset, ..data })
     }
 
     fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {

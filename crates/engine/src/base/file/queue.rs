@@ -50,13 +50,7 @@ impl Queue for FileQueue {
         }
         if let (Operation::Zone(action), Some(model)) = (&request.operation, &self.shared.zones) {
             // There is no such thing in io_uring: this thread waits for it.
-            let result = host_zones::act(
-                &*self.fd,
-                model,
-                self.shared.size(),
-                request.offset,
-                *action,
-            );
+            let result = host_zones::act(&*self.fd, model, self.shared.size(), request.offset, *action);
             return Submitted::Done(request.complete(result));
         }
         if self.shared.cannot_zero(&request) {
@@ -75,16 +69,11 @@ impl Queue for FileQueue {
         }
         let is_own_sync = request.is_sync() && self.doubt != Doubt::Shared;
         let sync = is_own_sync.then(|| self.syncs.begin());
-        let files = Files {
-            own: self.file,
-            keeper: self.keeper.0,
-        };
-        let begun = transfer::begin(request, files, sync)
-            .map_err(|request| request.complete(Err(Fault::NotSupported)));
+        let files = Files { own: self.file, keeper: self.keeper.0 };
+        let begun = transfer::begin(request, files, sync).map_err(|request| request.complete(Err(Fault::NotSupported)));
         let started = begun.and_then(|(origin, io)| {
             // More requests than the ring has places for are the front's bug.
-            self.start(ring, origin, io)
-                .map_err(|io| transfer::end(origin, io).complete(Err(Fault::Busy)))
+            self.start(ring, origin, io).map_err(|io| transfer::end(origin, io).complete(Err(Fault::Busy)))
         });
         match started {
             Ok(()) => {
@@ -140,10 +129,7 @@ impl FileQueue {
             file: ring.add_file(Arc::clone(&fd)),
             fd,
             source,
-            keeper: (
-                ring.add_file(Arc::clone(shared.keeper.file())),
-                ring.add_source(),
-            ),
+            keeper: (ring.add_file(Arc::clone(shared.keeper.file())), ring.add_source()),
             doubt,
             syncs: Syncs::new(ring.depth()),
             stalled: VecDeque::with_capacity(ring.depth()),
@@ -197,12 +183,7 @@ impl FileQueue {
     }
 
     /// How a request has ended; `None` where it goes on.
-    fn judge(
-        &mut self,
-        origin: Origin,
-        io: &mut Io,
-        result: Result<usize, Errno>,
-    ) -> Option<Result<(), Fault>> {
+    fn judge(&mut self, origin: Origin, io: &mut Io, result: Result<usize, Errno>) -> Option<Result<(), Fault>> {
         let moved = match result {
             Ok(moved) => moved,
             Err(Errno::INTR | Errno::AGAIN) => {

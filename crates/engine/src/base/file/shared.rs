@@ -34,12 +34,7 @@ pub(in crate::base) struct BlockDevice {
 }
 
 impl Shared {
-    pub fn new(
-        file: OwnedFd,
-        geometry: &Geometry,
-        block_device: Option<BlockDevice>,
-        alignment: Option<u32>,
-    ) -> Self {
+    pub fn new(file: OwnedFd, geometry: &Geometry, block_device: Option<BlockDevice>, alignment: Option<u32>) -> Self {
         Self {
             in_memory: is_in_memory(&file),
             keeper: Keeper::new(file),
@@ -91,8 +86,7 @@ impl Shared {
 
     /// A short direct read that stopped off the grid stopped at the end of the file.
     pub fn is_off_grid(&self, done: usize) -> bool {
-        self.alignment
-            .is_some_and(|align| !(done as u64).is_multiple_of(u64::from(align)))
+        self.alignment.is_some_and(|align| !(done as u64).is_multiple_of(u64::from(align)))
     }
 
     /// A write into the page cache is a copy. Most file systems make io_uring give it to a worker

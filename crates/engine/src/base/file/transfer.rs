@@ -32,15 +32,8 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 7] = [
-        Self::Read,
-        Self::Write,
-        Self::DurableWrite,
-        Self::Flush,
-        Self::Discard,
-        Self::Zero,
-        Self::ZeroOrUnmap,
-    ];
+    const ALL: [Self; 7] =
+        [Self::Read, Self::Write, Self::DurableWrite, Self::Flush, Self::Discard, Self::Zero, Self::ZeroOrUnmap];
 }
 
 /// Bits of a note that have the kind; the others have the number of the sync, counted from 1.
@@ -49,10 +42,7 @@ const KIND_BITS: u32 = 3;
 impl Origin {
     pub fn mark(self) -> Mark {
         let sync = self.sync.map_or(0, |number| number + 1);
-        Mark {
-            token: self.token,
-            note: [self.offset, sync << KIND_BITS | self.kind as u64],
-        }
+        Mark { token: self.token, note: [self.offset, sync << KIND_BITS | self.kind as u64] }
     }
 
     pub fn of(done: &Done) -> Self {
@@ -88,77 +78,31 @@ pub(super) struct Files {
 /// queue's own file. Without one, a durable write is not: the keeper is asked when all is written.
 ///
 /// Zones are not the ring's business: their operations come back.
-pub(super) fn begin(
-    request: Request,
-    files: Files,
-    sync: Option<u64>,
-) -> Result<(Origin, Io), Request> {
-    let Request {
-        operation,
-        offset,
-        token,
-    } = request;
-    let origin = |kind| Origin {
-        token,
-        offset,
-        kind,
-        sync,
-    };
-    let allocate = |what, len| Io::Allocate {
-        file: files.keeper,
-        what,
-        offset,
-        len,
-    };
+pub(super) fn begin(request: Request, files: Files, sync: Option<u64>) -> Result<(Origin, Io), Request> {
+    let Request { operation, offset, token } = request;
+    let origin = |kind| Origin { token, offset, kind, sync };
+    let allocate = |what, len| Io::Allocate { file: files.keeper, what, offset, len };
     let file = files.own;
     Ok(match operation {
         Operation::Read(buffer) => {
             let len = buffer.len();
-            let read = Io::Read {
-                file,
-                buffer,
-                start: 0,
-                len,
-                offset,
-            };
+            let read = Io::Read { file, buffer, start: 0, len, offset };
             (origin(Kind::Read), read)
         }
         Operation::Write { data, durable } => {
             let len = data.len();
-            let write = Io::Write {
-                file,
-                buffer: data,
-                start: 0,
-                len,
-                offset,
-                durable: sync.is_some(),
-            };
-            let kind = if durable {
-                Kind::DurableWrite
-            } else {
-                Kind::Write
-            };
+            let write = Io::Write { file, buffer: data, start: 0, len, offset, durable: sync.is_some() };
+            let kind = if durable { Kind::DurableWrite } else { Kind::Write };
             (origin(kind), write)
         }
         Operation::Flush => (origin(Kind::Flush), Io::Sync { file }),
         Operation::Discard { len } => (origin(Kind::Discard), allocate(Allocate::PunchHole, len)),
-        Operation::WriteZeroes {
-            len,
-            may_unmap: true,
-        } => (
-            origin(Kind::ZeroOrUnmap),
-            allocate(Allocate::PunchHole, len),
-        ),
-        Operation::WriteZeroes {
-            len,
-            may_unmap: false,
-        } => (origin(Kind::Zero), allocate(Allocate::ZeroRange, len)),
+        Operation::WriteZeroes { len, may_unmap: true } => {
+            (origin(Kind::ZeroOrUnmap), allocate(Allocate::PunchHole, len))
+        }
+        Operation::WriteZeroes { len, may_unmap: false } => (origin(Kind::Zero), allocate(Allocate::ZeroRange, len)),
         Operation::Cache { .. } | Operation::ZoneAppend { .. } | Operation::Zone(_) => {
-            return Err(Request {
-                operation,
-                offset,
-                token,
-            });
+            return Err(Request { operation, offset, token });
         }
     })
 }
@@ -167,20 +111,7 @@ pub(super) fn begin(
 /// `None` for what moves none.
 pub(super) fn advance(io: &mut Io, moved: usize) -> Option<(usize, usize)> {
     match io {
-        Io::Read {
-            buffer,
-            start,
-            len,
-            offset,
-            ..
-        }
-        | Io::Write {
-            buffer,
-            start,
-            len,
-            offset,
-            ..
-        } => {
+        Io::Read { buffer, start, len, offset, .. } | Io::Write { buffer, start, len, offset, .. } => {
             *start += moved;
             *offset += moved as u64;
             *len = buffer.len().saturating_sub(*start);
@@ -194,20 +125,10 @@ pub(super) fn advance(io: &mut Io, moved: usize) -> Option<(usize, usize)> {
 pub(super) fn end(origin: Origin, io: Io) -> Request {
     let operation = match (io, origin.kind) {
         (Io::Read { buffer, .. }, _) => Operation::Read(buffer),
-        (Io::Write { buffer, .. }, kind) => Operation::Write {
-            data: buffer,
-            durable: kind == Kind::DurableWrite,
-        },
+        (Io::Write { buffer, .. }, kind) => Operation::Write { data: buffer, durable: kind == Kind::DurableWrite },
         (Io::Allocate { len, .. }, Kind::Discard) => Operation::Discard { len },
-        (Io::Allocate { len, .. }, kind) => Operation::WriteZeroes {
-            len,
-            may_unmap: kind == Kind::ZeroOrUnmap,
-        },
+        (Io::Allocate { len, .. }, kind) => Operation::WriteZeroes { len, may_unmap: kind == Kind::ZeroOrUnmap },
         _ => Operation::Flush,
     };
-    Request {
-        operation,
-        offset: origin.offset,
-        token: origin.token,
-    }
+    Request { operation, offset: origin.offset, token: origin.token }
 }

@@ -88,11 +88,7 @@ impl Drop for Report {
 impl Attempt {
     fn start(shared: &Arc<Shared>, lost: LostLink, until: Instant, waker: &Waker) -> Option<Self> {
         let slot = Arc::<Slot>::default();
-        let mut report = Report {
-            slot: Arc::clone(&slot),
-            made: None,
-            waker: waker.clone(),
-        };
+        let mut report = Report { slot: Arc::clone(&slot), made: None, waker: waker.clone() };
         let shared = Arc::clone(shared);
         let connect = move || {
             report.made = shared.connect_again(lost, until, &report.slot.is_over);
@@ -176,11 +172,7 @@ impl NbdQueue {
 
     /// Looks whether the server has hung up while nothing was under way, before something is: nothing is lost then.
     pub(super) fn look_for_end(&mut self, ring: &mut Ring) {
-        let Some(link) = self
-            .link
-            .as_ref()
-            .filter(|_| self.shared.reconnect.is_some())
-        else {
+        let Some(link) = self.link.as_ref().filter(|_| self.shared.reconnect.is_some()) else {
             return;
         };
         if !self.is_up() {
@@ -239,15 +231,9 @@ impl NbdQueue {
         }
         self.intake.forget();
         let age = self.link.as_ref().map_or(0, |link| link.age);
-        let lost = LostLink {
-            age,
-            had_changes,
-            again,
-        };
+        let lost = LostLink { age, had_changes, again };
         let attempt = match (self.until, &self.waker) {
-            (Some(until), Some(waker)) if !is_hopeless => {
-                Attempt::start(&self.shared, lost, until, waker)
-            }
+            (Some(until), Some(waker)) if !is_hopeless => Attempt::start(&self.shared, lost, until, waker),
             _ => None,
         };
         match attempt {

@@ -16,10 +16,7 @@ use crate::{Channel, Gate, Operation, Request, Submitted};
 const BLOCK: usize = 4096;
 const BACKENDS: [BackendChoice; 2] = [BackendChoice::Auto, BackendChoice::Syscalls];
 const LONG: Duration = Duration::from_secs(60);
-const SHARED: Offer = Offer {
-    flags: USUAL.flags.with(Flags::CAN_MULTI_CONN),
-    ..USUAL
-};
+const SHARED: Offer = Offer { flags: USUAL.flags.with(Flags::CAN_MULTI_CONN), ..USUAL };
 
 fn again(server: &Server, patience: Duration) -> Gate {
     Gate::new(NbdDevice::open_again(&server.uri, false, Some(patience)).unwrap())
@@ -46,11 +43,7 @@ struct Store {
 impl Store {
     fn new() -> Arc<Mutex<Self>> {
         let zeros = vec![0; usize::try_from(SIZE).unwrap()];
-        Arc::new(Mutex::new(Self {
-            cached: zeros.clone(),
-            durable: zeros,
-            requests: 0,
-        }))
+        Arc::new(Mutex::new(Self { cached: zeros.clone(), durable: zeros, requests: 0 }))
     }
 
     /// Carries a request out; its reply.
@@ -59,8 +52,7 @@ impl Store {
         let range = start..start + header.length as usize;
         match header.command {
             cmd::READ => {
-                let head =
-                    reply::offset_data(header.cookie, header.offset, header.length, Last::Yes);
+                let head = reply::offset_data(header.cookie, header.offset, header.length, Last::Yes);
                 return [&head[..], &self.cached[range]].concat();
             }
             cmd::WRITE => self.cached[range.clone()].copy_from_slice(payload),
@@ -120,11 +112,9 @@ fn use_disk(gate: &Gate, backend: BackendChoice, store: &Mutex<Store>) {
             let offset = at(index) as u64;
             let mut buffer = Buffer::alloc(BLOCK).unwrap();
             match (round + index) % 3 {
-                _ if index == 6 => Request {
-                    operation: Operation::Cache { len: SIZE / 2 },
-                    offset: 0,
-                    token: u64::from(index),
-                },
+                _ if index == 6 => {
+                    Request { operation: Operation::Cache { len: SIZE / 2 }, offset: 0, token: u64::from(index) }
+                }
                 0 => {
                     expected[at(index)..at(index) + BLOCK].fill(16 * (round + 1) + index);
                     buffer.fill(16 * (round + 1) + index);
@@ -133,15 +123,8 @@ fn use_disk(gate: &Gate, backend: BackendChoice, store: &Mutex<Store>) {
                 1 => Request::read(offset, buffer, u64::from(index)),
                 _ => {
                     expected[at(index)..at(index) + BLOCK].fill(0);
-                    let operation = Operation::WriteZeroes {
-                        len: BLOCK as u64,
-                        may_unmap: true,
-                    };
-                    Request {
-                        operation,
-                        offset,
-                        token: u64::from(index),
-                    }
+                    let operation = Operation::WriteZeroes { len: BLOCK as u64, may_unmap: true };
+                    Request { operation, offset, token: u64::from(index) }
                 }
             }
         });
@@ -171,10 +154,7 @@ fn finish(channel: &mut Channel, batch: Vec<Request>, expected: &[u8]) {
 }
 
 /// Uses a disk of a server that dies so; how many requests it took.
-fn outlives(
-    backend: BackendChoice,
-    dies: impl Fn(usize) -> Option<Death> + Send + 'static,
-) -> usize {
+fn outlives(backend: BackendChoice, dies: impl Fn(usize) -> Option<Death> + Send + 'static) -> usize {
     let store = Store::new();
     let served = Arc::clone(&store);
     let server = Server::several(SHARED, move |accept| serve(accept, &served, &dies));
@@ -190,12 +170,7 @@ fn server_killed_at_any_request_forgets_nothing_and_all_requests_succeed() {
     for backend in BACKENDS {
         let requests = outlives(backend, |_| None);
         for nth in 0..requests {
-            for death in [
-                Death::Unmade,
-                Death::Made,
-                Death::HalfAnswered,
-                Death::Refused,
-            ] {
+            for death in [Death::Unmade, Death::Made, Death::HalfAnswered, Death::Refused] {
                 outlives(backend, move |request| (request == nth).then_some(death));
             }
         }
@@ -340,10 +315,7 @@ fn server_that_breaks_a_rule_is_not_asked_again() {
 
 #[test]
 fn server_that_cannot_make_single_writes_durable_is_not_connected_to_again() {
-    let no_fua = Offer {
-        flags: Flags::HAS_FLAGS.with(Flags::SEND_FLUSH),
-        ..USUAL
-    };
+    let no_fua = Offer { flags: Flags::HAS_FLAGS.with(Flags::SEND_FLUSH), ..USUAL };
     let server = Server::start(no_fua, Client::see_end);
     let refused = NbdDevice::open_again(&server.uri, false, Some(LONG)).err();
     let text = refused.unwrap().to_string();

@@ -9,9 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cryptline_nbd::NbdUri;
-use cryptline_nbd::negotiate::{
-    Agreed, NegotiateError, greet, negotiate, negotiate_allocation, start_tls,
-};
+use cryptline_nbd::negotiate::{Agreed, NegotiateError, greet, negotiate, negotiate_allocation, start_tls};
 use cryptline_nbd::uri::Address;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -76,12 +74,7 @@ impl Server {
     }
 
     /// The same, for at most as long as usual.
-    pub fn again_until(
-        &self,
-        before: &Agreed,
-        peer: Peer,
-        until: Instant,
-    ) -> Result<(Line, Peer), OpenError> {
+    pub fn again_until(&self, before: &Agreed, peer: Peer, until: Instant) -> Result<(Line, Peer), OpenError> {
         let negotiate = |stream: &mut Timed<'_>| negotiate(stream, &self.uri.export);
         let patience = PATIENCE.min(until.saturating_duration_since(Instant::now()));
         let (line, now, peer) = self.connect_to(Some(peer), patience, negotiate)?;
@@ -96,11 +89,7 @@ impl Server {
     /// nothing of it, or has another export there now.
     ///
     /// Errors: it is not there, or takes no more connections.
-    pub fn for_status(
-        &self,
-        before: &Agreed,
-        peer: Peer,
-    ) -> Result<Option<(Line, u32, Peer)>, OpenError> {
+    pub fn for_status(&self, before: &Agreed, peer: Peer) -> Result<Option<(Line, u32, Peer)>, OpenError> {
         let negotiate = |stream: &mut Timed<'_>| negotiate_allocation(stream, &self.uri.export);
         let made = self.connect_to(Some(peer), PATIENCE_FOR_STATUS, negotiate);
         let (line, (now, context), peer) = made?;
@@ -152,10 +141,7 @@ fn is_hang_up(error: &NegotiateError) -> bool {
     let NegotiateError::Io(error) = error else {
         return false;
     };
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe
-    )
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe)
 }
 
 fn explain(error: &NegotiateError) -> String {
@@ -195,12 +181,7 @@ fn tcp(host: &str, found: &[SocketAddr], deadline: Instant) -> Result<(OwnedFd, 
                 watch(&stream).map_err(|errno| format!("cannot set up its socket: {errno}"))?;
                 return Ok((stream.into(), Peer::Tcp(*address)));
             }
-            Err(error) => {
-                failure = refused(
-                    &format!("port {} of {}", address.port(), address.ip()),
-                    &error,
-                )
-            }
+            Err(error) => failure = refused(&format!("port {} of {}", address.port(), address.ip()), &error),
         }
     }
     Err(failure)
@@ -280,11 +261,7 @@ mod tests {
     #[test]
     fn socket_is_found_wherever_the_process_works_later() {
         let here = std::env::current_dir().unwrap();
-        for (path, expected) in [
-            (&b"a/s"[..], here.join("a/s")),
-            (b"/s", "/s".into()),
-            (b"\0name", "\0name".into()),
-        ] {
+        for (path, expected) in [(&b"a/s"[..], here.join("a/s")), (b"/s", "/s".into()), (b"\0name", "\0name".into())] {
             let address = Address::Unix(std::ffi::OsStr::from_bytes(path).into());
             assert!(matches!(absolute(&address), Address::Unix(path) if path == expected));
         }

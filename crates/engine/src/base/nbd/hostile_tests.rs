@@ -69,20 +69,8 @@ fn answers_that_break_a_rule_end_the_connection_and_latch() {
         |cookie| data(cookie, AT, BLOCK + 1, Last::Yes),
         |cookie| data(cookie, u64::MAX, 1, Last::Yes),
         |cookie| data(cookie, AT, BLOCK - 1, Last::Yes),
-        |cookie| {
-            [
-                data(cookie, AT, 2, Last::No),
-                data(cookie, AT + 1, BLOCK - 1, Last::Yes),
-            ]
-            .concat()
-        },
-        |cookie| {
-            [
-                data(cookie, AT, BLOCK, Last::No),
-                data(cookie, AT, BLOCK, Last::Yes),
-            ]
-            .concat()
-        },
+        |cookie| [data(cookie, AT, 2, Last::No), data(cookie, AT + 1, BLOCK - 1, Last::Yes)].concat(),
+        |cookie| [data(cookie, AT, BLOCK, Last::No), data(cookie, AT, BLOCK, Last::Yes)].concat(),
         |cookie| chunk(cookie, 0, 0, &[]),
         |cookie| reply::none(cookie).to_vec(),
         |cookie| chunk(cookie, 1, 5, &[0; 12]),
@@ -95,11 +83,7 @@ fn answers_that_break_a_rule_end_the_connection_and_latch() {
 
 #[test]
 fn replies_in_endless_pieces_end_the_connection() {
-    ends(USUAL, false, |cookie| {
-        reply::error_chunk(cookie, NbdError::Io, "again", Last::No)
-            .as_bytes()
-            .repeat(1000)
-    });
+    ends(USUAL, false, |cookie| reply::error_chunk(cookie, NbdError::Io, "again", Last::No).as_bytes().repeat(1000));
     ends(USUAL, false, |cookie| {
         let piece = |index: u64| data(cookie, AT + 2 * index, 1, Last::No);
         (0..64).flat_map(piece).collect()
@@ -108,19 +92,14 @@ fn replies_in_endless_pieces_end_the_connection() {
 
 #[test]
 fn chunks_to_a_client_that_wants_none_end_the_connection() {
-    let simple = Offer {
-        structured: false,
-        ..USUAL
-    };
+    let simple = Offer { structured: false, ..USUAL };
     ends(simple, false, |cookie| data(cookie, AT, BLOCK, Last::Yes));
 }
 
 #[test]
 fn server_that_hangs_up_at_any_byte_fails_what_is_under_way() {
     for len in [0, 1, 15, 20, 27, 28, 29, 28 + BLOCK - 1] {
-        ends(USUAL, true, move |cookie| {
-            data(cookie, AT, BLOCK, Last::Yes)[..len].to_vec()
-        });
+        ends(USUAL, true, move |cookie| data(cookie, AT, BLOCK, Last::Yes)[..len].to_vec());
     }
 }
 
@@ -172,10 +151,7 @@ fn byte_at(at: usize) -> u8 {
 fn large_read_goes_around_the_receive_buffer_whatever_the_pieces() {
     const LEN: usize = 300 * 1024;
     for structured in [false, true] {
-        let offer = Offer {
-            structured,
-            ..USUAL
-        };
+        let offer = Offer { structured, ..USUAL };
         let server = Server::start(offer, move |client| {
             let header = client.request();
             let bytes: Vec<u8> = (0..LEN).map(byte_at).collect();
@@ -194,12 +170,7 @@ fn large_read_goes_around_the_receive_buffer_whatever_the_pieces() {
         let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
         let mut found = vec![0; LEN];
         disk.read_at(AT, &mut found).unwrap();
-        assert!(
-            found
-                .iter()
-                .enumerate()
-                .all(|(at, byte)| *byte == byte_at(at))
-        );
+        assert!(found.iter().enumerate().all(|(at, byte)| *byte == byte_at(at)));
         assert_eq!(disk.flush(), Ok(()));
         server.end();
     }
@@ -239,11 +210,7 @@ fn errors_of_the_server_are_faults_and_the_connection_goes_on() {
 #[test]
 fn discard_and_zeroing_that_the_server_does_not_want_lose_nothing() {
     let server = Server::start(USUAL, |client| {
-        for (command, flags) in [
-            (cmd::TRIM, 0),
-            (cmd::WRITE_ZEROES, 0),
-            (cmd::WRITE_ZEROES, cmd_flag::NO_HOLE),
-        ] {
+        for (command, flags) in [(cmd::TRIM, 0), (cmd::WRITE_ZEROES, 0), (cmd::WRITE_ZEROES, cmd_flag::NO_HOLE)] {
             let header = client.request();
             assert_eq!((header.command, header.flags), (command, flags));
             client.say(&reply::simple(header.cookie, Err(NbdError::Inval)));
@@ -312,10 +279,7 @@ fn hint_that_is_answered_with_data_or_not_at_all_ends_the_connection() {
 
 #[test]
 fn hint_is_not_sent_to_a_server_that_knows_none() {
-    let none = Offer {
-        flags: USUAL.flags.without(Flags::SEND_CACHE),
-        ..USUAL
-    };
+    let none = Offer { flags: USUAL.flags.without(Flags::SEND_CACHE), ..USUAL };
     let server = Server::start(none, |client| {
         client.expect(cmd::FLUSH);
     });
@@ -328,10 +292,7 @@ fn hint_is_not_sent_to_a_server_that_knows_none() {
 
 #[test]
 fn request_longer_than_the_server_takes_goes_in_parts_each_durable() {
-    let small = Offer {
-        sizes: Some([512, 4096, 4096]),
-        ..USUAL
-    };
+    let small = Offer { sizes: Some([512, 4096, 4096]), ..USUAL };
     let server = Server::start(small, |client| {
         let mut all = Vec::new();
         for part in 0..4u64 {
@@ -347,12 +308,7 @@ fn request_longer_than_the_server_takes_goes_in_parts_each_durable() {
         for part in 0..4 {
             let header = client.request();
             let at = part * 4096;
-            client.say(&reply::offset_data(
-                header.cookie,
-                header.offset,
-                4096,
-                Last::Yes,
-            ));
+            client.say(&reply::offset_data(header.cookie, header.offset, 4096, Last::Yes));
             client.say(&all[at..at + 4096]);
         }
     });
@@ -369,10 +325,7 @@ fn request_longer_than_the_server_takes_goes_in_parts_each_durable() {
 
 #[test]
 fn durable_write_without_fua_is_a_write_and_a_flush() {
-    let no_fua = Offer {
-        flags: Flags::HAS_FLAGS.with(Flags::SEND_FLUSH),
-        ..USUAL
-    };
+    let no_fua = Offer { flags: Flags::HAS_FLAGS.with(Flags::SEND_FLUSH), ..USUAL };
     let server = Server::start(no_fua, |client| {
         assert_eq!(client.expect(cmd::WRITE).0.flags, 0);
         client.expect(cmd::FLUSH);
@@ -392,10 +345,7 @@ fn durable_write_without_fua_is_a_write_and_a_flush() {
 
 #[test]
 fn server_without_flush_gets_every_change_durable_and_no_flush() {
-    let no_flush = Offer {
-        flags: USUAL.flags.without(Flags::SEND_FLUSH),
-        ..USUAL
-    };
+    let no_flush = Offer { flags: USUAL.flags.without(Flags::SEND_FLUSH), ..USUAL };
     let server = Server::start(no_flush, |client| {
         assert_eq!(client.expect(cmd::WRITE).0.flags, cmd_flag::FUA);
         assert_eq!(client.expect(cmd::WRITE_ZEROES).0.flags, cmd_flag::FUA);
@@ -411,16 +361,10 @@ fn server_without_flush_gets_every_change_durable_and_no_flush() {
 
 #[test]
 fn server_that_can_make_nothing_durable_is_opened_read_only_or_not_at_all() {
-    let nothing = Offer {
-        flags: Flags::HAS_FLAGS,
-        ..USUAL
-    };
+    let nothing = Offer { flags: Flags::HAS_FLAGS, ..USUAL };
     let server = Server::start(nothing, Client::see_end);
     let refused = NbdDevice::open(&server.uri, false).err().unwrap();
-    assert!(
-        refused.to_string().contains("neither flush nor FUA"),
-        "{refused}"
-    );
+    assert!(refused.to_string().contains("neither flush nor FUA"), "{refused}");
     server.end();
     let server = Server::start(nothing, Client::see_end);
     let gate = Gate::new(NbdDevice::open(&server.uri, true).unwrap());
@@ -478,10 +422,7 @@ fn what_cannot_be_reached_is_said_in_one_line() {
         text
     };
     let text = failed("nbd+unix:///x?socket=/no/such/socket");
-    assert!(
-        text.contains("there is no socket /no/such/socket"),
-        "{text}"
-    );
+    assert!(text.contains("there is no socket /no/such/socket"), "{text}");
     let text = failed("nbds://localhost/");
     assert!(text.contains("tls-certificates=DIR"), "{text}");
     let text = failed("nbd://no-such-host.invalid/");

@@ -55,13 +55,7 @@ impl Line {
     }
 
     fn timed(&mut self, deadline: Option<Instant>) -> Timed<'_> {
-        Timed {
-            plain: Plain {
-                socket: self.socket.as_fd(),
-                deadline,
-            },
-            tls: self.tls.as_deref_mut(),
-        }
+        Timed { plain: Plain { socket: self.socket.as_fd(), deadline }, tls: self.tls.as_deref_mut() }
     }
 }
 
@@ -69,21 +63,11 @@ impl Line {
 pub(super) fn say_goodbye(socket: BorrowedFd<'_>, records: Option<&mut Records>) {
     let bye = goodbye();
     let sealed = records.map(|records| records.farewell(&bye));
-    let _ = send(
-        socket,
-        sealed.as_deref().unwrap_or(&bye),
-        SendFlags::DONTWAIT,
-    );
+    let _ = send(socket, sealed.as_deref().unwrap_or(&bye), SendFlags::DONTWAIT);
 }
 
 fn goodbye() -> [u8; REQUEST_LEN] {
-    request(&RequestHeader {
-        flags: 0,
-        command: cmd::DISC,
-        cookie: 0,
-        offset: 0,
-        length: 0,
-    })
+    request(&RequestHeader { flags: 0, command: cmd::DISC, cookie: 0, offset: 0, length: 0 })
 }
 
 /// A [`Line`] until its deadline.
@@ -165,10 +149,5 @@ impl Write for Plain<'_> {
 fn send(socket: BorrowedFd<'_>, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
     let nothing = &mut SendAncillaryBuffer::default();
     let pieces = [io::IoSlice::new(bytes)];
-    Ok(rustix::net::sendmsg(
-        socket,
-        &pieces,
-        nothing,
-        flags | SendFlags::NOSIGNAL,
-    )?)
+    Ok(rustix::net::sendmsg(socket, &pieces, nothing, flags | SendFlags::NOSIGNAL)?)
 }

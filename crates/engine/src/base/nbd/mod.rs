@@ -81,11 +81,7 @@ impl NbdDevice {
     /// lost with it ([`again`]).
     ///
     /// Errors: an export that is written to must be able to make each write durable.
-    pub fn open_again(
-        uri: &NbdUri,
-        read_only: bool,
-        reconnect: Option<Duration>,
-    ) -> Result<Self, OpenError> {
+    pub fn open_again(uri: &NbdUri, read_only: bool, reconnect: Option<Duration>) -> Result<Self, OpenError> {
         let server = Server::new(uri)?;
         let (line, agreed, peer) = server.connect()?;
         let geometry = geometry(&agreed, read_only);
@@ -164,11 +160,7 @@ impl Device for NbdDevice {
     }
 
     fn most_queues(&self) -> usize {
-        if self.takes_connections() {
-            usize::MAX
-        } else {
-            1
-        }
+        if self.takes_connections() { usize::MAX } else { 1 }
     }
 
     /// A connection goes with the reads on it, and there may be no other.
@@ -180,11 +172,7 @@ impl Device for NbdDevice {
     fn makes_connections(&self) -> Connections {
         let is_again = self.0.reconnect.is_some();
         let is_tcp = matches!(self.0.peer, Peer::Tcp(_));
-        Connections {
-            tcp: is_again && is_tcp,
-            unix: is_again && !is_tcp,
-            by_library: false,
-        }
+        Connections { tcp: is_again && is_tcp, unix: is_again && !is_tcp, by_library: false }
     }
 
     /// Asks the server and waits for it. What it does not tell is data.

@@ -68,11 +68,7 @@ impl Pending {
     /// What is to be known of `request`; gives back what no server has an operation for.
     pub fn new(request: Request) -> Result<Self, Request> {
         let len = request.len();
-        let Request {
-            operation,
-            offset,
-            token,
-        } = request;
+        let Request { operation, offset, token } = request;
         let (work, buffer) = match operation {
             Operation::Read(buffer) => (Work::Read, Some(buffer)),
             Operation::Write { data, durable } => (Work::Write { durable }, Some(data)),
@@ -81,11 +77,7 @@ impl Pending {
             Operation::WriteZeroes { may_unmap, .. } => (Work::Zero { may_unmap }, None),
             Operation::Cache { .. } => (Work::Cache, None),
             Operation::ZoneAppend { .. } | Operation::Zone(_) => {
-                return Err(Request {
-                    operation,
-                    offset,
-                    token,
-                });
+                return Err(Request { operation, offset, token });
             }
         };
         Ok(Self {
@@ -115,20 +107,12 @@ impl Pending {
             Work::Read | Work::Write { .. } | Work::Cache => can.most_data,
             Work::Flush | Work::Discard | Work::Zero { .. } => MOST_RANGE,
         };
-        let part = if self.is_syncing {
-            0
-        } else {
-            (self.len - self.done).min(most)
-        };
+        let part = if self.is_syncing { 0 } else { (self.len - self.done).min(most) };
         self.cookie = Some(cookie);
         self.part = u32::try_from(part).expect("at most MOST_RANGE");
         self.coverage = Coverage::default();
         let fua = |wanted| {
-            if can.fua && (wanted || can.writes_through) {
-                cmd_flag::FUA
-            } else {
-                0
-            }
+            if can.fua && (wanted || can.writes_through) { cmd_flag::FUA } else { 0 }
         };
         let (command, flags) = match self.work {
             _ if self.is_syncing => (cmd::FLUSH, 0),
@@ -140,18 +124,8 @@ impl Pending {
             Work::Zero { may_unmap: true } => (cmd::WRITE_ZEROES, fua(false)),
             Work::Zero { may_unmap: false } => (cmd::WRITE_ZEROES, fua(false) | cmd_flag::NO_HOLE),
         };
-        let offset = if command == cmd::FLUSH {
-            0
-        } else {
-            self.offset + self.done
-        };
-        RequestHeader {
-            flags,
-            command,
-            cookie,
-            offset,
-            length: self.part,
-        }
+        let offset = if command == cmd::FLUSH { 0 } else { self.offset + self.done };
+        RequestHeader { flags, command, cookie, offset, length: self.part }
     }
 
     /// Goes on behind a part that has ended well. Whether there is more to be done.
@@ -244,20 +218,13 @@ impl Pending {
             (Work::Write { durable }, Some(data)) => Operation::Write { data, durable },
             (Work::Discard, _) => Operation::Discard { len: self.len },
             (Work::Cache, _) => Operation::Cache { len: self.len },
-            (Work::Zero { may_unmap }, _) => Operation::WriteZeroes {
-                len: self.len,
-                may_unmap,
-            },
+            (Work::Zero { may_unmap }, _) => Operation::WriteZeroes { len: self.len, may_unmap },
             (Work::Flush, _) => Operation::Flush,
             (Work::Read | Work::Write { .. }, None) => {
                 unreachable!("a request ends when its buffer is back")
             }
         };
-        let request = Request {
-            operation,
-            offset: self.offset,
-            token: self.token,
-        };
+        let request = Request { operation, offset: self.offset, token: self.token };
         request.complete(result)
     }
 
@@ -266,9 +233,7 @@ impl Pending {
         let is_optional = matches!(self.work, Work::Discard | Work::Zero { .. } | Work::Cache);
         match error {
             NbdError::NoSpc => Fault::NoSpace,
-            NbdError::Perm | NbdError::Inval | NbdError::NotSup if is_optional => {
-                Fault::NotSupported
-            }
+            NbdError::Perm | NbdError::Inval | NbdError::NotSup if is_optional => Fault::NotSupported,
             NbdError::Perm => Fault::Io(Errno::PERM),
             NbdError::Io => Fault::Io(Errno::IO),
             NbdError::NoMem => Fault::Io(Errno::NOMEM),

@@ -38,12 +38,7 @@ impl Link {
     pub fn new(line: Line) -> io::Result<Self> {
         let (socket, tls) = line.into_parts()?;
         let records = tls.map(|tls| Records::new(*tls)).transpose()?;
-        Ok(Self {
-            socket: Arc::new(socket),
-            records: records.map(Box::new),
-            is_unflushed: false,
-            age: 0,
-        })
+        Ok(Self { socket: Arc::new(socket), records: records.map(Box::new), is_unflushed: false, age: 0 })
     }
 
     fn say_goodbye(&mut self) {
@@ -114,16 +109,8 @@ impl Pool {
     /// With a first connection. `is_shared`: a flush of one covers the writes of all.
     pub fn new(first: Link, witness: Option<Witness>, is_shared: bool) -> Self {
         Self {
-            state: Mutex::new(State {
-                idle: vec![first],
-                in_use: 0,
-            }),
-            servers: Mutex::new(Servers {
-                witness,
-                age: 0,
-                gone: 0..0,
-                made: None,
-            }),
+            state: Mutex::new(State { idle: vec![first], in_use: 0 }),
+            servers: Mutex::new(Servers { witness, age: 0, gone: 0..0, made: None }),
             is_shared,
         }
     }
@@ -166,11 +153,7 @@ impl Shared {
 
     /// A connection to the server of the witness, which is a new one where there was none. Nobody wants it any more
     /// once `is_over`.
-    pub(super) fn fresh_link(
-        &self,
-        until: Instant,
-        is_over: &AtomicBool,
-    ) -> Result<Link, OpenError> {
+    pub(super) fn fresh_link(&self, until: Instant, is_over: &AtomicBool) -> Result<Link, OpenError> {
         let asked = Instant::now();
         let servers = &mut *cryptline_sys::lock(&self.pool.servers);
         let until = servers.patience(asked, until);
@@ -199,10 +182,7 @@ impl Shared {
         }
         let link = Link::new(line).map_err(OpenError::Ring)?;
         servers.made = Some(Instant::now());
-        Ok(Link {
-            age: servers.age,
-            ..link
-        })
+        Ok(Link { age: servers.age, ..link })
     }
 
     /// Whether the server that a connection led to has gone, as far as can be known: the witness has seen its end, too.
@@ -280,30 +260,17 @@ mod tests {
 
     #[test]
     fn server_that_was_left_without_an_end_is_never_taken_for_gone() {
-        let mut servers = Servers {
-            witness: None,
-            age: 0,
-            gone: 0..0,
-            made: None,
-        };
+        let mut servers = Servers { witness: None, age: 0, gone: 0..0, made: None };
         servers.note_end(false);
         servers.note_end(true);
         servers.note_end(true);
-        assert_eq!(
-            [0, 1, 2, 3].map(|age| servers.have_gone(age)),
-            [false, true, true, false]
-        );
+        assert_eq!([0, 1, 2, 3].map(|age| servers.have_gone(age)), [false, true, true, false]);
     }
 
     #[test]
     fn who_has_waited_for_the_connection_of_another_has_time_for_its_own() {
         let (before, asked) = (Instant::now(), Instant::now() + Duration::from_millis(1));
-        let mut servers = Servers {
-            witness: None,
-            age: 0,
-            gone: 0..0,
-            made: Some(before),
-        };
+        let mut servers = Servers { witness: None, age: 0, gone: 0..0, made: Some(before) };
         assert_eq!(servers.patience(asked, asked), asked);
         servers.made = Some(asked + Duration::from_millis(1));
         assert!(servers.patience(asked, asked) > Instant::now());

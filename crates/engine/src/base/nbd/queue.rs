@@ -75,9 +75,7 @@ impl Queue for NbdQueue {
             Ok(pending) => pending,
             Err(request) => return Submitted::Done(request.complete(Err(Fault::NotSupported))),
         };
-        let Ok(index) = self.pending.insert(pending) else {
-            unreachable!("there was a place")
-        };
+        let Ok(index) = self.pending.insert(pending) else { unreachable!("there was a place") };
         self.waiting.push_back(index);
         if was_idle {
             self.look_for_end(ring);
@@ -121,13 +119,7 @@ impl Queue for NbdQueue {
 }
 
 impl NbdQueue {
-    pub fn new(
-        shared: &Arc<Shared>,
-        link: Link,
-        ring: &mut Ring,
-        intake: Intake,
-        waker: Option<Waker>,
-    ) -> Self {
+    pub fn new(shared: &Arc<Shared>, link: Link, ring: &mut Ring, intake: Intake, waker: Option<Waker>) -> Self {
         let depth = ring.depth();
         ring.reserve(PLACES);
         let block = u64::from(shared.geometry.logical_block);
@@ -211,10 +203,7 @@ impl NbdQueue {
             self.batch = Some(batch);
             return;
         }
-        let io = Io::Send {
-            file: self.socket,
-            batch,
-        };
+        let io = Io::Send { file: self.socket, batch };
         // Where the ring has no place, it has one when something else has ended.
         if let Err(Io::Send { batch, .. }) = ring.submit(self.source, SEND, io) {
             self.batch = Some(batch);
@@ -251,12 +240,7 @@ impl NbdQueue {
         }
     }
 
-    fn note_sent(
-        &mut self,
-        mut batch: Box<SendBatch>,
-        result: Result<usize, Errno>,
-        done: &mut Vec<Completion>,
-    ) {
+    fn note_sent(&mut self, mut batch: Box<SendBatch>, result: Result<usize, Errno>, done: &mut Vec<Completion>) {
         let is_over = match result {
             Ok(len) => batch.note_sent(len),
             Err(Errno::INTR | Errno::AGAIN) => false,
@@ -275,9 +259,7 @@ impl NbdQueue {
     pub(super) fn take_payloads(&mut self, batch: &mut SendBatch, done: &mut Vec<Completion>) {
         while let Some(buffer) = batch.pop_payload() {
             let index = self.sending.pop_back();
-            let Some(index) = index else {
-                unreachable!("each payload is a request's")
-            };
+            let Some(index) = index else { unreachable!("each payload is a request's") };
             if let Some(pending) = self.pending.get_mut(index) {
                 pending.buffer = Some(buffer);
                 pending.is_sending = false;
@@ -289,12 +271,7 @@ impl NbdQueue {
     }
 
     /// Notes how the part of a request that is under way has ended.
-    pub(super) fn answered(
-        &mut self,
-        index: usize,
-        result: Result<(), Fault>,
-        done: &mut Vec<Completion>,
-    ) {
+    pub(super) fn answered(&mut self, index: usize, result: Result<(), Fault>, done: &mut Vec<Completion>) {
         let Some(pending) = self.pending.get_mut(index) else {
             return;
         };
@@ -379,11 +356,7 @@ impl NbdQueue {
     /// Fails all requests whose buffers are here; the others when the ring gives theirs back.
     fn fail_all(&mut self, done: &mut Vec<Completion>) {
         for index in 0..self.pending.capacity() {
-            if self
-                .pending
-                .get(index)
-                .is_some_and(|entry| !entry.is_away())
-            {
+            if self.pending.get(index).is_some_and(|entry| !entry.is_away()) {
                 self.end(index, Err(Fault::Lost), done);
             }
         }
@@ -398,10 +371,7 @@ impl Drop for NbdQueue {
         let Some(link) = self.link.take() else { return };
         let batch = self.batch.as_ref();
         let is_sent = batch.is_some_and(|batch| batch.remaining() == 0)
-            && link
-                .records
-                .as_ref()
-                .is_none_or(|records| records.is_quiet());
+            && link.records.as_ref().is_none_or(|records| records.is_quiet());
         let left = if self.pending.iter().any(Pending::is_change) {
             Left::Changing
         } else if self.pending.is_empty() && is_sent && self.intake.is_empty() && is_up {

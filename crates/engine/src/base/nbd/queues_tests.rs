@@ -7,10 +7,7 @@ use cryptline_sys::{BackendChoice, Buffer, Ring};
 use super::scripted::{Client, Offer, SIZE, Server, USUAL};
 use crate::blocking::Blocking;
 use crate::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
-use crate::{
-    Channel, Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Queue, Request,
-    Submitted,
-};
+use crate::{Channel, Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Queue, Request, Submitted};
 
 const BACKENDS: [BackendChoice; 2] = [BackendChoice::Auto, BackendChoice::Syscalls];
 
@@ -103,11 +100,7 @@ fn read_under_way_at_the_end_of_a_queue_takes_nothing_but_its_connection() {
 
 /// `gate` in single bytes.
 fn in_bytes(gate: Gate) -> Gate {
-    let options = SubBlockOptions {
-        logical_block: 1,
-        sector: 512,
-        exclusion: Exclusion::Shared,
-    };
+    let options = SubBlockOptions { logical_block: 1, sector: 512, exclusion: Exclusion::Shared };
     Gate::new(SubBlockDevice::new(gate, options).unwrap())
 }
 
@@ -116,10 +109,7 @@ fn small_blocks_over_one_connection_are_read_written_and_flushed() {
     for backend in BACKENDS {
         let server = Server::start(USUAL, |client| {
             let read = client.request();
-            assert_eq!(
-                (read.command, read.offset, read.length),
-                (cmd::READ, 512, 512)
-            );
+            assert_eq!((read.command, read.offset, read.length), (cmd::READ, 512, 512));
             let data = reply::offset_data(read.cookie, 512, 512, reply::Last::Yes);
             client.say(&data);
             client.say(&[7; 512]);
@@ -179,10 +169,7 @@ fn layer_that_takes_two_queues_for_each_has_half_as_many() {
 
 #[test]
 fn connection_to_an_export_of_another_size_is_no_connection_to_this_one() {
-    let several = Offer {
-        flags: USUAL.flags.with(Flags::CAN_MULTI_CONN),
-        ..USUAL
-    };
+    let several = Offer { flags: USUAL.flags.with(Flags::CAN_MULTI_CONN), ..USUAL };
     for size in [SIZE / 2, SIZE * 2] {
         let server = Server::listen(move |listener| {
             let accept = || listener.accept().unwrap().0;

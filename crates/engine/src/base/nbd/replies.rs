@@ -116,9 +116,7 @@ impl Intake {
 
     /// Where the next bytes belong, if they come one by one: a read's own buffer, or behind what is unread.
     pub fn target<'a>(&'a mut self, pending: &'a mut Slab<Pending>) -> Option<&'a mut [u8]> {
-        if let Next::Data {
-            index, at, left, ..
-        } = self.next
+        if let Next::Data { index, at, left, .. } = self.next
             && self.start == self.end
         {
             let buffer = pending.get_mut(index)?.buffer.as_deref_mut()?;
@@ -132,11 +130,7 @@ impl Intake {
 
     /// How far the buffer may be filled: not beyond a header where much data can follow it.
     fn limit(&self) -> usize {
-        let header = if self.structured {
-            OFFSET_DATA_LEN
-        } else {
-            SIMPLE_REPLY_LEN
-        };
+        let header = if self.structured { OFFSET_DATA_LEN } else { SIMPLE_REPLY_LEN };
         match self.end {
             _ if self.large == 0 => SIZE,
             end if end < header => header,
@@ -158,10 +152,7 @@ impl NbdQueue {
         if self.records().is_some() {
             return self.receive_sealed(ring);
         }
-        if let Next::Data {
-            index, at, left, ..
-        } = self.intake.next
-        {
+        if let Next::Data { index, at, left, .. } = self.intake.next {
             let pending = self.pending.get_mut(index);
             let Some(buffer) = pending.and_then(|pending| pending.buffer.take()) else {
                 return;
@@ -178,19 +169,8 @@ impl NbdQueue {
         self.start_receive(ring, RECEIVE, buffer, (start, limit - start));
     }
 
-    pub(super) fn start_receive(
-        &mut self,
-        ring: &mut Ring,
-        token: u64,
-        buffer: Buffer,
-        (start, len): (usize, usize),
-    ) {
-        let io = Io::Receive {
-            file: self.socket,
-            buffer,
-            start,
-            len,
-        };
+    pub(super) fn start_receive(&mut self, ring: &mut Ring, token: u64, buffer: Buffer, (start, len): (usize, usize)) {
+        let io = Io::Receive { file: self.socket, buffer, start, len };
         match ring.submit(self.source, token, io) {
             Ok(()) => self.intake.is_receiving = true,
             // Where the ring has no place, it has one when something else has ended.
@@ -306,11 +286,7 @@ impl NbdQueue {
                     }
                 }
             }
-            Incoming::Chunk {
-                cookie,
-                done: last,
-                content,
-            } if self.intake.structured => {
+            Incoming::Chunk { cookie, done: last, content } if self.intake.structured => {
                 let index = self.find(cookie)?;
                 self.take_chunk(index, content, last, done)
             }
@@ -346,11 +322,7 @@ impl NbdQueue {
                 self.intake.next = text(len as usize);
             }
         }
-        if last {
-            self.reply_ended(index, done)
-        } else {
-            Ok(())
-        }
+        if last { self.reply_ended(index, done) } else { Ok(()) }
     }
 
     fn expect_data(
@@ -361,24 +333,13 @@ impl NbdQueue {
         last: bool,
         done: &mut Vec<Completion>,
     ) -> Result<(), Broken> {
-        self.intake.next = Next::Data {
-            index,
-            at,
-            left,
-            last,
-        };
+        self.intake.next = Next::Data { index, at, left, last };
         self.copy_data(done)
     }
 
     /// Copies what has come of a read's data together with its header.
     fn copy_data(&mut self, done: &mut Vec<Completion>) -> Result<(), Broken> {
-        let Next::Data {
-            index,
-            ref mut at,
-            ref mut left,
-            ..
-        } = self.intake.next
-        else {
+        let Next::Data { index, ref mut at, ref mut left, .. } = self.intake.next else {
             return Ok(());
         };
         let bytes = self.intake.buffer.as_deref();
@@ -395,18 +356,9 @@ impl NbdQueue {
     /// Ends a read's data where all of it is there, and its reply where that was the last of it.
     fn data_came(&mut self, done: &mut Vec<Completion>) -> Result<(), Broken> {
         match self.intake.next {
-            Next::Data {
-                index,
-                left: 0,
-                last,
-                ..
-            } => {
+            Next::Data { index, left: 0, last, .. } => {
                 self.intake.next = Next::Header;
-                if last {
-                    self.reply_ended(index, done)
-                } else {
-                    Ok(())
-                }
+                if last { self.reply_ended(index, done) } else { Ok(()) }
             }
             _ => Ok(()),
         }
@@ -430,9 +382,5 @@ impl NbdQueue {
 }
 
 fn text(left: usize) -> Next {
-    if left == 0 {
-        Next::Header
-    } else {
-        Next::Text(left)
-    }
+    if left == 0 { Next::Header } else { Next::Text(left) }
 }

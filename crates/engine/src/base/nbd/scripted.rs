@@ -9,8 +9,7 @@ use std::thread::JoinHandle;
 use cryptline_nbd::reply;
 use cryptline_nbd::uri::{Address, TlsOptions};
 use cryptline_nbd::wire::{
-    GREETING_LEN, INIT_PASSWD, OPTION_HEADER_LEN, OPTION_MAGIC, OPTION_REPLY_MAGIC, REQUEST_LEN,
-    info, opt, rep,
+    GREETING_LEN, INIT_PASSWD, OPTION_HEADER_LEN, OPTION_MAGIC, OPTION_REPLY_MAGIC, REQUEST_LEN, info, opt, rep,
 };
 use cryptline_nbd::{NbdUri, RequestHeader, TransmissionFlags as Flags, parse_request};
 use rustls::pki_types::PrivatePkcs8KeyDer;
@@ -95,12 +94,7 @@ impl Client {
 
     fn negotiate(mut stream: UnixStream, offer: Offer, config: Option<&Arc<ServerConfig>>) -> Self {
         let flags = 3u16;
-        let greeting = [
-            &INIT_PASSWD.to_be_bytes()[..],
-            &OPTION_MAGIC.to_be_bytes(),
-            &flags.to_be_bytes(),
-        ]
-        .concat();
+        let greeting = [&INIT_PASSWD.to_be_bytes()[..], &OPTION_MAGIC.to_be_bytes(), &flags.to_be_bytes()].concat();
         assert_eq!(greeting.len(), GREETING_LEN);
         stream.write_all(&greeting).unwrap();
         stream.read_exact(&mut [0; 4]).unwrap();
@@ -112,11 +106,7 @@ impl Client {
             client = Self(Box::new(Secured::new(connection, stream)));
         }
         assert_eq!(client.option(), opt::STRUCTURED_REPLY);
-        let kind = if offer.structured {
-            rep::ACK
-        } else {
-            rep::ERR_UNSUP
-        };
+        let kind = if offer.structured { rep::ACK } else { rep::ERR_UNSUP };
         client.reply(opt::STRUCTURED_REPLY, kind, &[]);
         let mut option = client.option();
         if option == opt::SET_META_CONTEXT {
@@ -124,11 +114,7 @@ impl Client {
             option = client.option();
         }
         assert_eq!(option, opt::GO);
-        let export = [
-            &info::EXPORT.to_be_bytes()[..],
-            &offer.size.to_be_bytes(),
-            &offer.flags.bits().to_be_bytes(),
-        ];
+        let export = [&info::EXPORT.to_be_bytes()[..], &offer.size.to_be_bytes(), &offer.flags.bits().to_be_bytes()];
         client.reply(opt::GO, rep::INFO, &export.concat());
         if let Some(sizes) = offer.sizes {
             let sizes = sizes.map(u32::to_be_bytes).concat();
@@ -221,10 +207,7 @@ impl Server {
 
     /// The same for a server of several connections. The second one is used for nothing but a look at the server.
     pub fn shared(script: impl FnOnce(&mut Client) + Send + 'static) -> Self {
-        let offer = Offer {
-            flags: USUAL.flags.with(Flags::CAN_MULTI_CONN),
-            ..USUAL
-        };
+        let offer = Offer { flags: USUAL.flags.with(Flags::CAN_MULTI_CONN), ..USUAL };
         Self::several(offer, |accept| {
             let (mut first, _witness) = (accept(), accept());
             script(&mut first);
@@ -232,10 +215,7 @@ impl Server {
     }
 
     /// A server for the clients that `script` accepts.
-    pub fn several(
-        offer: Offer,
-        script: impl FnOnce(&dyn Fn() -> Client) + Send + 'static,
-    ) -> Self {
+    pub fn several(offer: Offer, script: impl FnOnce(&dyn Fn() -> Client) + Send + 'static) -> Self {
         Self::listen(move |listener| {
             script(&|| Client::greet(listener.accept().unwrap().0, offer));
         })
@@ -245,11 +225,7 @@ impl Server {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let listener = UnixListener::bind(&path).unwrap();
-        Self {
-            uri: unix(path),
-            thread: Some(std::thread::spawn(move || serve(&listener))),
-            _folder: folder,
-        }
+        Self { uri: unix(path), thread: Some(std::thread::spawn(move || serve(&listener))), _folder: folder }
     }
 
     pub fn gate(&self) -> Gate {
@@ -262,10 +238,5 @@ impl Server {
 }
 
 fn unix(path: PathBuf) -> NbdUri {
-    NbdUri {
-        tls: false,
-        address: Address::Unix(path),
-        export: String::new(),
-        tls_options: TlsOptions::default(),
-    }
+    NbdUri { tls: false, address: Address::Unix(path), export: String::new(), tls_options: TlsOptions::default() }
 }

@@ -38,10 +38,7 @@ impl NbdQueue {
         });
         self.batch = Some(batch);
         let Some(sealed) = sealed else { return };
-        let io = Io::Send {
-            file: self.socket,
-            batch: sealed,
-        };
+        let io = Io::Send { file: self.socket, batch: sealed };
         // Where the ring has no place, it has one when something else has ended.
         if let Err(Io::Send { batch, .. }) = ring.submit(self.source, SEND_SEALED, io)
             && let Some(records) = self.records()
@@ -79,12 +76,7 @@ impl NbdQueue {
     }
 
     /// Takes in what was received.
-    pub(super) fn received_sealed(
-        &mut self,
-        buffer: Buffer,
-        result: Result<usize, Errno>,
-        done: &mut Vec<Completion>,
-    ) {
+    pub(super) fn received_sealed(&mut self, buffer: Buffer, result: Result<usize, Errno>, done: &mut Vec<Completion>) {
         let Some(records) = self.records() else {
             return;
         };

@@ -14,9 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cryptline_nbd::client::{Content, Reply, parse_reply, request};
-use cryptline_nbd::wire::{
-    CHUNK_HEADER_LEN, SIMPLE_REPLY_LEN, SIMPLE_REPLY_MAGIC, STATE_HOLE, STATE_ZERO, cmd,
-};
+use cryptline_nbd::wire::{CHUNK_HEADER_LEN, SIMPLE_REPLY_LEN, SIMPLE_REPLY_MAGIC, STATE_HOLE, STATE_ZERO, cmd};
 use cryptline_nbd::{RequestHeader, TransmissionFlags, reply};
 
 use super::Shared;
@@ -28,11 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long an answer is good. Others may write to the export, though they should not.
 const FRESH: Duration = Duration::from_secs(1);
 /// How long nobody asks after the connection was lost, where lost connections are made again.
-const PAUSE: Duration = if cfg!(test) {
-    Duration::ZERO
-} else {
-    Duration::from_secs(30)
-};
+const PAUSE: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(30) };
 /// Bytes of the export that are asked for at a time.
 const RANGE: u64 = 1 << 30;
 /// Longest chunk of an answer, bytes: half a million extents.
@@ -95,10 +89,7 @@ enum Broken {
 
 impl Default for Status {
     fn default() -> Self {
-        Self {
-            state: Mutex::default(),
-            changed: AtomicBool::new(true),
-        }
+        Self { state: Mutex::default(), changed: AtomicBool::new(true) }
     }
 }
 
@@ -119,11 +110,7 @@ impl Status {
 impl Shared {
     /// The state of the bytes from `offset` on.
     pub(super) fn extent(&self, offset: u64, len: u64) -> Extent {
-        let data = Extent {
-            len,
-            hole: false,
-            zero: false,
-        };
+        let data = Extent { len, hole: false, zero: false };
         if !self.can(TransmissionFlags::CAN_MULTI_CONN) || self.is_lost() {
             return data;
         }
@@ -164,11 +151,7 @@ impl Shared {
         self.status.changed.store(false, Ordering::SeqCst);
         let since = Instant::now();
         match talk.ask(start, RANGE.min(size - start)) {
-            Ok(extents) => extents.map(|extents| Known {
-                start,
-                runs: runs(start, size, &extents),
-                since,
-            }),
+            Ok(extents) => extents.map(|extents| Known { start, runs: runs(start, size, &extents), since }),
             Err(Broken::Lost) => {
                 *way = self.lost_talk();
                 None
@@ -191,19 +174,13 @@ impl Shared {
         if !self.knows_writes(peer) {
             return self.lost_talk();
         }
-        Way::Open(Talk {
-            line,
-            context,
-            cookie: 0,
-        })
+        Way::Open(Talk { line, context, cookie: 0 })
     }
 
     /// Once more after a while, where the other connections are made again, too.
     fn lost_talk(&self) -> Way {
         match self.reconnect {
-            Some(_) => Way::Lost {
-                again: Instant::now() + PAUSE,
-            },
+            Some(_) => Way::Lost { again: Instant::now() + PAUSE },
             None => Way::Closed,
         }
     }
@@ -234,11 +211,7 @@ impl Known {
         let run = self.runs.get(at)?;
         let end = run.end - run.end % block;
         if end <= offset {
-            return Some(Extent {
-                len: len.min(block - offset % block),
-                hole: false,
-                zero: false,
-            });
+            return Some(Extent { len: len.min(block - offset % block), hole: false, zero: false });
         }
         Some(Extent {
             len: len.min(end - offset),
@@ -274,23 +247,13 @@ impl Talk {
             let (cookie, done, content) = match message {
                 Reply::Simple { cookie, outcome } => {
                     let is_refusal = cookie == self.cookie && outcome.is_err();
-                    return if is_refusal {
-                        Ok(None)
-                    } else {
-                        Err(Broken::Protocol)
-                    };
+                    return if is_refusal { Ok(None) } else { Err(Broken::Protocol) };
                 }
-                Reply::Chunk {
-                    cookie,
-                    done,
-                    content,
-                } => (cookie, done, content),
+                Reply::Chunk { cookie, done, content } => (cookie, done, content),
             };
             match content {
                 _ if cookie != self.cookie => return Err(Broken::Protocol),
-                Content::BlockStatus { context, extents }
-                    if context == self.context && found.is_none() =>
-                {
+                Content::BlockStatus { context, extents } if context == self.context && found.is_none() => {
                     found = Some(extents);
                 }
                 Content::Error { .. } => has_failed = true,
@@ -343,11 +306,7 @@ mod tests {
     fn neighbours_in_one_state_are_one_run_and_none_leaves_the_device() {
         let of = |length, flags| reply::Extent { length, flags };
         let extents = [of(512, 0), of(512, 4), of(1024, 3), of(u32::MAX, 3)];
-        let known = Known {
-            start: 4096,
-            runs: runs(4096, 8192, &extents),
-            since: Instant::now(),
-        };
+        let known = Known { start: 4096, runs: runs(4096, 8192, &extents), since: Instant::now() };
         let found = |at, len| {
             let found = known.find(at, len, 512)?;
             Some((found.len, found.hole, found.zero))
@@ -364,11 +323,7 @@ mod tests {
     fn block_that_is_a_hole_in_part_is_data() {
         let of = |length, flags| reply::Extent { length, flags };
         let extents = [of(700, 3), of(600, 0), of(100, 3), of(3000, 3)];
-        let known = Known {
-            start: 0,
-            runs: runs(0, 4096, &extents),
-            since: Instant::now(),
-        };
+        let known = Known { start: 0, runs: runs(0, 4096, &extents), since: Instant::now() };
         let mut at = 0;
         let mut found = Vec::new();
         while let Some(extent) = known.find(at, 4096 - at, 512) {
@@ -377,14 +332,6 @@ mod tests {
         }
         let hole = |at, len| (at, len, true, true);
         let data = |at, len| (at, len, false, false);
-        assert_eq!(
-            found,
-            [
-                hole(0, 512),
-                data(512, 512),
-                data(1024, 512),
-                hole(1536, 2560)
-            ]
-        );
+        assert_eq!(found, [hole(0, 512), data(512, 512), data(1024, 512), hole(1536, 2560)]);
     }
 }

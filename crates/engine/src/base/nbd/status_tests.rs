@@ -13,11 +13,7 @@ use crate::blocking::Blocking;
 use crate::{Extent, Gate};
 
 const CONTEXT: u32 = 7;
-const TELLS: Offer = Offer {
-    flags: USUAL.flags.with(Flags::CAN_MULTI_CONN),
-    allocation: Some(CONTEXT),
-    ..USUAL
-};
+const TELLS: Offer = Offer { flags: USUAL.flags.with(Flags::CAN_MULTI_CONN), allocation: Some(CONTEXT), ..USUAL };
 const HOLE: u32 = STATE_HOLE | STATE_ZERO;
 
 /// The first connection, and the one that asks, once the witness has told that the server is the first one.
@@ -168,10 +164,7 @@ fn server_of_one_connection_and_one_that_knows_no_holes_have_none() {
     let gate = server.gate();
     assert_eq!(extent(&gate, 4096), (SIZE - 4096, false, false));
     server.end();
-    let silent = Offer {
-        allocation: None,
-        ..TELLS
-    };
+    let silent = Offer { allocation: None, ..TELLS };
     let server = Server::several(silent, |accept| {
         let (_first, _witness) = (accept(), accept());
         accept().see_end();

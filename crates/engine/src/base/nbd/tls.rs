@@ -19,8 +19,8 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct,
-    Error, RootCertStore, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme,
 };
 
 const AUTHORITY: &str = "ca-cert.pem";
@@ -56,11 +56,7 @@ impl Secure {
                 ));
             }
         };
-        let judge = Judge {
-            roots,
-            asks_name: matches!(name, Name::This(_)),
-            provider: Arc::clone(&provider),
-        };
+        let judge = Judge { roots, asks_name: matches!(name, Name::This(_)), provider: Arc::clone(&provider) };
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
@@ -75,10 +71,7 @@ impl Secure {
         };
         config.resumption = Resumption::disabled();
         config.enable_sni = matches!(name, Name::This(ServerName::DnsName(_)));
-        Ok(Self {
-            config: Arc::new(config),
-            name,
-        })
+        Ok(Self { config: Arc::new(config), name })
     }
 
     /// For one connection.
@@ -154,20 +147,14 @@ fn name(uri: &NbdUri) -> Result<Name, String> {
         return Ok(Name::Any);
     };
     let name = ServerName::try_from(name.to_owned());
-    name.map(Name::This)
-        .map_err(|_| "the server's name is none that a certificate can have".to_owned())
+    name.map(Name::This).map_err(|_| "the server's name is none that a certificate can have".to_owned())
 }
 
-fn authority(
-    folder: &Path,
-    provider: &Arc<CryptoProvider>,
-) -> Result<Arc<WebPkiServerVerifier>, String> {
+fn authority(folder: &Path, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, String> {
     let path = folder.join(AUTHORITY);
     let mut roots = RootCertStore::empty();
     for certificate in certificates(&path)? {
-        roots
-            .add(certificate)
-            .map_err(|error| unusable(&path, &error))?;
+        roots.add(certificate).map_err(|error| unusable(&path, &error))?;
     }
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
         .build()
@@ -252,8 +239,6 @@ impl ServerCertVerifier for Judge {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -38,13 +38,7 @@ impl Witness {
     pub fn new(line: Line, peer: Peer) -> Self {
         let is_tcp = matches!(peer, Peer::Tcp(_));
         let process = if is_tcp { None } else { process_of(&line) };
-        Self {
-            line,
-            is_tcp,
-            process,
-            cookie: 0,
-            is_owed: false,
-        }
+        Self { line, is_tcp, process, cookie: 0, is_owed: false }
     }
 
     pub fn say_goodbye(&mut self) {
@@ -63,13 +57,8 @@ impl Witness {
     }
 
     fn asks_flush(&mut self, cookie: u64, until: Instant) -> bool {
-        let flush: [u8; REQUEST_LEN] = request(&RequestHeader {
-            flags: 0,
-            command: cmd::FLUSH,
-            cookie,
-            offset: 0,
-            length: 0,
-        });
+        let flush: [u8; REQUEST_LEN] =
+            request(&RequestHeader { flags: 0, command: cmd::FLUSH, cookie, offset: 0, length: 0 });
         let mut line = self.line.until(until.min(Instant::now() + PATIENCE));
         if line.write_all(&flush).is_err() {
             return false;
@@ -77,34 +66,17 @@ impl Witness {
         let (mut bytes, mut len) = ([0; CHUNK_HEADER_LEN], 0);
         loop {
             match parse_incoming(&bytes[..len]) {
-                Ok(Some((
-                    Incoming::Simple {
-                        cookie: of,
-                        outcome,
-                    },
-                    _,
-                ))) => {
+                Ok(Some((Incoming::Simple { cookie: of, outcome }, _))) => {
                     return of == cookie && outcome.is_ok();
                 }
-                Ok(Some((
-                    Incoming::Chunk {
-                        cookie: of,
-                        done,
-                        content,
-                    },
-                    _,
-                ))) => {
+                Ok(Some((Incoming::Chunk { cookie: of, done, content }, _))) => {
                     return of == cookie && done && content == IncomingContent::None;
                 }
                 Ok(None) if len < bytes.len() => {}
                 _ => return false,
             }
             // Not a byte more than the reply has: a chunk's header is longer than a simple reply.
-            let end = if len < SIMPLE_REPLY_LEN {
-                SIMPLE_REPLY_LEN
-            } else {
-                CHUNK_HEADER_LEN
-            };
+            let end = if len < SIMPLE_REPLY_LEN { SIMPLE_REPLY_LEN } else { CHUNK_HEADER_LEN };
             match line.read(&mut bytes[len..end]) {
                 Ok(0) => return false,
                 Ok(got) => len += got,

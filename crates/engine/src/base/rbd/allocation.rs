@@ -97,22 +97,14 @@ impl Known {
             Some(run) => run.start,
             None => self.range.end,
         };
-        Extent {
-            len: (end.min(self.range.end) - offset).min(len),
-            hole: !is_data,
-            zero: !is_data,
-        }
+        Extent { len: (end.min(self.range.end) - offset).min(len), hole: !is_data, zero: !is_data }
     }
 }
 
 impl Shared {
     /// The state of the bytes from `offset` on.
     pub(super) fn extent(&self, offset: u64, len: u64) -> Extent {
-        let data = Extent {
-            len,
-            hole: false,
-            zero: false,
-        };
+        let data = Extent { len, hole: false, zero: false };
         if self.is_lost() || self.is_gone() {
             return data;
         }
@@ -121,9 +113,7 @@ impl Shared {
         let Some(mut known) = try_lock(&allocation.known) else {
             return data;
         };
-        let fresh = known
-            .as_ref()
-            .filter(|known| allocation.is_fresh(known) && known.range.contains(&offset));
+        let fresh = known.as_ref().filter(|known| allocation.is_fresh(known) && known.range.contains(&offset));
         if let Some(fresh) = fresh {
             return fresh.find(offset, len);
         }
@@ -138,11 +128,7 @@ impl Shared {
         if (self.presence.as_ref()).is_some_and(|presence| !presence.is_there()) {
             return data;
         }
-        let answer = known.insert(Known {
-            range,
-            data: data_runs,
-            since,
-        });
+        let answer = known.insert(Known { range, data: data_runs, since });
         answer.find(offset, len)
     }
 
@@ -160,8 +146,8 @@ impl Shared {
         };
         let range = asked.start..end.min(asked.end);
         // By our own rules, whatever the library says: in order, and apart.
-        let is_sound = runs.windows(2).all(|two| two[0].end < two[1].start)
-            && runs.iter().all(|run| run.start < run.end);
+        let is_sound =
+            runs.windows(2).all(|two| two[0].end < two[1].start) && runs.iter().all(|run| run.start < run.end);
         (is_sound && range.contains(&offset)).then_some((range, runs))
     }
 }
@@ -183,10 +169,7 @@ mod tests {
     fn questions_begin_with_a_stripe_and_hold_what_is_asked_for() {
         const MIB: u64 = 1 << 20;
         let mapped = Allocation::new(4 * MIB, 12 * MIB, Answers::Mapped);
-        assert_eq!(
-            mapped.question(25 * MIB, 64 * MIB),
-            Some(24 * MIB..64 * MIB)
-        );
+        assert_eq!(mapped.question(25 * MIB, 64 * MIB), Some(24 * MIB..64 * MIB));
         assert_eq!(mapped.question(11 * MIB, 64 * MIB), Some(0..64 * MIB));
         let asked = Allocation::new(4096, 4096, Answers::Asked);
         let end = 4096 + 64 * 4096;
@@ -198,11 +181,7 @@ mod tests {
 
     #[test]
     fn runs_are_found_between_holes() {
-        let known = Known {
-            range: 100..1000,
-            data: vec![80..200, 300..400, 900..1100],
-            since: Instant::now(),
-        };
+        let known = Known { range: 100..1000, data: vec![80..200, 300..400, 900..1100], since: Instant::now() };
         for (offset, len, expected, hole) in [
             (100, 1000, 100, false),
             (150, 10, 10, false),

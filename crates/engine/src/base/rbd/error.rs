@@ -37,11 +37,7 @@ pub(super) fn no_lock(name: &RbdName) -> OpenError {
 /// A flush would not be the cluster's word.
 pub(super) fn is_cached(name: &RbdName, setting: RbdOwnSetting) -> OpenError {
     let option = setting.name;
-    let (whose, of) = if setting.is_of_pool {
-        ("pool", name.pool.clone())
-    } else {
-        ("image", name.spec())
-    };
+    let (whose, of) = if setting.is_of_pool { ("pool", name.pool.clone()) } else { ("image", name.spec()) };
     OpenError::remote(
         name,
         format!(

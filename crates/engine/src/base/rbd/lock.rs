@@ -35,9 +35,7 @@ pub(super) fn take(image: &RbdImage, name: &RbdName) -> Result<Option<String>, O
     let mut gone = None;
     loop {
         let owner = image.lock_owner();
-        let Some(owner) =
-            owner.map_err(|error| by_hand(name, &error).unwrap_or_else(|| failed(error)))?
-        else {
+        let Some(owner) = owner.map_err(|error| by_hand(name, &error).unwrap_or_else(|| failed(error)))? else {
             break;
         };
         let Some(watch) = owner.watch else {
@@ -64,19 +62,12 @@ fn holder(owner: &RbdOwner, watch: RbdWatch) -> String {
 }
 
 fn busy(name: &RbdName, holder: String) -> OpenError {
-    OpenError::Busy {
-        path: PathBuf::from(name.to_string()),
-        holder: Some(holder),
-    }
+    OpenError::Busy { path: PathBuf::from(name.to_string()), holder: Some(holder) }
 }
 
 /// A lock that no client needs to be there for.
 fn by_hand(name: &RbdName, error: &RbdError) -> Option<OpenError> {
-    let RbdError::Call {
-        what: RbdCall::Lock,
-        error,
-    } = error
-    else {
+    let RbdError::Call { what: RbdCall::Lock, error } = error else {
         return None;
     };
     let is_it = Errno::from_io_error(error) == Some(Errno::BUSY);

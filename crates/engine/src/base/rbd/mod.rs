@@ -35,9 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use cryptline_sys::{
-    Cluster, RbdCall, RbdError, RbdImage, RbdLimits, RbdPresence, Ring, on_confined_thread,
-};
+use cryptline_sys::{Cluster, RbdCall, RbdError, RbdImage, RbdLimits, RbdPresence, Ring, on_confined_thread};
 
 use crate::{Connections, Device, Extent, Fault, Geometry, OpenError, Queue};
 use allocation::{Allocation, Answers};
@@ -78,11 +76,7 @@ impl RbdDevice {
     }
 
     /// The same with a time limit for each step.
-    pub fn open_within(
-        name: &RbdName,
-        read_only: bool,
-        patience: Duration,
-    ) -> Result<Self, OpenError> {
+    pub fn open_within(name: &RbdName, read_only: bool, patience: Duration) -> Result<Self, OpenError> {
         // The library's threads take no signals, so they cannot be confined later.
         let opened = on_confined_thread(|| Self::open_here(name, read_only, None, patience));
         opened.map_err(OpenError::Ring)?
@@ -122,11 +116,7 @@ impl RbdDevice {
         if let Some(passphrase) = passphrase {
             image.decrypt_luks2(passphrase).map_err(failed)?;
         }
-        let presence = if read_only {
-            Some(presence(&image, &cluster, name).map_err(failed)?)
-        } else {
-            None
-        };
+        let presence = if read_only { Some(presence(&image, &cluster, name).map_err(failed)?) } else { None };
         let size = image.size().map_err(failed)?;
         let (object, stripe_period) = image.object_sizes().map_err(failed)?;
         let answers = answers(&image).map_err(failed)?;
@@ -169,15 +159,8 @@ impl RbdDevice {
     }
 }
 
-fn presence(
-    image: &RbdImage,
-    cluster: &Cluster,
-    name: &RbdName,
-) -> Result<Arc<Presence>, RbdError> {
-    let (pool, snapshot) = (
-        (&*name.pool, name.namespace.as_deref()),
-        name.snapshot.as_deref(),
-    );
+fn presence(image: &RbdImage, cluster: &Cluster, name: &RbdName) -> Result<Arc<Presence>, RbdError> {
+    let (pool, snapshot) = ((&*name.pool, name.namespace.as_deref()), name.snapshot.as_deref());
     let of = RbdPresence::new(image, cluster, pool, &name.image, snapshot)?;
     Ok(Arc::new(Presence::new(of, image.inherits()?)))
 }
@@ -196,24 +179,13 @@ fn answers(image: &RbdImage) -> Result<Answers, RbdError> {
 fn open_image(cluster: &Cluster, name: &RbdName, read_only: bool) -> Result<RbdImage, RbdError> {
     let open = |snapshot| {
         let namespace = name.namespace.as_deref();
-        RbdImage::open(
-            cluster,
-            &name.pool,
-            namespace,
-            &name.image,
-            snapshot,
-            read_only,
-        )
+        RbdImage::open(cluster, &name.pool, namespace, &name.image, snapshot, read_only)
     };
     let snapshot = name.snapshot.as_deref();
     match open(snapshot) {
-        Err(RbdError::Call {
-            what: RbdCall::Open,
-            error,
-        }) if snapshot.is_some() && open(None).is_ok() => Err(RbdError::Call {
-            what: RbdCall::OpenSnapshot,
-            error,
-        }),
+        Err(RbdError::Call { what: RbdCall::Open, error }) if snapshot.is_some() && open(None).is_ok() => {
+            Err(RbdError::Call { what: RbdCall::OpenSnapshot, error })
+        }
         other => other,
     }
 }
@@ -240,11 +212,7 @@ impl Device for RbdDevice {
 
     /// The library's connections are lost and made again while it runs.
     fn makes_connections(&self) -> Connections {
-        Connections {
-            tcp: true,
-            unix: false,
-            by_library: true,
-        }
+        Connections { tcp: true, unix: false, by_library: true }
     }
 
     /// Asks the cluster and waits for it. What it does not tell is data.

@@ -54,12 +54,7 @@ struct State {
 
 impl Presence {
     pub fn new(of: RbdPresence, inherits: bool) -> Self {
-        Self {
-            of,
-            inherits,
-            gone: AtomicBool::new(false),
-            looks: Looks::default(),
-        }
+        Self { of, inherits, gone: AtomicBool::new(false), looks: Looks::default() }
     }
 
     /// Whether it is known to be gone.

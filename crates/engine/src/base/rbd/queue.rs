@@ -85,12 +85,7 @@ impl ImageQueue {
     }
 
     /// What has become of what the library has ended, where that can be told.
-    fn settle(
-        &mut self,
-        io: RbdIo,
-        token: u64,
-        result: Result<usize, Errno>,
-    ) -> Option<Completion> {
+    fn settle(&mut self, io: RbdIo, token: u64, result: Result<usize, Errno>) -> Option<Completion> {
         let is_sync = matches!(io, RbdIo::Flush | RbdIo::Write { durable: true, .. });
         if is_sync && result.is_ok() && !self.shared.geometry.read_only && !self.shared.is_lost() {
             if self.shared.is_news() {
@@ -101,8 +96,7 @@ impl ImageQueue {
                 self.shared.lose();
             }
         }
-        if let (Some(presence), RbdIo::Read { buffer, .. }, Ok(len)) =
-            (&self.shared.presence, &io, result)
+        if let (Some(presence), RbdIo::Read { buffer, .. }, Ok(len)) = (&self.shared.presence, &io, result)
             && len == buffer.len()
             && presence.doubts(buffer)
         {
@@ -161,11 +155,7 @@ impl ImageQueue {
     fn end(&mut self, io: RbdIo, token: u64, result: Result<(), Fault>) -> Option<Completion> {
         let (operation, offset, token) = match io {
             RbdIo::Read { offset, buffer } => (Operation::Read(buffer), offset, token),
-            RbdIo::Write {
-                offset,
-                buffer,
-                durable,
-            } => {
+            RbdIo::Write { offset, buffer, durable } => {
                 let data = buffer;
                 (Operation::Write { data, durable }, offset, token)
             }
@@ -174,11 +164,7 @@ impl ImageQueue {
                 (ranged.operation(), ranged.offset, ranged.token)
             }
         };
-        let request = Request {
-            operation,
-            offset,
-            token,
-        };
+        let request = Request { operation, offset, token };
         Some(request.complete(result))
     }
 
@@ -201,13 +187,7 @@ impl ImageQueue {
     }
 
     fn range(&mut self, request: &Request, work: Work) -> Option<(RbdIo, u64)> {
-        let ranged = Ranged {
-            token: request.token,
-            offset: request.offset,
-            len: request.len(),
-            done: 0,
-            work,
-        };
+        let ranged = Ranged { token: request.token, offset: request.offset, len: request.len(), done: 0, work };
         let io = ranged.io();
         let place = self.ranges.insert(ranged).ok()?;
         Some((io, place as u64))
@@ -228,44 +208,24 @@ impl Queue for ImageQueue {
         let range = match request.operation {
             Operation::Flush => self.range(&request, Work::Flush),
             Operation::Discard { .. } => self.range(&request, Work::Discard),
-            Operation::WriteZeroes { may_unmap, .. } => {
-                self.range(&request, Work::Zero { may_unmap })
-            }
+            Operation::WriteZeroes { may_unmap, .. } => self.range(&request, Work::Zero { may_unmap }),
             _ => None,
         };
-        let Request {
-            operation,
-            offset,
-            token,
-        } = request;
+        let Request { operation, offset, token } = request;
         let (io, token) = match (operation, range) {
             (_, Some(range)) => range,
             (Operation::Read(buffer), _) => (RbdIo::Read { offset, buffer }, token),
             (Operation::Write { data, durable }, _) => {
                 let buffer = data;
-                let io = RbdIo::Write {
-                    offset,
-                    buffer,
-                    durable,
-                };
+                let io = RbdIo::Write { offset, buffer, durable };
                 (io, token)
             }
             // None of them has a place here, or an operation of the library.
             (operation, None) => {
-                let is_unknown = matches!(
-                    operation,
-                    Operation::Cache { .. } | Operation::ZoneAppend { .. } | Operation::Zone(_)
-                );
-                let fault = if is_unknown {
-                    Fault::NotSupported
-                } else {
-                    Fault::Busy
-                };
-                let request = Request {
-                    operation,
-                    offset,
-                    token,
-                };
+                let is_unknown =
+                    matches!(operation, Operation::Cache { .. } | Operation::ZoneAppend { .. } | Operation::Zone(_));
+                let fault = if is_unknown { Fault::NotSupported } else { Fault::Busy };
+                let request = Request { operation, offset, token };
                 return Submitted::Done(request.complete(Err(fault)));
             }
         };
@@ -329,11 +289,9 @@ impl Ranged {
         match self.work {
             Work::Flush => RbdIo::Flush,
             Work::Discard => RbdIo::Discard { offset, len },
-            Work::Zero { may_unmap } => RbdIo::Zero {
-                offset,
-                len: usize::try_from(len).expect("at most MOST_RANGE"),
-                thick: !may_unmap,
-            },
+            Work::Zero { may_unmap } => {
+                RbdIo::Zero { offset, len: usize::try_from(len).expect("at most MOST_RANGE"), thick: !may_unmap }
+            }
         }
     }
 
@@ -341,10 +299,7 @@ impl Ranged {
         match self.work {
             Work::Flush => Operation::Flush,
             Work::Discard => Operation::Discard { len: self.len },
-            Work::Zero { may_unmap } => Operation::WriteZeroes {
-                len: self.len,
-                may_unmap,
-            },
+            Work::Zero { may_unmap } => Operation::WriteZeroes { len: self.len, may_unmap },
         }
     }
 }

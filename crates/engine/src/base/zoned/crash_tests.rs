@@ -12,9 +12,7 @@ const MOST: u64 = 256;
 
 /// Bytes that belong to one life and place of a zone.
 fn content(index: u32, life: u64, from: u64, to: u64) -> Vec<u8> {
-    (from / 8..to / 8)
-        .flat_map(|word| (word | life << 20 | u64::from(index + 1) << 40).to_le_bytes())
-        .collect()
+    (from / 8..to / 8).flat_map(|word| (word | life << 20 | u64::from(index + 1) << 40).to_le_bytes()).collect()
 }
 
 /// A user who writes, and knows what was promised.
@@ -27,12 +25,7 @@ struct User {
 
 impl User {
     fn new(world: &World) -> Self {
-        Self {
-            world: world.clone(),
-            disk: world.open(),
-            known: vec![Known::default(); ZONES as usize],
-            failed: false,
-        }
+        Self { world: world.clone(), disk: world.open(), known: vec![Known::default(); ZONES as usize], failed: false }
     }
 
     /// Writes `len` bytes at the pointer of a zone.
@@ -191,16 +184,10 @@ fn crashes(events: &[Event], mut found: impl FnMut(World, &[Known])) {
         let all = 1u64 << loose.len().min(20);
         for pick in 0..all.min(MOST) {
             let arrives = |part: usize| {
-                if all <= MOST {
-                    pick >> part & 1 != 0
-                } else {
-                    chance(pick, part, loose.len())
-                }
+                if all <= MOST { pick >> part & 1 != 0 } else { chance(pick, part, loose.len()) }
             };
             let (mut data, mut state) = (data.clone(), state.clone());
-            for (_, (is_state, start, part)) in
-                loose.iter().enumerate().filter(|(part, _)| arrives(*part))
-            {
+            for (_, (is_state, start, part)) in loose.iter().enumerate().filter(|(part, _)| arrives(*part)) {
                 let medium = if *is_state { &mut state } else { &mut data };
                 medium[*start..][..part.len()].copy_from_slice(part);
             }
@@ -211,9 +198,7 @@ fn crashes(events: &[Event], mut found: impl FnMut(World, &[Known])) {
 
 /// What of a write can arrive without the rest: its sectors.
 fn parts(start: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> {
-    (start..)
-        .step_by(512)
-        .zip(bytes.chunks(512).map(<[u8]>::to_vec))
+    (start..).step_by(512).zip(bytes.chunks(512).map(<[u8]>::to_vec))
 }
 
 /// All or nothing at first, then prefixes, then at random.
@@ -243,9 +228,7 @@ fn judge(crashed: &World, known: &[Known]) -> Result<(), String> {
         let (saved, known) = (loaded.saved[index as usize], known[index as usize]);
         let start = at(u64::from(index) * ZONE);
         let there = &data[start..][..at(saved.written)];
-        let is_of = |life: u64, most: u64| {
-            saved.written <= most && there == content(index, life, 0, saved.written)
-        };
+        let is_of = |life: u64, most: u64| saved.written <= most && there == content(index, life, 0, saved.written);
         let (life, promised) = known.promised;
         let fits = if known.latest.0 == life {
             saved.written >= promised && is_of(life, known.latest.1)
@@ -255,9 +238,7 @@ fn judge(crashed: &World, known: &[Known]) -> Result<(), String> {
                 || (known.latest.0 == life + 1 && is_of(life + 1, known.latest.1))
         };
         if !fits {
-            return Err(format!(
-                "zone {index}: {saved:?}, of which {promised} bytes of life {life} were promised"
-            ));
+            return Err(format!("zone {index}: {saved:?}, of which {promised} bytes of life {life} were promised"));
         }
     }
     Ok(())
@@ -281,8 +262,7 @@ fn crash_leaves_every_write_pointer_consistent_with_its_data() {
 fn goes_on(crashed: &World) {
     let mut disk = crashed.open();
     disk.zone(4 * ZONE, ZoneAction::Reset).unwrap();
-    disk.write_at(4 * ZONE, &content(4, 99, 0, 2 * K), false)
-        .unwrap();
+    disk.write_at(4 * ZONE, &content(4, 99, 0, 2 * K), false).unwrap();
     disk.flush().unwrap();
     drop(disk);
     let mut read = vec![0; at(ZONE)];
@@ -297,19 +277,14 @@ fn is_noticed_without(forgotten: fn(&Event) -> bool) -> bool {
     let mut events = history().0.lock().unwrap().events.clone();
     events.retain(|event| !forgotten(event));
     let mut noticed = false;
-    crashes(&events, |crashed, known| {
-        noticed |= judge(&crashed, known).is_err()
-    });
+    crashes(&events, |crashed, known| noticed |= judge(&crashed, known).is_err());
     noticed
 }
 
 #[test]
 fn missing_sync_of_data_or_state_would_be_noticed() {
     assert!(is_noticed_without(|event| matches!(event, Event::DataSync)));
-    assert!(is_noticed_without(|event| matches!(
-        event,
-        Event::StateSync
-    )));
+    assert!(is_noticed_without(|event| matches!(event, Event::StateSync)));
 }
 
 /// The same life on media that stop working, at each operation: what was promised before is
@@ -323,11 +298,7 @@ fn failure_of_either_medium_at_any_moment_breaks_no_promise() {
             let mut user = User::new(&world);
             {
                 let mut media = world.0.lock().unwrap();
-                if is_state {
-                    media.state_left = Some(left)
-                } else {
-                    media.data_left = Some(left)
-                }
+                if is_state { media.state_left = Some(left) } else { media.data_left = Some(left) }
             }
             live(&mut user);
             let known = user.known.clone();

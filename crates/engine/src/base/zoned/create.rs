@@ -67,26 +67,10 @@ impl ZoneOptions {
         [
             ("zone-size", self.zone_size, layout.zone_size),
             ("zone-capacity", self.capacity, layout.capacity),
-            (
-                "conventional",
-                count(self.conventional),
-                u64::from(layout.conventional),
-            ),
-            (
-                "max-open",
-                limit(self.max_open, limits.max_open),
-                u64::from(layout.max_open),
-            ),
-            (
-                "max-active",
-                limit(self.max_active, limits.max_active),
-                u64::from(layout.max_active),
-            ),
-            (
-                "granularity",
-                count(self.write_granularity),
-                u64::from(layout.write_granularity),
-            ),
+            ("conventional", count(self.conventional), u64::from(layout.conventional)),
+            ("max-open", limit(self.max_open, limits.max_open), u64::from(layout.max_open)),
+            ("max-active", limit(self.max_active, limits.max_active), u64::from(layout.max_active)),
+            ("granularity", count(self.write_granularity), u64::from(layout.write_granularity)),
         ]
         .into_iter()
         .find_map(|(name, said, is)| said.filter(|said| *said != is).map(|said| (name, said, is)))
@@ -99,12 +83,7 @@ impl ZonedFile {
     ///
     /// Errors: a state that is missing, damaged or of another layout than `options`; what
     /// [`Image::open`] refuses. A state that is damaged in both copies can be opened `read_only`.
-    pub fn open(
-        path: &Path,
-        options: &ZoneOptions,
-        read_only: bool,
-        direct: DirectMode,
-    ) -> Result<Self, OpenError> {
+    pub fn open(path: &Path, options: &ZoneOptions, read_only: bool, direct: DirectMode) -> Result<Self, OpenError> {
         let image = Image::open(path, read_only)?;
         if image.is_block_device() {
             return Err(OpenError::WrongKind {
@@ -120,11 +99,8 @@ impl ZonedFile {
         let layout = loaded.layout;
         if let Some((name, said, is)) = options.difference(&layout) {
             let is_new = |saved: &Saved| saved.pointer == 0;
-            let or = if loaded.saved.iter().all(is_new) {
-                ", or remove the file: no zone holds anything yet"
-            } else {
-                ""
-            };
+            let or =
+                if loaded.saved.iter().all(is_new) { ", or remove the file: no zone holds anything yet" } else { "" };
             return Err(OpenError::Geometry(format!(
                 "{} was made with {name}={is}, not {said}; leave {name} out{or}",
                 state_path.display()
@@ -148,21 +124,14 @@ impl ZonedFile {
         };
         let lower = image.into_device(layout.write_granularity, direct)?;
         if lower.geometry().size != layout.size() {
-            return Err(OpenError::Blocks(format!(
-                "{} is not whole blocks",
-                path.display()
-            )));
+            return Err(OpenError::Blocks(format!("{} is not whole blocks", path.display())));
         }
         let saved = |index: u32| {
             let place = usize::try_from(index).unwrap_or(usize::MAX);
             loaded.saved.get(place).copied().unwrap_or_default()
         };
         let table = ZoneTable::load(layout, saved);
-        Ok(Self {
-            device: ZonedDevice::new(Gate::new(lower), table, journal)?,
-            layout,
-            warnings,
-        })
+        Ok(Self { device: ZonedDevice::new(Gate::new(lower), table, journal)?, layout, warnings })
     }
 }
 
@@ -201,10 +170,7 @@ fn make_state(
 ) -> Result<(Loaded, Option<File>), OpenError> {
     let path = image.path().display();
     let layout = options.layout(image.size()).map_err(|error| {
-        OpenError::Geometry(format!(
-            "{path} has no zone state ({} is missing): {error}",
-            state_path.display()
-        ))
+        OpenError::Geometry(format!("{path} has no zone state ({} is missing): {error}", state_path.display()))
     })?;
     let sequential = layout.start_of(layout.conventional);
     if has_data(image.file(), sequential) {
@@ -216,8 +182,7 @@ fn make_state(
     if read_only {
         return Ok((Loaded::new(layout), None));
     }
-    let file = create(state_path, &layout)
-        .map_err(|error| OpenError::system("make", state_path, error))?;
+    let file = create(state_path, &layout).map_err(|error| OpenError::system("make", state_path, error))?;
     Ok((load(&file, state_path)?, Some(file)))
 }
 
@@ -233,18 +198,11 @@ fn create(path: &Path, layout: &ZoneLayout) -> io::Result<File> {
     let mut new = OsString::from(path);
     new.push(".new");
     let new = PathBuf::from(new);
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(&new)?;
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(&new)?;
     journal::create(&file, layout)?;
     file.sync_all()?;
     std::fs::rename(&new, path)?;
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
     Ok(file)
 }
@@ -252,9 +210,8 @@ fn create(path: &Path, layout: &ZoneLayout) -> io::Result<File> {
 fn findings(loaded: &Loaded, path: &Path, read_only: bool) -> Result<Vec<String>, OpenError> {
     let mut warnings = Vec::new();
     if !loaded.lost.is_empty() {
-        let ranges: Vec<_> = (loaded.lost.iter())
-            .map(|zones| format!("{} to {}", zones.start, zones.end.saturating_sub(1)))
-            .collect();
+        let ranges: Vec<_> =
+            (loaded.lost.iter()).map(|zones| format!("{} to {}", zones.start, zones.end.saturating_sub(1))).collect();
         let lost = format!(
             "zone state {}: the records of zones {} are damaged in both copies",
             path.display(),
@@ -265,9 +222,7 @@ fn findings(loaded: &Loaded, path: &Path, read_only: bool) -> Result<Vec<String>
                 "{lost}; restore the file from a backup, or open it read-only to copy the data"
             )));
         }
-        warnings.push(format!(
-            "{lost}; all of these zones can be read, written or not"
-        ));
+        warnings.push(format!("{lost}; all of these zones can be read, written or not"));
     } else if loaded.to_repair > 0 && !read_only {
         warnings.push(format!(
             "zone state {}: of {} blocks one copy was older or damaged, as a crash can leave it; both are the same again",

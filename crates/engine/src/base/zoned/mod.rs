@@ -85,14 +85,7 @@ impl ZonedDevice {
             zones: Some(layout.model()),
             ..below
         };
-        Ok(Self {
-            shared: Arc::new(Shared {
-                lower,
-                table,
-                journal,
-            }),
-            geometry,
-        })
+        Ok(Self { shared: Arc::new(Shared { lower, table, journal }), geometry })
     }
 }
 
@@ -116,15 +109,9 @@ impl Device for ZonedDevice {
         let len = len.min(self.shared.table.layout().zone_size - in_zone);
         let readable = self.shared.table.readable(index)?;
         if in_zone >= readable {
-            return Ok(Extent {
-                len,
-                hole: true,
-                zero: true,
-            });
+            return Ok(Extent { len, hole: true, zero: true });
         }
-        self.shared
-            .lower
-            .extent(offset, len.min(readable - in_zone))
+        self.shared.lower.extent(offset, len.min(readable - in_zone))
     }
 
     fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
@@ -161,15 +148,12 @@ impl Shared {
             return Ok(());
         };
         let mut unsaved = Vec::new();
-        self.table
-            .each_unsaved(|index, saved| unsaved.push((index, saved)));
+        self.table.each_unsaved(|index, saved| unsaved.push((index, saved)));
         if unsaved.is_empty() {
             return Ok(());
         }
         let lower = Blocking::new(&self.lower, BackendChoice::Syscalls);
-        lower
-            .map_err(|_| Fault::Io(rustix::io::Errno::IO))?
-            .flush()?;
+        lower.map_err(|_| Fault::Io(rustix::io::Errno::IO))?.flush()?;
         journal.commit(&unsaved, &self.table)
     }
 }

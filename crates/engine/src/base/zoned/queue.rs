@@ -47,10 +47,7 @@ enum Kind {
     /// A reset of this zone, whose data are being freed.
     Reset { index: u32 },
     /// The same, of all these zones, the last first.
-    ResetAll {
-        left: Vec<u32>,
-        result: Result<(), Fault>,
-    },
+    ResetAll { left: Vec<u32>, result: Result<(), Fault> },
 }
 
 impl ZonedQueue {
@@ -149,9 +146,7 @@ impl ZonedQueue {
             Operation::Discard { .. } if is_sequential => {
                 return Err((request, Fault::NotSupported));
             }
-            Operation::Write { durable, .. } | Operation::ZoneAppend { durable, .. }
-                if is_sequential =>
-            {
+            Operation::Write { durable, .. } | Operation::ZoneAppend { durable, .. } if is_sequential => {
                 let durable = *durable;
                 return self.write(ring, request, index, in_zone, durable);
             }
@@ -195,29 +190,16 @@ impl ZonedQueue {
         // Durable is the pointer too: that takes a flush, when the data are written.
         request.operation = match request.operation {
             Operation::ZoneAppend { data, .. } | Operation::Write { data, .. } => {
-                Operation::Write {
-                    data,
-                    durable: false,
-                }
+                Operation::Write { data, durable: false }
             }
             other => other,
         };
-        let kind = Kind::Write {
-            index,
-            len,
-            append,
-            durable,
-        };
+        let kind = Kind::Write { index, len, append, durable };
         self.send(ring, request, kind);
         Ok(())
     }
 
-    fn act(
-        &mut self,
-        ring: &mut Ring,
-        request: Request,
-        action: ZoneAction,
-    ) -> Result<(), (Request, Fault)> {
+    fn act(&mut self, ring: &mut Ring, request: Request, action: ZoneAction) -> Result<(), (Request, Fault)> {
         let index = self.shared.place_of(request.offset).0;
         let table = &self.shared.table;
         let result = match action {
@@ -234,12 +216,7 @@ impl ZonedQueue {
         Ok(())
     }
 
-    fn reset(
-        &mut self,
-        ring: &mut Ring,
-        request: Request,
-        index: u32,
-    ) -> Result<(), (Request, Fault)> {
+    fn reset(&mut self, ring: &mut Ring, request: Request, index: u32) -> Result<(), (Request, Fault)> {
         match self.shared.table.begin_reset(index) {
             Err(fault) => return Err((request, fault)),
             Ok(false) => {
@@ -272,12 +249,9 @@ impl ZonedQueue {
                 Err(fault) => result = Err(fault),
             }
         }
-        let saved: Vec<_> = (left.iter())
-            .map(|&index| (index, self.shared.table.saved(index)))
-            .collect();
+        let saved: Vec<_> = (left.iter()).map(|&index| (index, self.shared.table.saved(index))).collect();
         if let Err(fault) = self.save(&saved) {
-            left.iter()
-                .for_each(|&index| self.shared.table.end_reset(index));
+            left.iter().for_each(|&index| self.shared.table.end_reset(index));
             self.ended.push(request.complete(Err(fault)));
             return;
         }
@@ -300,13 +274,7 @@ impl ZonedQueue {
     /// Gives the space of a zone that was reset back.
     fn free(&self, token: u64, index: u32) -> Request {
         let layout = self.shared.table.layout();
-        Request {
-            operation: Operation::Discard {
-                len: layout.zone_size,
-            },
-            offset: layout.start_of(index),
-            token,
-        }
+        Request { operation: Operation::Discard { len: layout.zone_size }, offset: layout.start_of(index), token }
     }
 
     /// Passes a request down, and what follows from it, until something takes time or all is over.
@@ -334,12 +302,7 @@ impl ZonedQueue {
         match kind {
             Kind::Plain => self.ended.push(completion),
             Kind::Read { zeros } => self.ended.push(clear_tail(completion, zeros)),
-            Kind::Write {
-                index,
-                len,
-                append,
-                durable,
-            } => {
+            Kind::Write { index, len, append, durable } => {
                 let written = if completion.result.is_ok() { len } else { 0 };
                 self.shared.table.end_write(index, written);
                 let mut completion = as_submitted(completion, append, durable);
@@ -400,8 +363,7 @@ impl ZonedQueue {
     fn flushed(&mut self, result: Result<(), Fault>) {
         let result = result.and_then(|()| self.save(&self.noted));
         let ended = self.flushing.drain(..);
-        self.ended
-            .extend(ended.map(|request| request.complete(result)));
+        self.ended.extend(ended.map(|request| request.complete(result)));
     }
 }
 

@@ -61,13 +61,7 @@ pub fn fails(left: &mut Option<u64>) -> bool {
 
 impl World {
     pub fn new(data: Vec<u8>, state: Vec<u8>) -> Self {
-        Self(Arc::new(Mutex::new(Media {
-            data,
-            state,
-            events: Vec::new(),
-            state_left: None,
-            data_left: None,
-        })))
+        Self(Arc::new(Mutex::new(Media { data, state, events: Vec::new(), state_left: None, data_left: None })))
     }
 
     pub fn fresh() -> Self {

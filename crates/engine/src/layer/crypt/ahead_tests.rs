@@ -31,10 +31,7 @@ fn filled(byte: u8) -> Buffer {
 #[test]
 fn what_no_helper_takes_is_encrypted_here_after_some_passes_or_when_there_is_nothing_else() {
     let (lower, mut ring) = (zones(), Ring::new(BackendChoice::Syscalls, 64).unwrap());
-    let range = CipherRange {
-        len: 4 * ZONE,
-        cipher: Some(any_cipher()),
-    };
+    let range = CipherRange { len: 4 * ZONE, cipher: Some(any_cipher()) };
     let cipher_map = Arc::new(CipherMap::new(vec![range], Zeroes::Decrypt));
     let helpers = Helpers::deaf(1);
     let mut exchange = Exchange::open(Parts {
@@ -99,9 +96,7 @@ fn writes_that_no_helper_takes_are_written_all_the_same() {
         }
         let completion = done.pop().unwrap();
         completion.result.unwrap();
-        let Operation::Read(buffer) = completion.request.operation else {
-            panic!("a read comes back as a read")
-        };
+        let Operation::Read(buffer) = completion.request.operation else { panic!("a read comes back as a read") };
         assert!(buffer.iter().all(|byte| *byte == index));
     }
 }

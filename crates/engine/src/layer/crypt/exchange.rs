@@ -101,11 +101,7 @@ impl Exchange {
             answers_at_once,
             may_split: !has_zones,
             pieces: parts.lower.open_queue(parts.ring)?,
-            slots: Arc::new(SharedSlots::new(
-                SPLITS_MAX * PARTS_MAX,
-                waker,
-                parts.ring.kept().to_vec(),
-            )),
+            slots: Arc::new(SharedSlots::new(SPLITS_MAX * PARTS_MAX, waker, parts.ring.kept().to_vec())),
             splits: Slab::new(SPLITS_MAX),
             serial: 0,
             lent: 0,
@@ -144,35 +140,19 @@ impl Exchange {
         if self.splits.is_full() {
             return Err(request);
         }
-        let most = if self.answers_at_once {
-            PARTS_MAX
-        } else {
-            EXTRA_MAX as usize - self.extra + 1
-        };
+        let most = if self.answers_at_once { PARTS_MAX } else { EXTRA_MAX as usize - self.extra + 1 };
         let plan = self.policy.plan(&request, most, under_way);
-        let (Plan::Queue(cut)
-        | Plan::Share(cut)
-        | Plan::Defer(cut)
-        | Plan::Ahead(cut)
-        | Plan::Overlap(cut)) = plan
+        let (Plan::Queue(cut) | Plan::Share(cut) | Plan::Defer(cut) | Plan::Ahead(cut) | Plan::Overlap(cut)) = plan
         else {
             return Err(request);
         };
         let by_parts = self.may_split && (self.answers_at_once || matches!(plan, Plan::Queue(_)));
-        let Request {
-            operation,
-            offset,
-            token,
-        } = request;
+        let Request { operation, offset, token } = request;
         let (kind, buffer) = match operation {
             Operation::Read(buffer) => (Kind::Read, buffer),
             Operation::Write { data, durable } => (Kind::Write { durable, by_parts }, data),
             operation => {
-                return Err(Request {
-                    operation,
-                    offset,
-                    token,
-                });
+                return Err(Request { operation, offset, token });
             }
         };
         let (index, serial) = self.open_split(kind, offset, token, cut);
@@ -183,13 +163,9 @@ impl Exchange {
         };
         self.send_parts(ring, lower, (index, cut), buffer, calls);
         if let Plan::Share(_) = plan {
-            self.work_until(ring, lower, cut.part_len, |this| {
-                this.place_of(serial).is_some()
-            });
+            self.work_until(ring, lower, cut.part_len, |this| this.place_of(serial).is_some());
         }
-        let mine = self
-            .place_of(serial)
-            .map(|at| self.finished.swap_remove(at));
+        let mine = self.place_of(serial).map(|at| self.finished.swap_remove(at));
         if !self.finished.is_empty() || self.slots.waiting() > 0 {
             ring.stay_awake();
         }
@@ -213,9 +189,7 @@ impl Exchange {
             // Nothing goes back from here: what is shared is counted from the start of the clear
             // disk, and what lies in `reaped` from that of the lower device.
             let Completion { request, .. } = reaped.swap_remove(index);
-            let Operation::Read(buffer) = request.operation else {
-                unreachable!("only a read has a length here")
-            };
+            let Operation::Read(buffer) = request.operation else { unreachable!("only a read has a length here") };
             let (offset, cut) = (request.offset - self.start, Cut::whole(buffer.len()));
             let (index, _) = self.open_split(Kind::Read, offset, request.token, cut);
             self.offer(self.job(index, 0, buffer));
@@ -261,9 +235,7 @@ impl Exchange {
             if self.lent > 0 && self.slots.waiting() == 0 && self.finished.is_empty() {
                 let (lent, ahead) = (self.lent, self.policy.encrypts_ahead());
                 // What has been encrypted ahead is to be written: the ring must be entered for that.
-                self.work_until(ring, lower, TURN, |this| {
-                    !this.finished.is_empty() || (ahead && this.lent < lent)
-                });
+                self.work_until(ring, lower, TURN, |this| !this.finished.is_empty() || (ahead && this.lent < lent));
             }
         }
         done.extend(self.finished.drain(..).map(|(_, completion)| completion));
@@ -275,10 +247,7 @@ impl Exchange {
 
     /// Whether what lies in the slots can wait: it is only to be encrypted ahead, and there is other work.
     fn may_pass(&self, has_other_work: bool) -> bool {
-        has_other_work
-            && self.policy.encrypts_ahead()
-            && self.lent_reads == 0
-            && self.passes < PASSES_MAX
+        has_other_work && self.policy.encrypts_ahead() && self.lent_reads == 0 && self.passes < PASSES_MAX
     }
 
     /// Makes an entry for a transfer whose buffer goes its own ways; its place and serial number.
@@ -286,19 +255,13 @@ impl Exchange {
         self.serial += 1;
         let split = Split::new(kind, offset, token, cut, self.serial);
         self.extra += self.extra_of(&split);
-        let Ok(index) = self.splits.insert(split) else {
-            unreachable!("the callers have looked for a free place")
-        };
+        let Ok(index) = self.splits.insert(split) else { unreachable!("the callers have looked for a free place") };
         (index, self.serial)
     }
 
     /// Operations on the medium beyond one that its parts cause.
     fn extra_of(&self, split: &Split) -> usize {
-        if self.answers_at_once || split.is_to_be_written() {
-            0
-        } else {
-            split.count() - 1
-        }
+        if self.answers_at_once || split.is_to_be_written() { 0 } else { split.count() - 1 }
     }
 
     /// Sends a request's parts on their way, and helpers to them where `calls` says so.
@@ -316,9 +279,7 @@ impl Exchange {
             let Some(data) = next_part(&mut rest, cut.part_len) else {
                 unreachable!("the number of parts was made from the length")
             };
-            let Some(split) = self.splits.get(index) else {
-                unreachable!("a part was still to be sent")
-            };
+            let Some(split) = self.splits.get(index) else { unreachable!("a part was still to be sent") };
             let is_read = split.kind() == Kind::Read;
             if is_read {
                 let offset = split.offset_of(part) + self.start;
@@ -385,9 +346,7 @@ impl Exchange {
 
     /// Gives a job to a worker, or offers it to whoever comes first.
     fn hand_out(&mut self, ring: &mut Ring, lower: &mut GatedQueue, job: Job) {
-        let by_worker = self
-            .policy
-            .uses_workers(job.direction == Direction::Decrypt);
+        let by_worker = self.policy.uses_workers(job.direction == Direction::Decrypt);
         match self.workers.as_ref().filter(|_| by_worker) {
             Some(workers) => workers.hand_out(job, &self.slots),
             None => {
@@ -416,9 +375,7 @@ impl Exchange {
     }
 
     fn job(&self, index: usize, part: usize, data: Buffer) -> Job {
-        let Some(split) = self.splits.get(index) else {
-            unreachable!("a part is away, so its request is here")
-        };
+        let Some(split) = self.splits.get(index) else { unreachable!("a part is away, so its request is here") };
         Job {
             cipher_map: Arc::clone(&self.cipher_map),
             direction: match split.kind() {
@@ -487,9 +444,7 @@ impl Exchange {
         if !self.splits.get(index).is_some_and(Split::is_whole) {
             return;
         }
-        let Some(split) = self.splits.remove(index) else {
-            unreachable!("it was there a moment ago")
-        };
+        let Some(split) = self.splits.remove(index) else { unreachable!("it was there a moment ago") };
         self.extra -= self.extra_of(&split);
         let (serial, to_be_written) = (split.serial(), split.is_to_be_written());
         let mut completion = split.rejoin();

@@ -82,11 +82,7 @@ impl CryptDevice {
     ///
     /// Errors: the data does not fit on the lower device, is not aligned to its blocks, or is not
     /// a whole number of cipher sectors.
-    pub fn new(
-        lower: Gate,
-        cipher: SectorCipher,
-        options: CryptOptions,
-    ) -> Result<Self, OpenError> {
+    pub fn new(lower: Gate, cipher: SectorCipher, options: CryptOptions) -> Result<Self, OpenError> {
         let sector = cipher.sector_size();
         let len = match options.size {
             Some(size) => size,
@@ -98,21 +94,14 @@ impl CryptDevice {
         let grows = options.size.is_none() && lower.geometry().zones.is_none();
         let cipher = Some(cipher);
         let device = Self::of_ranges(lower, vec![CipherRange { len, cipher }], options)?;
-        Ok(Self {
-            grows_by: grows.then_some(sector),
-            ..device
-        })
+        Ok(Self { grows_by: grows.then_some(sector), ..device })
     }
 
     /// Lays ciphers over `lower`, each over its range: one behind the other, whatever size `options`
     /// has.
     ///
     /// Errors: as [`new`](Self::new), or a range ends inside a block.
-    pub fn of_ranges(
-        lower: Gate,
-        ranges: Vec<CipherRange>,
-        options: CryptOptions,
-    ) -> Result<Self, OpenError> {
+    pub fn of_ranges(lower: Gate, ranges: Vec<CipherRange>, options: CryptOptions) -> Result<Self, OpenError> {
         let below = *lower.geometry();
         let ciphers = || ranges.iter().filter_map(|range| range.cipher.as_ref());
         let sectors = ciphers().map(SectorCipher::sector_size);
@@ -165,16 +154,9 @@ fn bytes_from(start: u64, below: &Geometry) -> Result<u64, OpenError> {
 
 /// Bytes in all ranges, which are to lie on a device from `start` on, and on the clear disk in blocks of
 /// `block` bytes.
-fn size_of(
-    ranges: &[CipherRange],
-    start: u64,
-    block: u32,
-    below: &Geometry,
-) -> Result<u64, OpenError> {
+fn size_of(ranges: &[CipherRange], start: u64, block: u32, below: &Geometry) -> Result<u64, OpenError> {
     let left = bytes_from(start, below)?;
-    let size = ranges
-        .iter()
-        .try_fold(0_u64, |sum, range| sum.checked_add(range.len));
+    let size = ranges.iter().try_fold(0_u64, |sum, range| sum.checked_add(range.len));
     let size = size.unwrap_or(u64::MAX);
     if size == 0 {
         return Err(OpenError::Geometry(format!(
@@ -188,17 +170,13 @@ fn size_of(
     }
     let mut at = 0;
     for CipherRange { len, cipher } in ranges {
-        let sector = cipher
-            .as_ref()
-            .map_or(below.logical_block, SectorCipher::sector_size);
+        let sector = cipher.as_ref().map_or(below.logical_block, SectorCipher::sector_size);
         if *len == 0 || !len.is_multiple_of(u64::from(sector)) {
             return Err(OpenError::Geometry(format!(
                 "a volume of {len} bytes is not a whole number of {sector}-byte sectors"
             )));
         }
-        if !start.is_multiple_of(u64::from(below.logical_block))
-            || sector % below.logical_block != 0
-        {
+        if !start.is_multiple_of(u64::from(below.logical_block)) || sector % below.logical_block != 0 {
             return Err(OpenError::Blocks(format!(
                 "data at byte {start} in {sector}-byte sectors does not fit the device's {}-byte blocks",
                 below.logical_block
@@ -232,10 +210,7 @@ impl Device for CryptDevice {
     }
 
     fn queues_taken(&self) -> (usize, usize) {
-        (
-            1 + usize::from(self.has_exchange()),
-            usize::from(self.dispatch.uses_workers()),
-        )
+        (1 + usize::from(self.has_exchange()), usize::from(self.dispatch.uses_workers()))
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
@@ -277,20 +252,11 @@ impl Device for CryptDevice {
 
 /// The zones of the clear disk. It has whole zones, and no appends of its own: where one goes must
 /// be known before it is encrypted (`layer/zoned` gives it its place).
-fn zones_above(
-    below: &Geometry,
-    start: u64,
-    size: Option<u64>,
-    sector: u32,
-) -> Result<Option<ZoneModel>, OpenError> {
+fn zones_above(below: &Geometry, start: u64, size: Option<u64>, sector: u32) -> Result<Option<ZoneModel>, OpenError> {
     let Some(zones) = below.zones else {
         return Ok(None);
     };
-    let ZoneModel {
-        zone_size,
-        write_granularity,
-        ..
-    } = zones;
+    let ZoneModel { zone_size, write_granularity, .. } = zones;
     let fail = |what| Err(OpenError::Geometry(what));
     if !start.is_multiple_of(zone_size) {
         return fail(format!(
@@ -308,10 +274,7 @@ fn zones_above(
             "cipher sectors of {sector} bytes do not divide the zones' write granularity of {write_granularity} bytes, so a crash could leave half of one; use a sector size of {write_granularity}"
         ));
     }
-    Ok(Some(ZoneModel {
-        append_limit: 0,
-        ..zones
-    }))
+    Ok(Some(ZoneModel { append_limit: 0, ..zones }))
 }
 
 impl CryptDevice {
@@ -327,11 +290,7 @@ impl CryptDevice {
         if !self.has_exchange() {
             return Ok(None);
         }
-        let workers = if self.dispatch.uses_workers() {
-            Some(self.workers(ring)?)
-        } else {
-            None
-        };
+        let workers = if self.dispatch.uses_workers() { Some(self.workers(ring)?) } else { None };
         let exchange = Exchange::open(exchange::Parts {
             dispatch: self.dispatch,
             helpers: self.helpers.clone(),
@@ -370,15 +329,8 @@ fn in_places(extent: Extent, len: u64, place: u64) -> Extent {
     let whole = extent.len - extent.len % place;
     match extent.zero {
         _ if whole == extent.len || extent.len == len => extent,
-        true if whole > 0 => Extent {
-            len: whole,
-            ..extent
-        },
-        _ => Extent {
-            len: (whole + place).min(len),
-            hole: false,
-            zero: false,
-        },
+        true if whole > 0 => Extent { len: whole, ..extent },
+        _ => Extent { len: (whole + place).min(len), hole: false, zero: false },
     }
 }
 
@@ -407,11 +359,7 @@ fn logical_block<'a>(
 
 #[cfg(test)]
 fn any_cipher() -> SectorCipher {
-    let options = cryptline_cipher::SectorOptions {
-        sector_size: 512,
-        iv_offset: 0,
-        iv_large_sectors: false,
-    };
+    let options = cryptline_cipher::SectorOptions { sector_size: 512, iv_offset: 0, iv_large_sectors: false };
     let spec = cryptline_cipher::CipherSpec::parse("aes-xts-plain64").unwrap();
     let key: Vec<u8> = (0..64).collect();
     SectorCipher::new(&spec, &key, options).unwrap()

@@ -71,11 +71,7 @@ struct Help {
 }
 
 impl Policy {
-    pub fn new(
-        dispatch: Dispatch,
-        helpers: Option<(Helpers, Pace)>,
-        answers_at_once: bool,
-    ) -> Self {
+    pub fn new(dispatch: Dispatch, helpers: Option<(Helpers, Pace)>, answers_at_once: bool) -> Self {
         let help = helpers.map(|(helpers, pace)| {
             let (awake, asleep) = helpers.thresholds();
             Help {
@@ -144,9 +140,7 @@ impl Policy {
 
     /// Whether a helper is to be called for `bytes` more that are left in the slots.
     pub fn is_worth_calling(&mut self, bytes: usize) -> bool {
-        self.help
-            .as_mut()
-            .is_some_and(|help| help.is_worth_calling(bytes))
+        self.help.as_mut().is_some_and(|help| help.is_worth_calling(bytes))
     }
 
     /// Wakes helpers for the `jobs` jobs in `slots`.
@@ -269,12 +263,7 @@ const PROBE_EVERY: u32 = 256;
 
 impl Default for Depth {
     fn default() -> Self {
-        Self {
-            deep: false,
-            probing: false,
-            since: 0,
-            pause: 1,
-        }
+        Self { deep: false, probing: false, since: 0, pause: 1 }
     }
 }
 
@@ -349,20 +338,8 @@ mod tests {
         };
         assert_eq!(plan(Mode::Auto, 1 << 20), Plan::Inline);
         assert_eq!(plan(Mode::Inline, 1 << 20), Plan::Inline);
-        assert_eq!(
-            plan(Mode::Queue, 1 << 20),
-            Plan::Queue(Cut {
-                part_len: QUEUE_PART,
-                count: 8
-            })
-        );
-        assert_eq!(
-            plan(Mode::Queue, 4096),
-            Plan::Queue(Cut {
-                part_len: QUEUE_PART,
-                count: 1
-            })
-        );
+        assert_eq!(plan(Mode::Queue, 1 << 20), Plan::Queue(Cut { part_len: QUEUE_PART, count: 8 }));
+        assert_eq!(plan(Mode::Queue, 4096), Plan::Queue(Cut { part_len: QUEUE_PART, count: 1 }));
     }
 
     #[test]
@@ -375,11 +352,7 @@ mod tests {
         let mut plan = |len, is_read| {
             let buffer = cryptline_sys::Buffer::alloc(len).unwrap();
             policy.plan(
-                &if is_read {
-                    Request::read(0, buffer, 0)
-                } else {
-                    Request::write(0, buffer, false, 0)
-                },
+                &if is_read { Request::read(0, buffer, 0) } else { Request::write(0, buffer, false, 0) },
                 usize::MAX,
                 0,
             )
@@ -409,11 +382,7 @@ mod tests {
         assert!(is_ahead(&mut zones, 1 << 20, 3) && is_ahead(&mut zones, 1 << 20, 15));
         assert!(!is_ahead(&mut zones, 1 << 20, 2) && !is_ahead(&mut zones, 512, 15));
         assert!(!is_ahead(&mut policy(false), 1 << 20, 15));
-        assert!(!is_ahead(
-            &mut policy(true).with_ordered_writes(),
-            1 << 20,
-            15
-        ));
+        assert!(!is_ahead(&mut policy(true).with_ordered_writes(), 1 << 20, 15));
     }
 
     #[test]
@@ -423,13 +392,7 @@ mod tests {
             let buffer = cryptline_sys::Buffer::alloc(len).unwrap();
             policy.plan(&Request::read(0, buffer, 0), most, 0)
         };
-        assert_eq!(
-            plan(1 << 20, 64),
-            Plan::Overlap(Cut {
-                part_len: OVERLAP_PART,
-                count: 8
-            })
-        );
+        assert_eq!(plan(1 << 20, 64), Plan::Overlap(Cut { part_len: OVERLAP_PART, count: 8 }));
         assert_eq!(plan(1 << 20, 1), Plan::Inline);
         assert_eq!(plan(64 << 10, 64), Plan::Inline);
     }
@@ -438,9 +401,7 @@ mod tests {
     fn large_read_that_is_one_message_stays_one() {
         let policy = Policy::new(Dispatch::default(), None, false);
         let buffer = cryptline_sys::Buffer::alloc(1 << 20).unwrap();
-        let plan = policy
-            .without_overlap()
-            .plan(&Request::read(0, buffer, 0), 64, 0);
+        let plan = policy.without_overlap().plan(&Request::read(0, buffer, 0), 64, 0);
         assert_eq!(plan, Plan::Inline);
     }
 }

@@ -52,12 +52,7 @@ impl InlineQueue {
         Self {
             at_once: lower.at_once(),
             lower,
-            cipher: Cipher {
-                cipher_map,
-                start,
-                measuring: false,
-                crypto_time_ns: 0,
-            },
+            cipher: Cipher { cipher_map, start, measuring: false, crypto_time_ns: 0 },
             reaped: Vec::with_capacity(depth),
             ripe: VecDeque::with_capacity(depth),
         }
@@ -129,13 +124,9 @@ impl InlineQueue {
         for mut completion in self.reaped.drain(..) {
             if is_large(&completion) {
                 self.cipher.shift_back(&mut completion.request);
-                self.ripe.push_back(Ripe {
-                    completion,
-                    clear: 0,
-                });
+                self.ripe.push_back(Ripe { completion, clear: 0 });
             } else {
-                self.cipher
-                    .ascend(&mut completion.request, completion.result);
+                self.cipher.ascend(&mut completion.request, completion.result);
                 done.push(completion);
             }
         }
@@ -148,9 +139,7 @@ impl InlineQueue {
             && let Some(ripe) = self.ripe.front_mut()
         {
             let request = &mut ripe.completion.request;
-            let Operation::Read(buffer) = &mut request.operation else {
-                unreachable!("only reads ripen")
-            };
+            let Operation::Read(buffer) = &mut request.operation else { unreachable!("only reads ripen") };
             let part = left.min(buffer.len() - ripe.clear);
             let offset = request.offset + ripe.clear as u64;
             let range = ripe.clear..ripe.clear + part;

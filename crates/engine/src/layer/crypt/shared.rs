@@ -17,11 +17,7 @@ pub(super) struct SharedQueue {
 
 impl SharedQueue {
     pub fn new(inline: InlineQueue, exchange: Exchange) -> Self {
-        Self {
-            inline,
-            exchange,
-            under_way: 0,
-        }
+        Self { inline, exchange, under_way: 0 }
     }
 }
 
@@ -43,9 +39,7 @@ impl Queue for SharedQueue {
         let has_other_work = !inline.reaped.is_empty() || inline.has_ripe();
         self.exchange.sort_out(&mut inline.reaped);
         inline.decrypt_small(done);
-        let turn = self
-            .exchange
-            .poll(ring, &mut inline.lower, has_other_work, done);
+        let turn = self.exchange.poll(ring, &mut inline.lower, has_other_work, done);
         inline.decrypt_large(ring, turn, done);
         self.under_way -= done.len() - before;
     }

@@ -24,20 +24,14 @@ pub(super) struct Cut {
 impl Cut {
     /// One piece.
     pub fn whole(len: usize) -> Self {
-        Self {
-            part_len: len,
-            count: 1,
-        }
+        Self { part_len: len, count: 1 }
     }
 
     /// Parts of about `part_len` bytes, but at most `most` of them.
     pub fn into_parts(len: usize, part_len: usize, most: usize) -> Self {
         let most = most.clamp(1, PARTS_MAX);
         let part_len = part_len.max(len.div_ceil(most)).next_multiple_of(UNIT);
-        Self {
-            part_len,
-            count: len.div_ceil(part_len).max(1),
-        }
+        Self { part_len, count: len.div_ceil(part_len).max(1) }
     }
 }
 
@@ -69,16 +63,7 @@ pub(super) enum Kind {
 impl Split {
     /// A transfer of `kind` at `offset` of the clear disk. Its buffer is cut by [`next_part`].
     pub fn new(kind: Kind, offset: u64, token: u64, cut: Cut, serial: u64) -> Self {
-        Self {
-            kind,
-            offset,
-            token,
-            cut,
-            serial,
-            parts: [const { None }; PARTS_MAX],
-            left: cut.count,
-            fault: None,
-        }
+        Self { kind, offset, token, cut, serial, parts: [const { None }; PARTS_MAX], left: cut.count, fault: None }
     }
 
     pub fn kind(&self) -> Kind {
@@ -91,13 +76,7 @@ impl Split {
 
     /// Whether it is a write whose parts were only encrypted.
     pub fn is_to_be_written(&self) -> bool {
-        matches!(
-            self.kind,
-            Kind::Write {
-                by_parts: false,
-                ..
-            }
-        )
+        matches!(self.kind, Kind::Write { by_parts: false, .. })
     }
 
     pub fn count(&self) -> usize {
@@ -135,16 +114,9 @@ impl Split {
         }
         let operation = match self.kind {
             Kind::Read => Operation::Read(buffer),
-            Kind::Write { durable, .. } => Operation::Write {
-                data: buffer,
-                durable,
-            },
+            Kind::Write { durable, .. } => Operation::Write { data: buffer, durable },
         };
-        let request = Request {
-            operation,
-            offset: self.offset,
-            token: self.token,
-        };
+        let request = Request { operation, offset: self.offset, token: self.token };
         request.complete(self.fault.map_or(Ok(()), Err))
     }
 }
@@ -167,10 +139,7 @@ mod tests {
         let cut = Cut::into_parts(1 << 20, 100_000, 64);
         assert_eq!((cut.part_len, cut.count), (102_400, 11));
         let cut = Cut::into_parts(1 << 22, UNIT, 64);
-        assert_eq!(
-            (cut.part_len, cut.count),
-            ((1 << 22) / PARTS_MAX, PARTS_MAX)
-        );
+        assert_eq!((cut.part_len, cut.count), ((1 << 22) / PARTS_MAX, PARTS_MAX));
         assert_eq!(Cut::into_parts(512, UNIT, 64).count, 1);
         assert_eq!(Cut::into_parts(1 << 20, UNIT, 1).count, 1);
     }
@@ -183,10 +152,7 @@ mod tests {
         }
         let before = buffer.to_vec();
         let cut = Cut::into_parts(buffer.len(), 2 * UNIT, 64);
-        let kind = Kind::Write {
-            durable: true,
-            by_parts: true,
-        };
+        let kind = Kind::Write { durable: true, by_parts: true };
         let mut split = Split::new(kind, 1 << 20, 99, cut, 1);
         let mut rest = Some(buffer);
         let mut parts: Vec<_> = std::iter::from_fn(|| next_part(&mut rest, cut.part_len)).collect();
@@ -198,13 +164,8 @@ mod tests {
         }
         assert!(split.is_whole());
         let Completion { request, result } = split.rejoin();
-        assert_eq!(
-            (request.offset, request.token, result),
-            (1 << 20, 99, Ok(()))
-        );
-        let Operation::Write { data, durable } = request.operation else {
-            panic!("a write comes back as a write")
-        };
+        assert_eq!((request.offset, request.token, result), (1 << 20, 99, Ok(())));
+        let Operation::Write { data, durable } = request.operation else { panic!("a write comes back as a write") };
         assert!(durable && data[..] == before[..]);
     }
 
@@ -215,11 +176,7 @@ mod tests {
         let mut split = Split::new(Kind::Read, 0, 1, cut, 1);
         let mut rest = Some(buffer);
         let first = next_part(&mut rest, UNIT).unwrap();
-        split.put(
-            1,
-            next_part(&mut rest, UNIT).unwrap(),
-            Err(Fault::Truncated),
-        );
+        split.put(1, next_part(&mut rest, UNIT).unwrap(), Err(Fault::Truncated));
         split.put(0, first, Err(Fault::NoSpace));
         assert_eq!(split.rejoin().result, Err(Fault::Truncated));
     }

@@ -51,11 +51,7 @@ impl Job {
             Operation::Flush => map.devices() as u64,
             _ => request.len(),
         };
-        let Request {
-            operation,
-            offset,
-            token,
-        } = request;
+        let Request { operation, offset, token } = request;
         let (kind, rest) = match operation {
             Operation::Read(buffer) => (Kind::Read, Some(buffer)),
             Operation::Write { data, durable } => (Kind::Write { durable }, Some(data)),
@@ -64,11 +60,7 @@ impl Job {
             Operation::WriteZeroes { may_unmap, .. } => (Kind::WriteZeroes { may_unmap }, None),
             Operation::Cache { .. } => (Kind::Cache, None),
             operation @ (Operation::ZoneAppend { .. } | Operation::Zone(_)) => {
-                return Err(Request {
-                    operation,
-                    offset,
-                    token,
-                });
+                return Err(Request { operation, offset, token });
             }
         };
         Ok(Self {
@@ -114,29 +106,18 @@ impl Job {
         }
         let number = self.next;
         let (way, offset, len) = if let Kind::Flush = self.kind {
-            let way = Way {
-                device: number,
-                shift: 0,
-            };
+            let way = Way { device: number, shift: 0 };
             (way, self.offset, 1)
         } else {
             let at = self.offset + self.sent;
             let (way, len) = map.find(at);
-            (
-                way,
-                at.wrapping_add(way.shift),
-                len.min(self.len - self.sent),
-            )
+            (way, at.wrapping_add(way.shift), len.min(self.len - self.sent))
         };
         let operation = self.operation(len)?;
         self.sent += len;
         self.next += 1;
         self.below += 1;
-        let request = Request {
-            operation,
-            offset,
-            token: 0,
-        };
+        let request = Request { operation, offset, token: 0 };
         Some((number, way, request))
     }
 
@@ -144,10 +125,7 @@ impl Job {
     fn operation(&mut self, len: u64) -> Option<Operation> {
         Some(match self.kind {
             Kind::Read => Operation::Read(self.cut(len)?),
-            Kind::Write { durable } => Operation::Write {
-                data: self.cut(len)?,
-                durable,
-            },
+            Kind::Write { durable } => Operation::Write { data: self.cut(len)?, durable },
             Kind::Flush => Operation::Flush,
             Kind::Discard => Operation::Discard { len },
             Kind::WriteZeroes { may_unmap } => Operation::WriteZeroes { len, may_unmap },
@@ -204,11 +182,7 @@ impl Job {
                 unreachable!("the pieces of a transfer are back")
             }
         };
-        let request = Request {
-            operation,
-            offset: self.offset,
-            token: self.token,
-        };
+        let request = Request { operation, offset: self.offset, token: self.token };
         request.complete(self.fault.map_or(Ok(()), Err))
     }
 }

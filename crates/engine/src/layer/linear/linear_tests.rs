@@ -13,11 +13,7 @@ fn ram(size: u64) -> Gate {
 }
 
 fn segment(lower: &Gate, offset: u64, len: u64) -> Segment {
-    Segment {
-        lower: lower.clone(),
-        offset,
-        len,
-    }
+    Segment { lower: lower.clone(), offset, len }
 }
 
 #[test]
@@ -35,12 +31,8 @@ fn whole_device_alone_needs_no_layer() {
 #[test]
 fn device_used_twice_has_one_queue_and_neighbours_below_are_one_range() {
     let (one, other) = (ram(MIB), ram(MIB));
-    let segments = vec![
-        segment(&one, 512, 512),
-        segment(&other, 0, 512),
-        segment(&one, 0, 512),
-        segment(&one, 512, 512),
-    ];
+    let segments =
+        vec![segment(&one, 512, 512), segment(&other, 0, 512), segment(&one, 0, 512), segment(&one, 512, 512)];
     let device = LinearDevice::new(segments).unwrap();
     assert_eq!((device.devices.len(), device.ranges()), (2, 3));
     assert_eq!(device.geometry().size, 4 * 512);
@@ -57,18 +49,11 @@ fn what_does_not_fit_is_refused() {
         (vec![segment(&lower, 0, 513)], "not aligned"),
         (vec![segment(&lower, 100, 512)], "512-byte blocks"),
     ] {
-        let Err(error) = joined(segments) else {
-            panic!("{what}: was joined")
-        };
+        let Err(error) = joined(segments) else { panic!("{what}: was joined") };
         assert!(error.to_string().contains(what), "{error}");
     }
     let many: Vec<_> = (0..=DEVICES_MAX).map(|_| ram(512)).collect();
-    let segments = |count| {
-        many[..count]
-            .iter()
-            .map(|gate| segment(gate, 0, 512))
-            .collect()
-    };
+    let segments = |count| many[..count].iter().map(|gate| segment(gate, 0, 512)).collect();
     assert!(joined(segments(DEVICES_MAX)).is_ok());
     assert!(joined(segments(DEVICES_MAX + 1)).is_err());
 }

@@ -30,10 +30,7 @@ pub(super) struct Map {
 
 impl Range {
     fn way(self) -> Way {
-        Way {
-            device: self.device,
-            shift: self.offset.wrapping_sub(self.start),
-        }
+        Way { device: self.device, shift: self.offset.wrapping_sub(self.start) }
     }
 
     fn end(self) -> u64 {
@@ -48,18 +45,13 @@ impl Map {
         let mut merged: Vec<Range> = Vec::new();
         for range in ranges {
             match merged.last_mut() {
-                Some(last)
-                    if last.device == range.device && last.offset + last.len == range.offset =>
-                {
+                Some(last) if last.device == range.device && last.offset + last.len == range.offset => {
                     last.len += range.len;
                 }
                 _ => merged.push(range),
             }
         }
-        Self {
-            ranges: merged.into(),
-            devices,
-        }
+        Self { ranges: merged.into(), devices }
     }
 
     /// How many ranges there are.
@@ -89,10 +81,7 @@ impl Map {
     #[inline]
     pub fn alone(&self, request: &Request) -> Option<Way> {
         if let Operation::Flush = request.operation {
-            let only = Way {
-                device: 0,
-                shift: 0,
-            };
+            let only = Way { device: 0, shift: 0 };
             return (self.devices == 1).then_some(only);
         }
         let (way, len) = self.find(request.offset);
@@ -105,21 +94,12 @@ mod tests {
     use super::*;
 
     fn range(start: u64, len: u64, device: usize, offset: u64) -> Range {
-        Range {
-            start,
-            len,
-            device,
-            offset,
-        }
+        Range { start, len, device, offset }
     }
 
     #[test]
     fn each_byte_is_found_in_its_range() {
-        let ranges = [
-            range(0, 512, 0, 1 << 20),
-            range(512, 1536, 1, 0),
-            range(2048, 512, 0, 0),
-        ];
+        let ranges = [range(0, 512, 0, 1 << 20), range(512, 1536, 1, 0), range(2048, 512, 0, 0)];
         let map = Map::new(ranges, 2);
         assert_eq!((map.count(), map.size()), (3, 2560));
         for range in ranges {
@@ -146,11 +126,7 @@ mod tests {
     #[test]
     fn request_goes_alone_up_to_the_border_and_not_over_it() {
         let map = Map::new([range(0, 1024, 0, 0), range(1024, 512, 1, 0)], 1);
-        let discard = |offset, len| Request {
-            operation: Operation::Discard { len },
-            offset,
-            token: 0,
-        };
+        let discard = |offset, len| Request { operation: Operation::Discard { len }, offset, token: 0 };
         assert_eq!(map.alone(&discard(512, 512)).unwrap().device, 0);
         assert_eq!(map.alone(&discard(1024, 512)).unwrap().device, 1);
         assert_eq!(map.alone(&discard(512, 1024)), None);

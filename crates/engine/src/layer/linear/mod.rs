@@ -59,9 +59,7 @@ pub struct LinearDevice {
 /// Errors: as [`LinearDevice::new`].
 pub fn joined(segments: Vec<Segment>) -> Result<Gate, OpenError> {
     match segments.as_slice() {
-        [Segment { lower, offset, len }] if *offset == 0 && *len == lower.geometry().size => {
-            Ok(lower.clone())
-        }
+        [Segment { lower, offset, len }] if *offset == 0 && *len == lower.geometry().size => Ok(lower.clone()),
         _ => Ok(Gate::new(LinearDevice::new(segments)?)),
     }
 }
@@ -78,12 +76,7 @@ impl LinearDevice {
         let mut start = 0;
         for Segment { lower, offset, len } in segments {
             let known = devices.iter().position(|device| device.is_same(&lower));
-            ranges.push(Range {
-                start,
-                len,
-                offset,
-                device: known.unwrap_or(devices.len()),
-            });
+            ranges.push(Range { start, len, offset, device: known.unwrap_or(devices.len()) });
             if known.is_none() {
                 devices.push(lower);
             }
@@ -97,11 +90,7 @@ impl LinearDevice {
         }
         let map = Map::new(ranges, devices.len());
         debug_assert_eq!(map.size(), geometry.size);
-        Ok(Self {
-            devices,
-            map: Arc::new(map),
-            geometry,
-        })
+        Ok(Self { devices, map: Arc::new(map), geometry })
     }
 
     /// How many ranges it has; neighbours that are neighbours below as well are one.
@@ -140,9 +129,9 @@ fn geometry_of(segments: &[Segment]) -> Result<Geometry, OpenError> {
     let mut start = 0_u64;
     for segment in segments {
         check(segment, start, sum.logical_block)?;
-        start = start.checked_add(segment.len).ok_or_else(|| {
-            OpenError::Geometry("the segments are longer than 2^64 bytes".to_owned())
-        })?;
+        start = start
+            .checked_add(segment.len)
+            .ok_or_else(|| OpenError::Geometry("the segments are longer than 2^64 bytes".to_owned()))?;
     }
     sum.size = start;
     Ok(sum)

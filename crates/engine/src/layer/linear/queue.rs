@@ -67,11 +67,7 @@ impl LinearQueue {
         let is_never_at_once = |device: &GatedQueue| device.at_once() == AtOnce::None;
         Ok(Self {
             map: Arc::clone(map),
-            at_once: if devices.iter().all(is_never_at_once) {
-                AtOnce::None
-            } else {
-                AtOnce::Some
-            },
+            at_once: if devices.iter().all(is_never_at_once) { AtOnce::None } else { AtOnce::Some },
             devices,
             below: InFlight::new(all),
             jobs: Slab::new(depth),
@@ -144,11 +140,7 @@ impl Queue for LinearQueue {
 impl LinearQueue {
     fn submit_whole(&mut self, ring: &mut Ring, way: Way, mut request: Request) -> Submitted {
         let Way { device, shift } = way;
-        if self
-            .below
-            .enter(&mut request, Note::Whole { shift })
-            .is_err()
-        {
+        if self.below.enter(&mut request, Note::Whole { shift }).is_err() {
             return Submitted::Done(request.complete(Err(Fault::Busy)));
         }
         request.offset = request.offset.wrapping_add(shift);
@@ -166,9 +158,7 @@ impl LinearQueue {
             Ok(job) => job,
             Err(request) => return Submitted::Done(request.complete(Err(Fault::NotSupported))),
         };
-        let Ok(job) = self.jobs.insert(job) else {
-            unreachable!("a place was free a moment ago")
-        };
+        let Ok(job) = self.jobs.insert(job) else { unreachable!("a place was free a moment ago") };
         let done = self.send(ring, job);
         self.look_to_refused(ring);
         done.map_or(Submitted::Pending, Submitted::Done)
@@ -182,11 +172,7 @@ impl LinearQueue {
             let may_go = is_first || self.extra < EXTRA_MAX;
             if may_go && let Some((number, way, request)) = job.next_piece(&self.map) {
                 self.extra += usize::from(!is_first);
-                let piece = Piece {
-                    job: index,
-                    number,
-                    device: way.device,
-                };
+                let piece = Piece { job: index, number, device: way.device };
                 if let Some(completion) = self.pass(ring, piece, request) {
                     let ended = self.piece_back(piece, completion);
                     if ended.is_some() {

@@ -78,10 +78,7 @@ impl Claims {
             rewriters: AtomicUsize::new(0),
             waiters: AtomicUsize::new(0),
             members: (0..members)
-                .map(|_| Member {
-                    unclaimed: AtomicBool::new(false),
-                    waiting: AtomicBool::new(false),
-                })
+                .map(|_| Member { unclaimed: AtomicBool::new(false), waiting: AtomicBool::new(false) })
                 .collect(),
             opened: AtomicUsize::new(0),
         }
@@ -106,16 +103,8 @@ impl Claims {
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(slots);
         let first = usize::try_from(first & (slots as u64 - 1)).unwrap_or(0);
         // Around the end of the table it would not be ascending: take all of them, from the first on.
-        let (first, count) = if first + count > slots {
-            (0, slots)
-        } else {
-            (first, count)
-        };
-        Span {
-            first,
-            count,
-            held: 0,
-        }
+        let (first, count) = if first + count > slots { (0, slots) } else { (first, count) };
+        Span { first, count, held: 0 }
     }
 
     /// Whether requests for whole sectors go without claims just now.
@@ -128,9 +117,7 @@ impl Claims {
     /// Raises this member's flag: requests without claims are under way. `false`, and no flag, where
     /// somebody rewrites; then [`wake`](Self::wake) must follow, as for any claim that is given up.
     pub fn enter_quietly(&self, member: usize) -> bool {
-        self.members[member]
-            .unclaimed
-            .store(true, Ordering::Relaxed);
+        self.members[member].unclaimed.store(true, Ordering::Relaxed);
         // The flag, then the look at `rewriters`: a rewriter does the two the other way round.
         fence(Ordering::SeqCst);
         let entered = self.is_quiet();
@@ -142,9 +129,7 @@ impl Claims {
 
     /// Lowers this member's flag: the last request without claims is over.
     pub fn leave_quietly(&self, member: usize) {
-        self.members[member]
-            .unclaimed
-            .store(false, Ordering::Release);
+        self.members[member].unclaimed.store(false, Ordering::Release);
     }
 
     /// Takes the shared claims of `span` that are still missing.
@@ -185,17 +170,12 @@ impl Claims {
             span.held = 1;
         }
         let is_drained = |member: &Member| !member.unclaimed.load(Ordering::Acquire);
-        if self.opened().iter().all(is_drained) {
-            Ok(())
-        } else {
-            Err(NotGranted::Draining)
-        }
+        if self.opened().iter().all(is_drained) { Ok(()) } else { Err(NotGranted::Draining) }
     }
 
     fn take(&self, slot: &AtomicU32) -> Result<(), NotGranted> {
-        let taken = slot.fetch_update(Ordering::Acquire, Ordering::Relaxed, |word| {
-            (word & !WANTED == 0).then_some(EXCLUSIVE)
-        });
+        let taken =
+            slot.fetch_update(Ordering::Acquire, Ordering::Relaxed, |word| (word & !WANTED == 0).then_some(EXCLUSIVE));
         if taken.is_err() {
             slot.fetch_or(WANTED, Ordering::Relaxed);
             return Err(NotGranted::Claimed);

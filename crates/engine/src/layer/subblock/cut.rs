@@ -23,11 +23,7 @@ pub(super) struct Part {
 
 impl Cut {
     pub fn new(offset: u64, len: u64, sector: u64) -> Self {
-        Self {
-            sector,
-            offset,
-            len,
-        }
+        Self { sector, offset, len }
     }
 
     /// Whether it is whole sectors.
@@ -38,10 +34,7 @@ impl Cut {
     /// The first sector it touches, and how many.
     pub fn span(self) -> (u64, u64) {
         let first = self.offset / self.sector;
-        (
-            first,
-            (self.offset + self.len).div_ceil(self.sector) - first,
-        )
+        (first, (self.offset + self.len).div_ceil(self.sector) - first)
     }
 
     /// The whole sectors in it, if any.
@@ -49,10 +42,7 @@ impl Cut {
         let start = self.offset.next_multiple_of(self.sector);
         let end = self.offset + self.len;
         let end = end - end % self.sector;
-        (start < end).then(|| Part {
-            offset: start,
-            len: end - start,
-        })
+        (start < end).then(|| Part { offset: start, len: end - start })
     }
 
     /// Its parts in order: head, body, tail; those that are there.
@@ -69,10 +59,7 @@ impl Cut {
         [(self.offset, body), (body, body_end), (body_end, end)]
             .into_iter()
             .filter(|(from, to)| from < to)
-            .map(|(from, to)| Part {
-                offset: from,
-                len: to - from,
-            })
+            .map(|(from, to)| Part { offset: from, len: to - from })
     }
 }
 

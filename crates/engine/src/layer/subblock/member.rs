@@ -89,11 +89,7 @@ impl Member {
         drop(members);
         *lock(&shared.wakers[index]) = Some(waker);
         shared.claims.open(index);
-        let member = Arc::new(Self {
-            index,
-            shared: Arc::clone(shared),
-            left: Mutex::default(),
-        });
+        let member = Arc::new(Self { index, shared: Arc::clone(shared), left: Mutex::default() });
         ring.keep(Arc::clone(&member) as _);
         Ok(member)
     }

@@ -132,11 +132,7 @@ impl SubBlockDevice {
                 answers_at_once: false,
                 ..below
             },
-            shared: Arc::new(Shared::new(
-                Claims::new(slots, MEMBERS),
-                u64::from(sector),
-                below.logical_block <= block,
-            )),
+            shared: Arc::new(Shared::new(Claims::new(slots, MEMBERS), u64::from(sector), below.logical_block <= block)),
         })
     }
 }
@@ -174,16 +170,9 @@ impl Device for SubBlockDevice {
             len => start + len - len % sector,
         };
         if run_end > start {
-            return Ok(Extent {
-                len: (run_end - offset).min(len),
-                ..extent
-            });
+            return Ok(Extent { len: (run_end - offset).min(len), ..extent });
         }
         // The run ends inside the sector, so all of the sector is there.
-        Ok(Extent {
-            len: (start + sector - offset).min(len),
-            hole: false,
-            zero: false,
-        })
+        Ok(Extent { len: (start + sector - offset).min(len), hole: false, zero: false })
     }
 }

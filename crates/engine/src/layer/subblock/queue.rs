@@ -68,18 +68,10 @@ impl SubBlockQueue {
         ring.reserve(u32::try_from(steps - depth).unwrap_or(u32::MAX));
         let member = Member::open(shared, ring)?;
         let sector = usize::try_from(shared.sector).unwrap_or(usize::MAX);
-        let scratch = if shared.overwrites {
-            0
-        } else {
-            depth.min(SCRATCH_MAX)
-        };
+        let scratch = if shared.overwrites { 0 } else { depth.min(SCRATCH_MAX) };
         let scratch = (0..scratch).map(|_| Buffer::alloc(sector));
         Ok(Self {
-            straight: if has_short_way(lower) {
-                Some(lower.open_queue(ring)?)
-            } else {
-                None
-            },
+            straight: if has_short_way(lower) { Some(lower.open_queue(ring)?) } else { None },
             lower: lower.open_queue(ring)?,
             shared: Arc::clone(shared),
             member,
@@ -133,8 +125,8 @@ impl Queue for SubBlockQueue {
         self.tell_of_released();
         // Its own end is the last one, if it came at once: what came before it are the ends of others
         // that it was done together with.
-        let is_done = self.finished.len() > before
-            && (self.finished.last()).is_some_and(|last| last.request.token == token);
+        let is_done =
+            self.finished.len() > before && (self.finished.last()).is_some_and(|last| last.request.token == token);
         let done = if is_done { self.finished.pop() } else { None };
         if !self.finished.is_empty() || !self.waiting.is_empty() {
             ring.stay_awake();
@@ -163,9 +155,7 @@ impl Queue for SubBlockQueue {
 
     fn measure(&mut self, on: bool) {
         let straight = self.straight.iter_mut();
-        straight
-            .chain([&mut self.lower])
-            .for_each(|queue| queue.measure(on));
+        straight.chain([&mut self.lower]).for_each(|queue| queue.measure(on));
     }
 
     fn crypto_time_ns(&self) -> u64 {
@@ -175,8 +165,7 @@ impl Queue for SubBlockQueue {
 
     fn crypto_time_elsewhere_ns(&self) -> u64 {
         let straight = self.straight.as_ref();
-        straight.map_or(0, GatedQueue::crypto_time_elsewhere_ns)
-            + self.lower.crypto_time_elsewhere_ns()
+        straight.map_or(0, GatedQueue::crypto_time_elsewhere_ns) + self.lower.crypto_time_elsewhere_ns()
     }
 }
 
@@ -272,10 +261,7 @@ impl SubBlockQueue {
 
     /// Gets what a step needs: its claim, and a sector of scratch space.
     fn is_ready(&mut self, index: usize) -> bool {
-        let needs_scratch = matches!(
-            self.step(index).work,
-            Work::Peek { .. } | Work::Rewrite { .. }
-        );
+        let needs_scratch = matches!(self.step(index).work, Work::Peek { .. } | Work::Rewrite { .. });
         if needs_scratch && self.scratch.is_empty() {
             return false;
         }
@@ -306,10 +292,7 @@ impl SubBlockQueue {
         let request = match &mut self.step(index).work {
             Work::Pass { request, .. } | Work::Body { request, .. } => {
                 let request = request.take();
-                request.map(|request| Request {
-                    token: index as u64,
-                    ..request
-                })
+                request.map(|request| Request { token: index as u64, ..request })
             }
             Work::Peek { place, .. } => {
                 let sector = place.sector;
@@ -327,9 +310,7 @@ impl SubBlockQueue {
             }
             Work::Flush { .. } => Some(Request::flush(index as u64)),
         };
-        let Some(request) = request else {
-            unreachable!("a step is sent once")
-        };
+        let Some(request) = request else { unreachable!("a step is sent once") };
         if let Submitted::Done(completion) = self.lower.submit(ring, request) {
             self.follow(ring, completion);
         }
@@ -345,9 +326,7 @@ impl SubBlockQueue {
         while at < self.waiting.len() {
             let other = self.waiting[at];
             let step = self.step(other);
-            let (Work::Rewrite { place: its, .. }, Claim::Exclusive(span)) =
-                (&step.work, &mut step.claim)
-            else {
+            let (Work::Rewrite { place: its, .. }, Claim::Exclusive(span)) = (&step.work, &mut step.claim) else {
                 at += 1;
                 continue;
             };
@@ -378,22 +357,13 @@ impl SubBlockQueue {
         let mut durable = false;
         let mut at = Some(index);
         while let Some(index) = at {
-            let Work::Rewrite {
-                piece,
-                place,
-                next,
-                is_writing,
-            } = &mut self.step(index).work
-            else {
+            let Work::Rewrite { piece, place, next, is_writing } = &mut self.step(index).work else {
                 unreachable!("only rewrites are put together")
             };
             *is_writing = true;
             let (piece, place, next) = (*piece, *place, *next);
             let job = self.job(piece.job);
-            job.put_into(
-                piece.part,
-                &mut data[place.within..place.within + place.len],
-            );
+            job.put_into(piece.part, &mut data[place.within..place.within + place.len]);
             durable |= job.is_durable_alone();
             at = next;
         }

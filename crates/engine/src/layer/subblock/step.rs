@@ -21,17 +21,9 @@ pub(super) struct Step {
 pub(super) enum Work {
     /// The caller's request as it is; it is here until the claim is had. `offset` and `len` are what the
     /// caller gave, where a discard was cut or a hint made longer.
-    Pass {
-        request: Option<Request>,
-        token: u64,
-        offset: u64,
-        len: u64,
-    },
+    Pass { request: Option<Request>, token: u64, offset: u64, len: u64 },
     /// The whole sectors of a job.
-    Body {
-        piece: Piece,
-        request: Option<Request>,
-    },
+    Body { piece: Piece, request: Option<Request> },
     /// Reads a sector to copy a part of it out.
     Peek { piece: Piece, place: Place },
     /// Reads a sector, puts pieces in and writes it.
@@ -68,11 +60,7 @@ impl Place {
     /// The place of `len` bytes at `offset` of the device.
     pub fn of(offset: u64, len: u64, sector: u64) -> Self {
         let fits = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        Self {
-            sector: offset - offset % sector,
-            within: fits(offset % sector),
-            len: fits(len),
-        }
+        Self { sector: offset - offset % sector, within: fits(offset % sector), len: fits(len) }
     }
 }
 
@@ -110,9 +98,7 @@ impl Cover {
     /// Whether all `sector` bytes are.
     pub fn is_all_of(self, sector: u64) -> bool {
         let ranges = &self.ranges[..self.count];
-        ranges
-            .iter()
-            .any(|&(from, to)| from == 0 && to as u64 >= sector)
+        ranges.iter().any(|&(from, to)| from == 0 && to as u64 >= sector)
     }
 }
 
@@ -204,18 +190,11 @@ impl Job {
     pub fn body(&mut self, part: usize, offset: u64, len: u64) -> Request {
         let operation = match (self.kind, self.pieces[part].take()) {
             (Kind::Read, Some(buffer)) => Operation::Read(buffer),
-            (Kind::Write { .. }, Some(data)) => Operation::Write {
-                data,
-                durable: self.is_durable_alone(),
-            },
+            (Kind::Write { .. }, Some(data)) => Operation::Write { data, durable: self.is_durable_alone() },
             (Kind::Zero { may_unmap }, _) => Operation::WriteZeroes { len, may_unmap },
             _ => unreachable!("a part has its piece until it is passed on"),
         };
-        Request {
-            operation,
-            offset,
-            token: 0,
-        }
+        Request { operation, offset, token: 0 }
     }
 
     /// Takes the buffer of a body back.
@@ -264,11 +243,7 @@ impl Job {
     pub fn end(self) -> Completion {
         let [first, second, third] = self.pieces;
         let body = second.as_ref().map_or(0, |body| body.len());
-        let in_memory = if self.turned > 0 {
-            [second, first, third]
-        } else {
-            [first, second, third]
-        };
+        let in_memory = if self.turned > 0 { [second, first, third] } else { [first, second, third] };
         let mut pieces = in_memory.into_iter().flatten();
         let buffer = pieces.next().map(|mut buffer| {
             pieces.for_each(|piece| buffer.join(piece));
@@ -280,17 +255,10 @@ impl Job {
         let operation = match (self.kind, buffer) {
             (Kind::Read, Some(buffer)) => Operation::Read(buffer),
             (Kind::Write { durable }, Some(data)) => Operation::Write { data, durable },
-            (Kind::Zero { may_unmap }, _) => Operation::WriteZeroes {
-                len: self.len,
-                may_unmap,
-            },
+            (Kind::Zero { may_unmap }, _) => Operation::WriteZeroes { len: self.len, may_unmap },
             _ => unreachable!("every piece came back"),
         };
-        let request = Request {
-            operation,
-            offset: self.offset,
-            token: self.token,
-        };
+        let request = Request { operation, offset: self.offset, token: self.token };
         request.complete(self.fault.map_or(Ok(()), Err))
     }
 }
@@ -311,11 +279,7 @@ mod tests {
     fn covered(places: &[(usize, usize)]) -> bool {
         let mut cover = Cover::default();
         for &(within, len) in places {
-            cover.add(Place {
-                sector: 0,
-                within,
-                len,
-            });
+            cover.add(Place { sector: 0, within, len });
         }
         cover.is_all_of(4096)
     }
@@ -346,21 +310,13 @@ mod tests {
 
     #[test]
     fn whole_sectors_are_aligned_in_memory_and_every_byte_comes_back_in_its_place() {
-        for lens in [
-            vec![100_u64, 8192, 7],
-            vec![4000, 4096],
-            vec![1, 2],
-            vec![512, 4096, 1],
-        ] {
+        for lens in [vec![100_u64, 8192, 7], vec![4000, 4096], vec![1, 2], vec![512, 4096, 1]] {
             let len: u64 = lens.iter().sum();
             let mut buffer = Buffer::alloc(usize::try_from(len).unwrap()).unwrap();
             let start = buffer.as_ptr().addr();
             let bytes: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
             buffer.copy_from_slice(&bytes);
-            let mut job = Job::new(
-                Request::write(5, buffer, false, 1),
-                lens.clone().into_iter(),
-            );
+            let mut job = Job::new(Request::write(5, buffer, false, 1), lens.clone().into_iter());
             let mut at = 0;
             for (part, len) in lens.iter().enumerate() {
                 let len = usize::try_from(*len).unwrap();

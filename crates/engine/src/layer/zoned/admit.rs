@@ -11,9 +11,7 @@ use super::state::{May, Member, ZoneStates};
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
 use crate::zone::{Zone, ZoneAction};
-use crate::{
-    Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted,
-};
+use crate::{Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted};
 
 /// The device above the cipher.
 pub(super) struct Admission {
@@ -27,11 +25,7 @@ impl Admission {
     /// `start` is where this device starts on the medium of `states`: at a zone.
     pub fn new(lower: Gate, states: Arc<ZoneStates>, start: u64) -> Self {
         let first = states.place_of(start).0;
-        Self {
-            lower,
-            states,
-            first,
-        }
+        Self { lower, states, first }
     }
 
     fn zones(&self) -> std::ops::Range<usize> {
@@ -82,11 +76,7 @@ impl Device for Admission {
             let Some(epoch) = self.states.frozen_epoch(index) else {
                 continue;
             };
-            if self
-                .lower
-                .report_zones(zone.start, std::slice::from_mut(zone))?
-                == 1
-            {
+            if self.lower.report_zones(zone.start, std::slice::from_mut(zone))? == 1 {
                 self.states.reported(index, zone, epoch);
             }
         }
@@ -209,10 +199,7 @@ impl AdmissionQueue {
     fn zone_of(&self, request: &Request) -> Option<Option<usize>> {
         let index = self.zones.start + self.states.place_of(request.offset).0;
         match &request.operation {
-            Operation::Read(_)
-            | Operation::Flush
-            | Operation::Discard { .. }
-            | Operation::Cache { .. } => None,
+            Operation::Read(_) | Operation::Flush | Operation::Discard { .. } | Operation::Cache { .. } => None,
             Operation::Zone(ZoneAction::ResetAll) => Some(None),
             _ => self.states.is_sequential(index).then_some(Some(index)),
         }
@@ -220,13 +207,8 @@ impl AdmissionQueue {
 
     /// A request that takes part in the order of a zone.
     fn enter(&mut self, ring: &mut Ring, request: Request, index: Option<usize>) -> Tried {
-        let is_behind =
-            |parked: &Parked| parked.index.is_none() || index.is_none() || parked.index == index;
-        let parked = Parked {
-            request,
-            index,
-            is_announced: false,
-        };
+        let is_behind = |parked: &Parked| parked.index.is_none() || index.is_none() || parked.index == index;
+        let parked = Parked { request, index, is_announced: false };
         if self.all.is_some() || self.parked.iter().any(is_behind) {
             Tried::NotYet(parked)
         } else {
@@ -262,9 +244,7 @@ impl AdmissionQueue {
             May::Wait => return Tried::NotYet(parked),
             May::Not(fault) => return Tried::Ended(parked.request.complete(Err(fault))),
         };
-        let Request {
-            operation, token, ..
-        } = parked.request;
+        let Request { operation, token, .. } = parked.request;
         let request = Request {
             operation: match operation {
                 Operation::ZoneAppend { data, durable } => Operation::Write { data, durable },
@@ -277,13 +257,7 @@ impl AdmissionQueue {
         self.send(ring, request, Kind::Write { index, at, append })
     }
 
-    fn act(
-        &mut self,
-        ring: &mut Ring,
-        mut parked: Parked,
-        index: usize,
-        action: ZoneAction,
-    ) -> Tried {
+    fn act(&mut self, ring: &mut Ring, mut parked: Parked, index: usize, action: ZoneAction) -> Tried {
         if self.below.is_full() && !parked.is_announced {
             return Tried::Ended(busy(parked.request));
         }
@@ -293,11 +267,7 @@ impl AdmissionQueue {
                 state.announce();
                 parked.is_announced = true;
             }
-            if self.below.is_full() {
-                May::Wait
-            } else {
-                state.act(&self.member)
-            }
+            if self.below.is_full() { May::Wait } else { state.act(&self.member) }
         };
         match may {
             May::Go(_) => self.send(ring, parked.request, Kind::Action { index, action }),
@@ -426,14 +396,10 @@ impl AdmissionQueue {
             let still = self.parked.len() + 1 - (count - done);
             let stayed = self.parked.iter().rev().take(still);
             let is_behind = self.all.is_some()
-                || stayed.into_iter().any(|other| {
-                    other.index.is_none() || parked.index.is_none() || other.index == parked.index
-                });
-            let tried = if is_behind {
-                Tried::NotYet(parked)
-            } else {
-                self.attempt(ring, parked)
-            };
+                || stayed
+                    .into_iter()
+                    .any(|other| other.index.is_none() || parked.index.is_none() || other.index == parked.index);
+            let tried = if is_behind { Tried::NotYet(parked) } else { self.attempt(ring, parked) };
             match tried {
                 Tried::Ended(completion) => self.ended.push(completion),
                 Tried::Below => {}
@@ -460,13 +426,8 @@ impl Drop for AdmissionQueue {
                 }
             }
         }
-        let announced = (self.parked.iter())
-            .filter(|parked| parked.is_announced)
-            .filter_map(|parked| parked.index);
-        let of_all = self
-            .all
-            .as_ref()
-            .filter(|all| all.is_announced && !all.is_below);
+        let announced = (self.parked.iter()).filter(|parked| parked.is_announced).filter_map(|parked| parked.index);
+        let of_all = self.all.as_ref().filter(|all| all.is_announced && !all.is_below);
         for index in announced.chain(of_all.map(|all| all.next)) {
             waiting |= self.states.lock(index).withdraw();
         }

@@ -47,11 +47,7 @@ use crate::gate::Gate;
 /// their order.
 ///
 /// Errors: as [`CryptDevice::new`]; or the zones of `lower` can not be reported.
-pub fn encrypted(
-    lower: Gate,
-    cipher: SectorCipher,
-    options: CryptOptions,
-) -> Result<Gate, OpenError> {
+pub fn encrypted(lower: Gate, cipher: SectorCipher, options: CryptOptions) -> Result<Gate, OpenError> {
     if lower.geometry().zones.is_none() {
         return Ok(Gate::new(CryptDevice::new(lower, cipher, options)?));
     }

@@ -9,9 +9,7 @@ use super::state::{May, Member, ZoneStates};
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
 use crate::zone::Zone;
-use crate::{
-    Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted,
-};
+use crate::{Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted};
 
 /// A zoned medium, written in order.
 pub(super) struct Release {
@@ -31,10 +29,7 @@ impl Device for Release {
         let lower = *self.lower.geometry();
         let mut zones = self.states.model;
         zones.append_limit = 0;
-        Geometry {
-            zones: Some(zones),
-            ..lower
-        }
+        Geometry { zones: Some(zones), ..lower }
     }
 
     fn below(&self) -> &[Gate] {
@@ -152,9 +147,7 @@ impl ReleaseQueue {
                 }
             }
         }
-        let Ok(()) = self.below.enter(&mut request, write) else {
-            unreachable!("a place was free a moment ago")
-        };
+        let Ok(()) = self.below.enter(&mut request, write) else { unreachable!("a place was free a moment ago") };
         match self.lower.submit(ring, request) {
             Submitted::Done(completion) => Sent::Ended(self.arrive(completion)),
             Submitted::Pending => Sent::Below,

@@ -71,15 +71,8 @@ pub(super) enum May {
 impl ZoneStates {
     /// Asks `medium` for its zones.
     pub fn new(medium: &Gate) -> Result<Self, OpenError> {
-        let fail = |fault: Fault| {
-            OpenError::Geometry(format!(
-                "the zones of the device can not be reported: {fault}"
-            ))
-        };
-        let model = medium
-            .geometry()
-            .zones
-            .ok_or_else(|| fail(Fault::NotSupported))?;
+        let fail = |fault: Fault| OpenError::Geometry(format!("the zones of the device can not be reported: {fault}"));
+        let model = medium.geometry().zones.ok_or_else(|| fail(Fault::NotSupported))?;
         let (size, mut offset) = (medium.geometry().size, 0);
         let (mut states, mut sequential) = (Vec::new(), Vec::new());
         let mut zones = [Zone::default(); REPORT];
@@ -175,10 +168,9 @@ impl ZoneState {
     fn new(zone: &Zone) -> Self {
         use ZoneCondition as Condition;
         let at = match zone.condition {
-            Condition::Empty
-            | Condition::ImplicitOpen
-            | Condition::ExplicitOpen
-            | Condition::Closed => zone.write_pointer.saturating_sub(zone.start),
+            Condition::Empty | Condition::ImplicitOpen | Condition::ExplicitOpen | Condition::Closed => {
+                zone.write_pointer.saturating_sub(zone.start)
+            }
             // It takes no write anywhere.
             _ => zone.capacity,
         };
@@ -209,9 +201,7 @@ impl ZoneState {
             return self.wait(member);
         }
         match self.broken {
-            Some(Broken {
-                is_frozen: true, ..
-            }) => return May::Not(Fault::ZoneFrozen),
+            Some(Broken { is_frozen: true, .. }) => return May::Not(Fault::ZoneFrozen),
             Some(_) => return May::Not(Fault::WritePointer),
             None => {}
         }
@@ -302,19 +292,13 @@ impl ZoneState {
 
     fn break_at(&mut self, at: u64, is_frozen: bool) {
         let before = self.broken.unwrap_or(Broken { at, is_frozen });
-        self.broken = Some(Broken {
-            at: before.at.min(at),
-            is_frozen: before.is_frozen || is_frozen,
-        });
+        self.broken = Some(Broken { at: before.at.min(at), is_frozen: before.is_frozen || is_frozen });
     }
 
     /// Once nothing is under way, a zone in which writes were only refused goes on where the first
     /// of them was.
     fn settle(&mut self) {
-        if let Some(Broken {
-            at,
-            is_frozen: false,
-        }) = self.broken
+        if let Some(Broken { at, is_frozen: false }) = self.broken
             && self.under_way == 0
         {
             (self.admitted_to, self.released_to) = (at, at);

@@ -57,26 +57,18 @@ impl Medium {
         let elapsed = now.saturating_duration_since(self.origin).as_nanos();
         let at = u64::try_from(elapsed).unwrap_or(u64::MAX);
         let done = self.take_at(request, at);
-        if done <= at {
-            now
-        } else {
-            self.origin + Duration::from_nanos(done)
-        }
+        if done <= at { now } else { self.origin + Duration::from_nanos(done) }
     }
 
     /// As [`take`](Self::take), in nanoseconds since the origin.
     fn take_at(&self, request: &Request, now: u64) -> u64 {
-        let carries = matches!(
-            request.operation,
-            Operation::Read(_) | Operation::Write { .. } | Operation::ZoneAppend { .. }
-        );
+        let carries =
+            matches!(request.operation, Operation::Read(_) | Operation::Write { .. } | Operation::ZoneAppend { .. });
         let time = match request.operation {
             Operation::Read(_) | Operation::Cache { .. } => self.spec.read,
             Operation::Write { .. } | Operation::ZoneAppend { .. } => self.spec.write,
             Operation::Flush => self.spec.flush,
-            Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::Zone(_) => {
-                self.spec.discard
-            }
+            Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::Zone(_) => self.spec.discard,
         };
         let mut service = self.draw(time);
         let mut earliest = now;
@@ -114,10 +106,7 @@ impl Medium {
             return 0;
         };
         let end = request.offset.saturating_add(request.len());
-        let distance = self
-            .head
-            .swap(end, Ordering::Relaxed)
-            .abs_diff(request.offset);
+        let distance = self.head.swap(end, Ordering::Relaxed).abs_diff(request.offset);
         match distance {
             0 => 0,
             _ => shortest.saturating_add(share(longest - shortest, distance, self.size)),
@@ -148,11 +137,7 @@ impl Medium {
         let sixteens = |word: u64| (0..4).map(move |index| (word >> (16 * index)) & ONE);
         let sum: u64 = (0..3).flat_map(|_| sixteens(self.random())).sum();
         let distance = share(deviation, sum.abs_diff(6 * ONE), ONE);
-        if sum < 6 * ONE {
-            mean.saturating_sub(distance)
-        } else {
-            mean.saturating_add(distance)
-        }
+        if sum < 6 * ONE { mean.saturating_sub(distance) } else { mean.saturating_add(distance) }
     }
 
     /// SplitMix64 (Steele, Lea and Flood 2014): number n of the sequence of `seed`.

@@ -21,15 +21,8 @@ fn write(offset: u64, len: usize) -> Request {
 #[test]
 fn each_kind_of_operation_has_its_own_time() {
     let medium = medium("read=1us,write=2us,flush=3us,discard=4us");
-    let range = |operation| Request {
-        operation,
-        offset: 0,
-        token: 0,
-    };
-    let zeroes = Operation::WriteZeroes {
-        len: 512,
-        may_unmap: true,
-    };
+    let range = |operation| Request { operation, offset: 0, token: 0 };
+    let zeroes = Operation::WriteZeroes { len: 512, may_unmap: true };
     for (request, time) in [
         (read(0, 512), 1000),
         (write(0, 512), 2000),
@@ -99,10 +92,7 @@ fn rate_bounds_all_transfers_together() {
     assert_eq!(slow.take_at(&read(0, quarter), 0), 750_000_000);
     // What carries no data does not use the cable.
     assert_eq!(slow.take_at(&Request::flush(0), 5), 5);
-    assert_eq!(
-        slow.take_at(&read(0, quarter), 2_000_000_000),
-        2_251_000_000
-    );
+    assert_eq!(slow.take_at(&read(0, quarter), 2_000_000_000), 2_251_000_000);
 }
 
 #[test]

@@ -76,9 +76,8 @@ impl FromStr for DelaySpec {
         }
         let mut seen: Vec<&str> = Vec::new();
         for word in text.split(',') {
-            let (key, value) = word
-                .split_once('=')
-                .ok_or_else(|| format!("{} is not KEY=VALUE, such as read=100us", quoted(word)))?;
+            let (key, value) =
+                word.split_once('=').ok_or_else(|| format!("{} is not KEY=VALUE, such as read=100us", quoted(word)))?;
             if seen.contains(&key) {
                 return Err(format!("{key} is given twice"));
             }
@@ -101,24 +100,19 @@ impl DelaySpec {
                     Time::Fixed(time) => (time, time),
                     Time::Uniform { least, most } => (least, most),
                     Time::Normal { .. } => {
-                        return Err(format!(
-                            "seek={value}: a seek takes one time, or by distance, such as 1ms..8ms"
-                        ));
+                        return Err(format!("seek={value}: a seek takes one time, or by distance, such as 1ms..8ms"));
                     }
                 });
             }
             "parallel" => {
                 let count = value.parse::<usize>().ok();
                 let count = count.filter(|count| (1..=PARALLEL_MAX).contains(count));
-                self.parallel = Some(count.ok_or_else(|| {
-                    format!("parallel={}: give 1 to {PARALLEL_MAX}", brief(value))
-                })?);
+                self.parallel =
+                    Some(count.ok_or_else(|| format!("parallel={}: give 1 to {PARALLEL_MAX}", brief(value)))?);
             }
             "rate" => self.rate = Some(parse_rate(value)?),
             "seed" => {
-                self.seed = value
-                    .parse()
-                    .map_err(|_| format!("seed={}: give a whole number", brief(value)))?;
+                self.seed = value.parse().map_err(|_| format!("seed={}: give a whole number", brief(value)))?;
             }
             other => {
                 return Err(format!(
@@ -144,16 +138,11 @@ fn parse_time(text: &str) -> Result<Time, String> {
         return if least <= most {
             Ok(Time::Uniform { least, most })
         } else {
-            Err(format!(
-                "{text} ends before it begins; the shorter time comes first"
-            ))
+            Err(format!("{text} ends before it begins; the shorter time comes first"))
         };
     }
     if let Some((mean, deviation)) = text.split_once('~') {
-        return Ok(Time::Normal {
-            mean: nanoseconds(mean)?,
-            deviation: nanoseconds(deviation)?,
-        });
+        return Ok(Time::Normal { mean: nanoseconds(mean)?, deviation: nanoseconds(deviation)? });
     }
     nanoseconds(text).map(Time::Fixed)
 }
@@ -186,15 +175,9 @@ fn parse_rate(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let number = number.parse::<u64>().ok();
-    let rate = number
-        .zip(units::bytes_in(unit))
-        .and_then(|(number, scale)| number.checked_mul(scale));
-    rate.filter(|&rate| rate >= RATE_MIN).ok_or_else(|| {
-        format!(
-            "rate={}: give bytes per second, from 64K, such as 200M",
-            brief(text)
-        )
-    })
+    let rate = number.zip(units::bytes_in(unit)).and_then(|(number, scale)| number.checked_mul(scale));
+    rate.filter(|&rate| rate >= RATE_MIN)
+        .ok_or_else(|| format!("rate={}: give bytes per second, from 64K, such as 200M", brief(text)))
 }
 
 fn quoted(text: &str) -> String {
@@ -216,8 +199,7 @@ mod tests {
 
     #[test]
     fn each_word_is_understood() {
-        let spec =
-            parse("read=100us,write=20us..40us,flush=1ms~200us,discard=0,parallel=32,seed=7");
+        let spec = parse("read=100us,write=20us..40us,flush=1ms~200us,discard=0,parallel=32,seed=7");
         assert_eq!(spec.read, Time::Fixed(100_000));
         let (least, most) = (20_000, 40_000);
         assert_eq!(spec.write, Time::Uniform { least, most });
@@ -226,10 +208,7 @@ mod tests {
         assert_eq!(spec.discard, Time::NONE);
         assert_eq!((spec.parallel, spec.seed), (Some(32), 7));
         let spec = parse("seek=4ms,rate=200M");
-        assert_eq!(
-            (spec.seek, spec.rate),
-            (Some((4_000_000, 4_000_000)), Some(200 << 20))
-        );
+        assert_eq!((spec.seek, spec.rate), (Some((4_000_000, 4_000_000)), Some(200 << 20)));
         assert_eq!(spec.read, Time::NONE);
         assert_eq!(parse("seek=1ms..8ms").seek, Some((1_000_000, 8_000_000)));
         assert_eq!(spec.to_string(), "seek=4ms,rate=200M");
@@ -269,11 +248,7 @@ mod tests {
     #[test]
     fn long_nonsense_is_not_repeated_whole() {
         let nonsense = "x".repeat(100_000);
-        for text in [
-            nonsense.clone(),
-            format!("read={nonsense}"),
-            format!("{nonsense}=1us"),
-        ] {
+        for text in [nonsense.clone(), format!("read={nonsense}"), format!("{nonsense}=1us")] {
             assert!(text.parse::<DelaySpec>().unwrap_err().len() < 200);
         }
     }

@@ -46,12 +46,7 @@ impl Edit {
     /// # Errors
     /// [`Error::Parameters`] for what the other version cannot have, [`Error::NoRoom`]; why the header must be left
     /// alone.
-    pub fn convert(
-        &self,
-        to: Version,
-        device: &mut (impl Read + Seek),
-        size: u64,
-    ) -> Result<Conversion<'_>, Error> {
+    pub fn convert(&self, to: Version, device: &mut (impl Read + Seek), size: u64) -> Result<Conversion<'_>, Error> {
         self.check_usable()?;
         match (&self.header, to) {
             (Header::V1(header), Version::Luks2) => to_luks2::plan(self, header, device, size),
@@ -69,11 +64,7 @@ impl Conversion<'_> {
     /// # Errors
     /// [`Error::ChangedMeanwhile`], with nothing written; [`Error::NotWiped`], with everything changed; [`Error::Io`],
     /// with the old header or the new one in place.
-    pub fn commit(
-        self,
-        device: &mut (impl Read + Write + Seek),
-        size: u64,
-    ) -> Result<Header, Error> {
+    pub fn commit(self, device: &mut (impl Read + Write + Seek), size: u64) -> Result<Header, Error> {
         self.edit.check_unchanged(device, size)?;
         let end = self.check_result(device, size)?;
         for epoch in &self.epochs {
@@ -101,20 +92,14 @@ impl Conversion<'_> {
             }
         }
         let read = crate::read(&mut Cursor::new(start), end);
-        read.map_err(|error| {
-            parameters(format!(
-                "nothing was written, since the new header would not open: {error}"
-            ))
-        })?;
+        read.map_err(|error| parameters(format!("nothing was written, since the new header would not open: {error}")))?;
         Ok(end)
     }
 }
 
 fn checked_uuid(uuid: &str) -> Result<&str, Error> {
     if uuid.len() > UUID_LEN_MAX {
-        return Err(parameters(
-            "its UUID has characters that none has; give it another one first",
-        ));
+        return Err(parameters("its UUID has characters that none has; give it another one first"));
     }
     Ok(uuid)
 }

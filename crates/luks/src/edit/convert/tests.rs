@@ -36,46 +36,22 @@ fn refused(image: &Image, why: &str) {
 
 #[test]
 fn what_luks1_cannot_have_is_refused_by_name() {
-    refused(
-        &image(|it| it.sector_size = Some(1024)),
-        "sectors have 1024 bytes",
-    );
-    refused(
-        &image(|it| it.kdf = Some(KdfKind::Argon2id)),
-        "key slot 0 has another key derivation",
-    );
+    refused(&image(|it| it.sector_size = Some(1024)), "sectors have 1024 bytes");
+    refused(&image(|it| it.kdf = Some(KdfKind::Argon2id)), "key slot 0 has another key derivation");
     refused(&image(|it| it.label = "x".into()), "label");
     refused(&image(|it| it.data_offset = Some(1 << 20)), "no room");
-    refused(
-        &image(|it| it.cipher = "aes-cbc-essiv:sha256".into()),
-        "key slot 0 has another cipher",
-    );
+    refused(&image(|it| it.cipher = "aes-cbc-essiv:sha256".into()), "key slot 0 has another cipher");
     let edited = |change: &dyn Fn(&mut Value)| {
         let mut image = image(|_| {});
         image.edit(change);
         image
     };
     let token = json!({ "type": "x", "keyslots": [] });
-    refused(
-        &edited(&|it| it["tokens"]["0"] = token.clone()),
-        "it has tokens",
-    );
-    refused(
-        &edited(&|it| it["config"]["flags"] = json!(["allow-discards"])),
-        "flag",
-    );
-    refused(
-        &edited(&|it| it["segments"]["0"]["size"] = "4096".into()),
-        "up to the end",
-    );
-    refused(
-        &edited(&|it| it["keyslots"]["0"]["af"]["hash"] = "sha512".into()),
-        "another hash",
-    );
-    refused(
-        &edited(&|it| it["keyslots"]["0"]["priority"] = 2.into()),
-        "priority",
-    );
+    refused(&edited(&|it| it["tokens"]["0"] = token.clone()), "it has tokens");
+    refused(&edited(&|it| it["config"]["flags"] = json!(["allow-discards"])), "flag");
+    refused(&edited(&|it| it["segments"]["0"]["size"] = "4096".into()), "up to the end");
+    refused(&edited(&|it| it["keyslots"]["0"]["af"]["hash"] = "sha512".into()), "another hash");
+    refused(&edited(&|it| it["keyslots"]["0"]["priority"] = 2.into()), "priority");
     let renamed = |it: &mut Value| {
         it["keyslots"] = json!({ "8": it["keyslots"]["0"].clone() });
         it["digests"]["0"]["keyslots"] = json!(["8"]);

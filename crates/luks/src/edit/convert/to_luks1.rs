@@ -15,11 +15,7 @@ use crate::luks2::metadata::{Crypt, Digest, Keyslot, Priority};
 use crate::luks2::validate::header_end;
 use crate::options::parameters;
 
-pub(super) fn plan<'a>(
-    edit: &'a Edit,
-    header: &Header,
-    size: u64,
-) -> Result<Conversion<'a>, Error> {
+pub(super) fn plan<'a>(edit: &'a Edit, header: &Header, size: u64) -> Result<Conversion<'a>, Error> {
     // The secondary copy is all there is for a moment.
     if !copies_agree(header) {
         return Err(cannot("its two copies are not the same; repair it first"));
@@ -37,10 +33,7 @@ pub(super) fn plan<'a>(
             // It would be found if the new header were damaged.
             vec![(copy_size, vec![0; SECTOR])],
         ],
-        wiped: vec![Extent {
-            offset,
-            size: 2 * copy_size - offset,
-        }],
+        wiped: vec![Extent { offset, size: 2 * copy_size - offset }],
     })
 }
 
@@ -51,35 +44,25 @@ fn cannot(why: impl std::fmt::Display) -> Error {
 fn luks1_of(header: &Header, size: u64) -> Result<luks1::Header, Error> {
     let (offset, crypt) = only_segment(header)?;
     let digest = only_digest(header)?;
-    let (digest_kdf, value) = digest
-        .pbkdf2
-        .as_ref()
-        .ok_or_else(|| cannot("the digest of its volume key is not one that LUKS1 supports"))?;
-    let (hash, digest_iterations, digest_salt) = pbkdf2(digest_kdf)
-        .ok_or_else(|| cannot("the digest of its volume key is not one that LUKS1 supports"))?;
+    let (digest_kdf, value) =
+        digest.pbkdf2.as_ref().ok_or_else(|| cannot("the digest of its volume key is not one that LUKS1 supports"))?;
+    let (hash, digest_iterations, digest_salt) =
+        pbkdf2(digest_kdf).ok_or_else(|| cannot("the digest of its volume key is not one that LUKS1 supports"))?;
     luks1::hash(hash)?;
-    let key_len = header
-        .key_len()
-        .ok_or_else(|| cannot("it has no key slot, and nothing else says how long its key is"))?;
+    let key_len =
+        header.key_len().ok_or_else(|| cannot("it has no key slot, and nothing else says how long its key is"))?;
     let key_len = u32::try_from(key_len).unwrap_or(u32::MAX);
     let (name, mode) = luks1::split_cipher(&crypt.encryption);
-    if crypt.encryption.starts_with("capi:")
-        || [name, mode, hash].iter().any(|it| it.len() > WORD_LEN_MAX)
-    {
-        return Err(cannot(format!(
-            "there is no place for the name of its cipher, {}",
-            quote(&crypt.encryption)
-        )));
+    if crypt.encryption.starts_with("capi:") || [name, mode, hash].iter().any(|it| it.len() > WORD_LEN_MAX) {
+        return Err(cannot(format!("there is no place for the name of its cipher, {}", quote(&crypt.encryption))));
     }
-    let payload_sector =
-        sector(offset).ok_or_else(|| cannot("its data begins further on than LUKS1 can say"))?;
+    let payload_sector = sector(offset).ok_or_else(|| cannot("its data begins further on than LUKS1 can say"))?;
     let mut slots = [const { None }; SLOTS];
     for (&number, slot) in &header.metadata.keyslots {
         let taken = slot_of(slot, crypt, hash, key_len);
         let taken = taken.map_err(|why| cannot(format!("key slot {number} {why}")))?;
         let place = slots.get_mut(number as usize);
-        *place.ok_or_else(|| cannot(format!("it has a key slot {number}, LUKS1 has 0 to 7")))? =
-            Some(taken);
+        *place.ok_or_else(|| cannot(format!("it has a key slot {number}, LUKS1 has 0 to 7")))? = Some(taken);
     }
     let end = match offset {
         0 => header_end(header.binary.copy_size, &header.metadata),
@@ -125,18 +108,14 @@ fn only_segment(header: &Header) -> Result<(u64, &Crypt), Error> {
         return Err(cannot("its data is not encrypted"));
     };
     if segment.size.is_some() || !segment.flags.is_empty() || crypt.iv_tweak != 0 {
-        return Err(cannot(
-            "its data is not just all up to the end of the device",
-        ));
+        return Err(cannot("its data is not just all up to the end of the device"));
     }
     if crypt.integrity.is_some() {
         return Err(cannot("its data has integrity protection"));
     }
     if crypt.sector_size != 512 {
         let size = crypt.sector_size;
-        return Err(cannot(format!(
-            "its sectors have {size} bytes, LUKS1 has 512"
-        )));
+        return Err(cannot(format!("its sectors have {size} bytes, LUKS1 has 512")));
     }
     Ok((segment.offset, crypt))
 }
@@ -144,9 +123,7 @@ fn only_segment(header: &Header) -> Result<(u64, &Crypt), Error> {
 fn only_digest(header: &Header) -> Result<&Digest, Error> {
     let (_, digest) = header.data_digest()?;
     if header.metadata.digests.len() > 1 {
-        return Err(cannot(
-            "it has key slots for other keys than that of the volume",
-        ));
+        return Err(cannot("it has key slots for other keys than that of the volume"));
     }
     Ok(digest)
 }
@@ -164,27 +141,18 @@ fn slot_of(slot: &Keyslot, crypt: &Crypt, hash: &str, key_len: u32) -> Result<Sl
     if [kdf_hash, &luks2.af_hash].iter().any(|it| *it != hash) {
         return Err("has another hash than the volume".to_owned());
     }
-    let same_cipher = luks2.encryption == crypt.encryption
-        && luks2.encryption_key_len == key_len
-        && slot.key_len == key_len;
+    let same_cipher =
+        luks2.encryption == crypt.encryption && luks2.encryption_key_len == key_len && slot.key_len == key_len;
     if !same_cipher {
         return Err("has another cipher than the data".to_owned());
     }
     let sector = sector(slot.area.offset).ok_or("is in a place that LUKS1 cannot name")?;
-    Ok(Slot {
-        iterations,
-        salt,
-        sector,
-    })
+    Ok(Slot { iterations, salt, sector })
 }
 
 fn pbkdf2(kdf: &Kdf) -> Option<(&str, u32, [u8; SALT_LEN])> {
     match kdf {
-        Kdf::Pbkdf2 {
-            hash,
-            iterations,
-            salt,
-        } => Some((hash, *iterations, salt.as_slice().try_into().ok()?)),
+        Kdf::Pbkdf2 { hash, iterations, salt } => Some((hash, *iterations, salt.as_slice().try_into().ok()?)),
         _ => None,
     }
 }

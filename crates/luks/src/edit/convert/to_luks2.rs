@@ -13,9 +13,7 @@ use crate::error::Error;
 use crate::kdf::Kdf;
 use crate::luks1::{Header, SLOTS, hash, slot_start};
 use crate::luks2::binary::{BINARY_LEN, Binary, Copy};
-use crate::luks2::format::{
-    AREA_ALIGNMENT, COPY_SIZE, DATA_OFFSET_DEFAULT, NewSlot, copy_salt, keyslot_json,
-};
+use crate::luks2::format::{AREA_ALIGNMENT, COPY_SIZE, DATA_OFFSET_DEFAULT, NewSlot, copy_salt, keyslot_json};
 use crate::luks2::parse_metadata;
 use crate::luks2::validate::KEYSLOTS_SIZE_MAX;
 use crate::options::parameters;
@@ -61,20 +59,12 @@ pub(super) fn plan<'a>(
         vec![(0, primary[..SECTOR].to_vec())],
         vec![(to_u64(SECTOR), primary[SECTOR..BINARY_LEN].to_vec())],
     ]);
-    Ok(Conversion {
-        edit,
-        epochs,
-        wiped: layout.left_behind(),
-    })
+    Ok(Conversion { edit, epochs, wiped: layout.left_behind() })
 }
 
 /// LUKS2 takes what lies between the key slots of LUKS1 and the data for its own. There old key material may be, or
 /// zeros, or what luksmeta has put there.
-fn check_behind_slots(
-    header: &Header,
-    device: &mut (impl Read + Seek),
-    size: u64,
-) -> Result<(), Error> {
+fn check_behind_slots(header: &Header, device: &mut (impl Read + Seek), size: u64) -> Result<(), Error> {
     let places = header.sectors.iter();
     let places = places.map(|&it| Extent::of_stripes(u64::from(it) * 512, header.key_len));
     let end = places.filter_map(Extent::end).max().unwrap_or(0);
@@ -143,9 +133,7 @@ impl Layout {
     /// Whether a LUKS2 header can have the key slot there.
     fn fits(&self, header: &Header, number: usize, offset: u64) -> bool {
         let place = self.place(offset);
-        let mut others = header
-            .active_slots()
-            .filter(|(it, _)| *it as usize != number);
+        let mut others = header.active_slots().filter(|(it, _)| *it as usize != number);
         offset.is_multiple_of(AREA_ALIGNMENT)
             && offset >= 2 * COPY_SIZE
             && place.end().is_some_and(|end| end <= self.end())
@@ -184,11 +172,7 @@ impl Layout {
     }
 
     /// Copies, and the LUKS1 header that names them: both its sectors are good with either of the other.
-    fn moves(
-        &self,
-        edit: &Edit,
-        device: &mut (impl Read + Seek),
-    ) -> Result<Vec<super::Writes>, Error> {
+    fn moves(&self, edit: &Edit, device: &mut (impl Read + Seek)) -> Result<Vec<super::Writes>, Error> {
         let mut copies = Vec::new();
         for (from, to) in &self.moved {
             let mut stripes = vec![0; usize::try_from(from.size).unwrap_or(0)];
@@ -235,11 +219,7 @@ fn metadata(header: &Header, layout: &Layout) -> Result<Value, Error> {
     let mut keyslots = Map::new();
     for (number, slot) in header.active_slots() {
         let new = NewSlot {
-            kdf: Kdf::Pbkdf2 {
-                hash: hash.to_owned(),
-                iterations: slot.iterations,
-                salt: slot.salt.to_vec(),
-            },
+            kdf: Kdf::Pbkdf2 { hash: hash.to_owned(), iterations: slot.iterations, salt: slot.salt.to_vec() },
             encryption: header.encryption(),
             encryption_key_len: header.key_len,
         };

@@ -20,11 +20,7 @@ impl NbdWire {
             Form::Chunks { offset } => {
                 let offset = offset + at;
                 let wire_len = u32::try_from(len).unwrap_or(CHUNK);
-                let last = if last {
-                    reply::Last::Yes
-                } else {
-                    reply::Last::No
-                };
+                let last = if last { reply::Last::Yes } else { reply::Last::No };
                 if is_zero(&data) {
                     batch.push_header(&reply::offset_hole(tag.cookie, offset, wire_len, last));
                 } else {
@@ -36,11 +32,7 @@ impl NbdWire {
                 batch.push_header(&reply::simple(tag.cookie, Ok(())));
                 batch.push_payload(data, 0, len);
             }
-            Form::Whole { number, .. } => self.parts.push(Part {
-                read: number,
-                at,
-                data,
-            }),
+            Form::Whole { number, .. } => self.parts.push(Part { read: number, at, data }),
             Form::Plain | Form::FastZero => {}
         }
     }
@@ -122,10 +114,7 @@ mod tests {
 
     #[test]
     fn faults_have_the_numbers_that_the_protocol_allows() {
-        let whole = Form::Whole {
-            number: 1,
-            length: 512,
-        };
+        let whole = Form::Whole { number: 1, length: 512 };
         for form in [Form::Plain, Form::Chunks { offset: 0 }, whole] {
             for (fault, expected) in [
                 (Fault::OutOfRange, NbdError::Inval),

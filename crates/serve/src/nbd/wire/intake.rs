@@ -50,9 +50,7 @@ impl NbdWire {
         let unread = self.transport.unread().len();
         match &self.expect {
             Expect::Header => unread >= wire::REQUEST_LEN && !self.has_room(room),
-            Expect::Payload { wanted, .. } => {
-                unread > 0 && wanted.as_ref().is_none_or(|it| it.buffer.is_none())
-            }
+            Expect::Payload { wanted, .. } => unread > 0 && wanted.as_ref().is_none_or(|it| it.buffer.is_none()),
             Expect::Drain { .. } => false,
         }
     }
@@ -65,8 +63,7 @@ impl NbdWire {
             _ if self.closing => false,
             Expect::Header => unread >= wire::REQUEST_LEN && self.has_room(room),
             Expect::Payload { wanted, .. } => {
-                let is_stuck = wanted.as_ref().is_some_and(|it| it.buffer.is_none())
-                    && !self.transport.is_receiving();
+                let is_stuck = wanted.as_ref().is_some_and(|it| it.buffer.is_none()) && !self.transport.is_receiving();
                 is_stuck && unread > 0 && room.has_buffer()
             }
             Expect::Drain { .. } => false,
@@ -99,11 +96,7 @@ impl NbdWire {
                 match rejection {
                     Rejection::Reply(error) => self.refuse(header.cookie, error),
                     Rejection::ReplyAfterDraining { error, length } => {
-                        self.expect = Expect::Drain {
-                            left: length as usize,
-                            cookie: header.cookie,
-                            error,
-                        };
+                        self.expect = Expect::Drain { left: length as usize, cookie: header.cookie, error };
                     }
                     Rejection::DropConnection => drop(self.close()),
                 }
@@ -146,19 +139,11 @@ impl NbdWire {
             }
             Command::Flush => Work::Flush,
             Command::Trim { fua } => Work::Discard { durable: fua },
-            Command::WriteZeroes {
-                fua,
-                no_hole,
-                fast_zero,
-            } => {
+            Command::WriteZeroes { fua, no_hole, fast_zero } => {
                 if fast_zero {
                     form = Form::FastZero;
                 }
-                Work::Zero {
-                    durable: fua,
-                    fast: fast_zero,
-                    may_unmap: !no_hole,
-                }
+                Work::Zero { durable: fua, fast: fast_zero, may_unmap: !no_hole }
             }
         };
         let cookie = header.cookie;
@@ -176,10 +161,7 @@ impl NbdWire {
             let offset = header.offset;
             Form::Chunks { offset }
         } else {
-            Form::Whole {
-                number: self.reads,
-                length: header.length,
-            }
+            Form::Whole { number: self.reads, length: header.length }
         }
     }
 
@@ -187,21 +169,12 @@ impl NbdWire {
         let Expect::Payload { most, wanted, .. } = &mut self.expect else {
             return Brought::Never;
         };
-        *wanted = Some(Wanted {
-            job: chunk.job,
-            len: chunk.len.min(*most),
-            buffer: None,
-            filled: 0,
-        });
+        *wanted = Some(Wanted { job: chunk.job, len: chunk.len.min(*most), buffer: None, filled: 0 });
         self.fill(room).map_or(Brought::Later, Brought::Now)
     }
 
     fn take_payload(&mut self, room: &Room) -> Step {
-        let Expect::Payload {
-            wanted: Some(wanted),
-            ..
-        } = &self.expect
-        else {
+        let Expect::Payload { wanted: Some(wanted), .. } = &self.expect else {
             return Step::Wait;
         };
         let job = wanted.job;
@@ -213,12 +186,7 @@ impl NbdWire {
 
     /// The chunk that the lane waits for, where all of it has arrived.
     fn fill(&mut self, room: &Room) -> Option<Buffer> {
-        let Expect::Payload {
-            left,
-            most,
-            wanted: Some(wanted),
-        } = &mut self.expect
-        else {
+        let Expect::Payload { left, most, wanted: Some(wanted) } = &mut self.expect else {
             return None;
         };
         if self.transport.is_receiving() {
@@ -239,22 +207,13 @@ impl NbdWire {
         *left -= wanted.len as u64;
         self.expect = match *left {
             0 => Expect::Header,
-            left => Expect::Payload {
-                left,
-                most: *most,
-                wanted: None,
-            },
+            left => Expect::Payload { left, most: *most, wanted: None },
         };
         data
     }
 
     fn drain(&mut self) -> Step {
-        let Expect::Drain {
-            left,
-            cookie,
-            error,
-        } = &mut self.expect
-        else {
+        let Expect::Drain { left, cookie, error } = &mut self.expect else {
             return Step::Again;
         };
         let taken = self.transport.unread().len().min(*left);
@@ -266,11 +225,7 @@ impl NbdWire {
             self.refuse(cookie, error);
         }
         let more = taken > 0 && !self.transport.unread().is_empty();
-        if finished || more {
-            Step::Again
-        } else {
-            Step::Wait
-        }
+        if finished || more { Step::Again } else { Step::Wait }
     }
 
     pub(super) fn receive(&mut self, ring: &mut Ring, room: &Room) {
@@ -281,16 +236,10 @@ impl NbdWire {
         match &mut self.expect {
             Expect::Header if !has_room => {}
             Expect::Payload { wanted: None, .. } => {}
-            Expect::Payload {
-                wanted: Some(wanted),
-                ..
-            } => match wanted.buffer.take() {
+            Expect::Payload { wanted: Some(wanted), .. } => match wanted.buffer.take() {
                 // Some are freed by what is in flight.
                 None => {}
-                Some(buffer)
-                    if wanted.len - wanted.filled >= DIRECT_MIN
-                        && self.transport.can_receive_direct() =>
-                {
+                Some(buffer) if wanted.len - wanted.filled >= DIRECT_MIN && self.transport.can_receive_direct() => {
                     self.transport.receive_direct(ring, buffer, wanted.filled);
                 }
                 buffer => {
@@ -307,10 +256,7 @@ impl NbdWire {
         self.closing = true;
         self.transport.ended = true;
         match std::mem::replace(&mut self.expect, Expect::Header) {
-            Expect::Payload {
-                wanted: Some(wanted),
-                ..
-            } => Some(Taken::Bytes(wanted.job, None)),
+            Expect::Payload { wanted: Some(wanted), .. } => Some(Taken::Bytes(wanted.job, None)),
             _ => None,
         }
     }

@@ -11,8 +11,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, RootCertStore,
-    SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, RootCertStore, SignatureScheme,
 };
 use x509_cert::Certificate;
 use x509_cert::certificate::Version;
@@ -54,8 +53,7 @@ impl Clients {
             Self::Verified => None,
             Self::Named(subjects) => Some(subjects.clone()),
         };
-        let unusable =
-            |error: &dyn fmt::Display| TlsConfigError::unusable(authority, error.to_string());
+        let unusable = |error: &dyn fmt::Display| TlsConfigError::unusable(authority, error.to_string());
         let mut roots = RootCertStore::empty();
         for certificate in certificates(authority, read)? {
             roots.add(certificate).map_err(|error| unusable(&error))?;
@@ -80,9 +78,8 @@ impl Verifier {
         let Some(named) = &self.named else {
             return Ok(());
         };
-        let read = Certificate::from_der(certificate).map_err(|error| {
-            refused(format!("the client's certificate cannot be read: {error}"))
-        })?;
+        let read = Certificate::from_der(certificate)
+            .map_err(|error| refused(format!("the client's certificate cannot be read: {error}")))?;
         let subject = read.tbs_certificate().subject();
         if named.iter().any(|one| one.fits(subject)) {
             Ok(())
@@ -103,16 +100,13 @@ impl ClientCertVerifier for Verifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let verified = self
-            .signed
-            .verify_client_cert(certificate, intermediates, now)
-            .map_err(|error| {
-                if is_old_version(certificate) {
-                    refused(format!("the client's certificate: {OLD_VERSION}"))
-                } else {
-                    error
-                }
-            })?;
+        let verified = self.signed.verify_client_cert(certificate, intermediates, now).map_err(|error| {
+            if is_old_version(certificate) {
+                refused(format!("the client's certificate: {OLD_VERSION}"))
+            } else {
+                error
+            }
+        })?;
         self.check_subject(certificate)?;
         Ok(verified)
     }
@@ -123,8 +117,7 @@ impl ClientCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.signed
-            .verify_tls12_signature(message, certificate, signature)
+        self.signed.verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -133,8 +126,7 @@ impl ClientCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.signed
-            .verify_tls13_signature(message, certificate, signature)
+        self.signed.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -144,8 +136,7 @@ impl ClientCertVerifier for Verifier {
 
 /// `false` for what is no certificate at all.
 pub fn is_old_version(certificate: &CertificateDer<'_>) -> bool {
-    Certificate::from_der(certificate)
-        .is_ok_and(|read| read.tbs_certificate().version() != Version::V3)
+    Certificate::from_der(certificate).is_ok_and(|read| read.tbs_certificate().version() != Version::V3)
 }
 
 /// Why a client was turned away, in our own words.
@@ -169,9 +160,7 @@ fn refused(why: String) -> Error {
 pub fn why_refused(error: io::Error) -> io::Error {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     match inner {
-        Some(Error::InvalidCertificate(CertificateError::Other(why))) => {
-            io::Error::new(error.kind(), why.to_string())
-        }
+        Some(Error::InvalidCertificate(CertificateError::Other(why))) => io::Error::new(error.kind(), why.to_string()),
         _ => error,
     }
 }

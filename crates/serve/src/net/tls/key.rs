@@ -8,8 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use super::{Read, TlsConfigError, contents};
 
 /// What a key may be.
-pub const SUPPORTED: &str =
-    "use an RSA key of 2048 to 8192 bits, an ECDSA key on P-256 or P-384, or an Ed25519 key";
+pub const SUPPORTED: &str = "use an RSA key of 2048 to 8192 bits, an ECDSA key on P-256 or P-384, or an Ed25519 key";
 
 /// First byte of a DER sequence, as keys and certificates begin. The digit 0 in a text.
 const DER: u8 = 0x30;
@@ -20,10 +19,8 @@ pub fn read(path: &Path, read: Read<'_>) -> Result<PrivateKeyDer<'static>, TlsCo
     if let Some(why) = obstacle(&pem) {
         return Err(TlsConfigError::unusable(path, why));
     }
-    PrivateKeyDer::from_pem_slice(&pem).map_err(|_| TlsConfigError::Empty {
-        path: path.to_owned(),
-        what: "private key",
-    })
+    PrivateKeyDer::from_pem_slice(&pem)
+        .map_err(|_| TlsConfigError::Empty { path: path.to_owned(), what: "private key" })
 }
 
 /// What people put there instead, and what to do about it.
@@ -41,9 +38,7 @@ fn obstacle(file: &[u8]) -> Option<&'static str> {
     } else if has("OPENSSH PRIVATE KEY") {
         Some("it is an OpenSSH key; convert it with `ssh-keygen -p -m PKCS8 -f FILE`")
     } else if has("DSA PRIVATE KEY") {
-        Some(
-            "it is a DSA key, which TLS does not use any more; make one with `openssl genpkey -algorithm ED25519`",
-        )
+        Some("it is a DSA key, which TLS does not use any more; make one with `openssl genpkey -algorithm ED25519`")
     } else if has("CERTIFICATE") {
         Some("it holds a certificate and no private key; are the two files swapped?")
     } else if has("PUBLIC KEY") {
@@ -64,20 +59,14 @@ mod tests {
         let pem = |label: &str| format!("-----BEGIN {label}-----\nAAAA\n-----END {label}-----\n");
         for (file, why) in [
             (pem("ENCRYPTED PRIVATE KEY"), "openssl pkey -in"),
-            (
-                pem("RSA PRIVATE KEY").replace("AAAA", "Proc-Type: 4,ENCRYPTED\n\nAAAA"),
-                "openssl pkey -in",
-            ),
+            (pem("RSA PRIVATE KEY").replace("AAAA", "Proc-Type: 4,ENCRYPTED\n\nAAAA"), "openssl pkey -in"),
             (pem("OPENSSH PRIVATE KEY"), "ssh-keygen"),
             (pem("DSA PRIVATE KEY"), "DSA"),
             (pem("CERTIFICATE"), "swapped"),
             (pem("PUBLIC KEY"), "public key"),
         ] {
             let said = obstacle(file.as_bytes());
-            assert!(
-                said.is_some_and(|said| said.contains(why)),
-                "{file}: {said:?}"
-            );
+            assert!(said.is_some_and(|said| said.contains(why)), "{file}: {said:?}");
         }
         assert!(obstacle(&[0x30, 0x77, 1, 0xff]).is_some_and(|said| said.contains("DER")));
         assert_eq!(obstacle(b"0 is no key"), None);

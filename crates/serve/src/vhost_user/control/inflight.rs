@@ -38,11 +38,7 @@ impl Session<'_> {
         // Its other pages come with the queues that use them: whoever asks again and again takes none of our memory.
         let made = made.and_then(|file| pwrite(&file, &[0], size - 1).map(|_| file));
         let file = made.map_err(io::Error::from)?;
-        let place = InflightPlace {
-            size,
-            offset: 0,
-            ..asked
-        };
+        let place = InflightPlace { size, offset: 0, ..asked };
         let payload = place.encode(message.payload.len());
         Ok(Outcome::Reply(payload, Some(file)))
     }

@@ -17,11 +17,7 @@ const ALIGNMENT: usize = 64;
 
 /// Bytes that one queue of `size` descriptors takes.
 pub(super) fn size_of_queue(size: u16, is_packed: bool) -> usize {
-    let bytes = if is_packed {
-        packed::entry(size)
-    } else {
-        split::entry(size)
-    };
+    let bytes = if is_packed { packed::entry(size) } else { split::entry(size) };
     bytes.next_multiple_of(ALIGNMENT)
 }
 

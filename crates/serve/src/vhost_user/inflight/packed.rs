@@ -81,8 +81,7 @@ impl PackedInflight {
             taking: Taking::default(),
             used,
         };
-        let is_ours = inflight.range.load16(VERSION_AT)? == VERSION
-            && inflight.range.load16(COUNT_AT)? == size;
+        let is_ours = inflight.range.load16(VERSION_AT)? == VERSION && inflight.range.load16(COUNT_AT)? == size;
         if !is_ours {
             inflight.clear()?;
         }
@@ -106,10 +105,7 @@ impl PackedInflight {
     }
 
     /// Ends what was in the middle of being published or taken.
-    fn settle(
-        &mut self,
-        mut is_used: impl FnMut(Place) -> Result<bool, RingError>,
-    ) -> Result<(), RingError> {
+    fn settle(&mut self, mut is_used: impl FnMut(Place) -> Result<bool, RingError>) -> Result<(), RingError> {
         let [used, old] = self.noted_used()?;
         let free = self.range.load16(FREE_AT)?;
         let mut old_free = self.range.load16(OLD_FREE_AT)?;
@@ -169,13 +165,7 @@ impl PackedInflight {
                 let counter = self.range.load64(entry(index) + COUNTER_AT)?;
                 self.counter = self.counter.max(counter.saturating_add(1));
                 let count = u16::from_ne_bytes([low, high]);
-                left.push((
-                    counter,
-                    Left {
-                        entry: index,
-                        count,
-                    },
-                ));
+                left.push((counter, Left { entry: index, count }));
             }
         }
         let mut is_free = vec![true; self.size.into()];
@@ -246,11 +236,7 @@ impl PackedInflight {
 
     /// Begins to take a request.
     pub fn begin(&mut self) {
-        self.taking = Taking {
-            next: self.free,
-            last: self.free,
-            count: 0,
-        };
+        self.taking = Taking { next: self.free, last: self.free, count: 0 };
     }
 
     /// One more descriptor of the request: its address, and its other half as it is in the ring.
@@ -259,14 +245,9 @@ impl PackedInflight {
         let next = self.next.get(usize::from(index)).copied();
         let next = next.ok_or(RingError::Inflight)?;
         // Length, id and flags in the ring; id, flags and length here.
-        self.range
-            .store64(entry(index) + REST_AT, rest.rotate_left(32))?;
+        self.range.store64(entry(index) + REST_AT, rest.rotate_left(32))?;
         self.range.store64(entry(index) + ADDRESS_AT, address)?;
-        self.taking = Taking {
-            next,
-            last: index,
-            count: self.taking.count + 1,
-        };
+        self.taking = Taking { next, last: index, count: self.taking.count + 1 };
         Ok(())
     }
 
@@ -293,11 +274,7 @@ impl PackedInflight {
     }
 
     /// These requests are about to be published, after which the next used element goes to `used`.
-    pub fn announce(
-        &mut self,
-        batch: impl Iterator<Item = u16>,
-        used: Place,
-    ) -> Result<(), GuestFault> {
+    pub fn announce(&mut self, batch: impl Iterator<Item = u16>, used: Place) -> Result<(), GuestFault> {
         for head in batch {
             self.link(self.last[usize::from(head)], self.free)?;
             self.free = head;
@@ -307,11 +284,7 @@ impl PackedInflight {
     }
 
     /// They were.
-    pub fn published(
-        &mut self,
-        batch: impl Iterator<Item = u16>,
-        used: Place,
-    ) -> Result<(), GuestFault> {
+    pub fn published(&mut self, batch: impl Iterator<Item = u16>, used: Place) -> Result<(), GuestFault> {
         for head in batch {
             self.range.store16(entry(head), 0)?;
         }

@@ -38,14 +38,8 @@ impl SplitInflight {
     /// Goes on with what an earlier server has left, whose used index is `used`; the requests that were under way, the
     /// oldest last.
     pub fn open(range: GuestRange, size: u16, used: u16) -> Result<(Self, Vec<u16>), RingError> {
-        let mut inflight = Self {
-            range: Shared::new(range),
-            size,
-            counter: 0,
-            batch: Vec::with_capacity(size.into()),
-        };
-        let is_ours = inflight.range.load16(VERSION_AT)? == VERSION
-            && inflight.range.load16(COUNT_AT)? == size;
+        let mut inflight = Self { range: Shared::new(range), size, counter: 0, batch: Vec::with_capacity(size.into()) };
+        let is_ours = inflight.range.load16(VERSION_AT)? == VERSION && inflight.range.load16(COUNT_AT)? == size;
         if !is_ours {
             inflight.clear(used)?;
         }

@@ -17,12 +17,7 @@ impl Guest {
         let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, MEMORY).unwrap();
         let mut memory = GuestMemory::default();
-        let region = GuestRegion {
-            guest: GUEST,
-            user: USER,
-            len: MEMORY,
-            offset: 0,
-        };
+        let region = GuestRegion { guest: GUEST, user: USER, len: MEMORY, offset: 0 };
         memory.add(region, &file).unwrap();
         let bytes = memory.user_range(USER, 1 << 20).unwrap();
         Self { memory, bytes }
@@ -44,9 +39,7 @@ impl Guest {
     pub fn describe(&self, at: u64, (address, len): (u64, u32), words: [u16; 2]) {
         let mut bytes = address.to_le_bytes().to_vec();
         bytes.extend(len.to_le_bytes());
-        words
-            .iter()
-            .for_each(|word| bytes.extend(word.to_le_bytes()));
+        words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
         self.put(at, &bytes);
     }
 

@@ -54,11 +54,7 @@ impl Side for Split {
     const SIZE: u16 = 8;
 
     fn new() -> Self {
-        Self {
-            guest: Guest::new(),
-            available: 0,
-            used: 0,
-        }
+        Self { guest: Guest::new(), available: 0, used: 0 }
     }
 
     fn layout() -> Layout {
@@ -107,10 +103,7 @@ impl Packed {
 
 fn after(place: Place, count: u16, size: u16) -> Place {
     let index = place.index + count;
-    Place {
-        index: index % size,
-        wrap: place.wrap ^ (index >= size),
-    }
+    Place { index: index % size, wrap: place.wrap ^ (index >= size) }
 }
 
 impl Side for Packed {
@@ -118,15 +111,8 @@ impl Side for Packed {
     const SIZE: u16 = 7;
 
     fn new() -> Self {
-        let start = Place {
-            index: 0,
-            wrap: true,
-        };
-        Self {
-            guest: Guest::new(),
-            available: start,
-            used: start,
-        }
+        let start = Place { index: 0, wrap: true };
+        Self { guest: Guest::new(), available: start, used: start }
     }
 
     fn layout() -> Layout {
@@ -141,11 +127,7 @@ impl Side for Packed {
         let count = Self::count(id);
         for step in 0..count {
             let place = after(self.available, step, Self::SIZE);
-            let mark = if place.wrap {
-                AVAILABLE_MARK
-            } else {
-                USED_MARK
-            };
+            let mark = if place.wrap { AVAILABLE_MARK } else { USED_MARK };
             let is_last = step + 1 == count;
             let (len, flags) = match (step, is_last) {
                 (0, true) => (len, mark),
@@ -182,11 +164,7 @@ struct Driver<S> {
 
 impl<S: Side> Driver<S> {
     fn new() -> Self {
-        Self {
-            side: S::new(),
-            waits: Vec::new(),
-            len: READABLE,
-        }
+        Self { side: S::new(), waits: Vec::new(), len: READABLE }
     }
 
     fn open(&self) -> Result<Server<S::Ring>, RingError> {
@@ -203,10 +181,7 @@ impl<S: Side> Driver<S> {
 
     fn offer(&mut self, ids: &[u16]) {
         for id in ids {
-            assert!(
-                self.waits.iter().all(|(other, _)| other != id),
-                "a test's mistake"
-            );
+            assert!(self.waits.iter().all(|(other, _)| other != id), "a test's mistake");
             self.len += 1;
             self.side.put(*id, self.len);
             self.waits.push((*id, self.len));
@@ -218,11 +193,7 @@ impl<S: Side> Driver<S> {
         while let Some(id) = self.side.used() {
             let before = self.waits.len();
             self.waits.retain(|(other, _)| *other != id);
-            assert_eq!(
-                self.waits.len(),
-                before - 1,
-                "{id} is over, and was not under way"
-            );
+            assert_eq!(self.waits.len(), before - 1, "{id} is over, and was not under way");
         }
     }
 }

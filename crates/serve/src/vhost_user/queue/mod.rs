@@ -31,9 +31,7 @@ pub(super) enum RingError {
     Ahead(u16),
     #[error("descriptor {0} is not in its table")]
     Index(u32),
-    #[error(
-        "a chain of descriptors has a loop, leaves its ring or has more than {SEGMENTS_MAX} segments"
-    )]
+    #[error("a chain of descriptors has a loop, leaves its ring or has more than {SEGMENTS_MAX} segments")]
     Long,
     #[error("a ring of this kind cannot have {0} places")]
     Size(u16),
@@ -75,11 +73,8 @@ pub(super) struct Layout {
 impl Layout {
     /// Whether no server has used the ring. Whoever can not tell says no.
     pub fn is_fresh(&self, memory: &GuestMemory) -> bool {
-        let is_fresh = if self.is_packed {
-            PackedRing::is_fresh(self, memory)
-        } else {
-            SplitRing::is_fresh(self, memory)
-        };
+        let is_fresh =
+            if self.is_packed { PackedRing::is_fresh(self, memory) } else { SplitRing::is_fresh(self, memory) };
         is_fresh.unwrap_or(false)
     }
 }
@@ -87,11 +82,7 @@ impl Layout {
 /// A ring as its wire sees it: chosen once for a queue, so a request meets no second choice.
 pub(super) trait Virtqueue: Sized {
     /// Begins where the driver and an earlier server have left it.
-    fn open(
-        layout: Layout,
-        memory: &GuestMemory,
-        inflight: Option<GuestRange>,
-    ) -> Result<Self, RingError>;
+    fn open(layout: Layout, memory: &GuestMemory, inflight: Option<GuestRange>) -> Result<Self, RingError>;
 
     /// Whether the ring is at its beginning, and no server has used it: each lap, or 65536 requests, leads there again.
     fn is_fresh(layout: &Layout, memory: &GuestMemory) -> Result<bool, RingError>;
@@ -148,13 +139,7 @@ pub(super) struct Chain {
 
 impl Chain {
     pub fn new() -> Self {
-        Self {
-            head: 0,
-            count: 0,
-            entry: 0,
-            segments: Vec::with_capacity(SEGMENTS_MAX),
-            readable: 0,
-        }
+        Self { head: 0, count: 0, entry: 0, segments: Vec::with_capacity(SEGMENTS_MAX), readable: 0 }
     }
 
     fn begin(&mut self, head: u16) {
@@ -239,11 +224,7 @@ fn each_piece(
         len -= here;
         skip = 0;
     }
-    if len == 0 {
-        Ok(())
-    } else {
-        Err(GuestFault::Outside)
-    }
+    if len == 0 { Ok(()) } else { Err(GuestFault::Outside) }
 }
 
 /// Whether a driver that wants to hear of index `event` wants to hear of the step from `old` to `new`.

@@ -45,10 +45,7 @@ pub(in super::super) struct Place {
 
 impl Place {
     fn decode(bits: u16) -> Self {
-        Self {
-            index: bits & 0x7fff,
-            wrap: bits & 0x8000 != 0,
-        }
+        Self { index: bits & 0x7fff, wrap: bits & 0x8000 != 0 }
     }
 
     fn encode(self) -> u16 {
@@ -58,14 +55,7 @@ impl Place {
     /// The place `count` further on, no more than a lap.
     fn plus(self, count: u16, size: u16) -> Self {
         let index = self.index + count;
-        if index >= size {
-            Self {
-                index: index - size,
-                wrap: !self.wrap,
-            }
-        } else {
-            Self { index, ..self }
-        }
+        if index >= size { Self { index: index - size, wrap: !self.wrap } } else { Self { index, ..self } }
     }
 
     /// How many places behind `earlier`, which is in the ring, it is: less than two laps.
@@ -174,11 +164,7 @@ impl Places {
     fn put_used(&self, place: Place, done: &Finished) -> Result<(), RingError> {
         let marks = if place.wrap { AVAILABLE | USED } else { 0 };
         let is_written = if done.written > 0 { WRITE } else { 0 };
-        let rest = Rest {
-            len: done.written,
-            id: done.id,
-            flags: marks | is_written,
-        };
+        let rest = Rest { len: done.written, id: done.id, flags: marks | is_written };
         let word = rest.encode().to_le();
         Ok(self.ring.store64(place.offset() + REST, word)?)
     }
@@ -200,11 +186,7 @@ impl Places {
 }
 
 impl Virtqueue for PackedRing {
-    fn open(
-        layout: Layout,
-        memory: &GuestMemory,
-        inflight: Option<GuestRange>,
-    ) -> Result<Self, RingError> {
+    fn open(layout: Layout, memory: &GuestMemory, inflight: Option<GuestRange>) -> Result<Self, RingError> {
         let size = layout.size;
         if !(1..=QUEUE_SIZE_MAX).contains(&size) {
             return Err(RingError::Size(size));
@@ -282,12 +264,7 @@ impl Virtqueue for PackedRing {
     }
 
     fn finish(&mut self, chain: &Chain, written: u32) -> Result<(), RingError> {
-        self.batch.push(Finished {
-            id: chain.head,
-            count: chain.count,
-            written,
-            entry: chain.entry,
-        });
+        self.batch.push(Finished { id: chain.head, count: chain.count, written, entry: chain.entry });
         Ok(())
     }
 
@@ -378,12 +355,7 @@ impl PackedRing {
     }
 
     /// Reads the chain at the next place, which begins with `first`.
-    fn walk(
-        &mut self,
-        first: u64,
-        memory: &GuestMemory,
-        chain: &mut Chain,
-    ) -> Result<(), RingError> {
+    fn walk(&mut self, first: u64, memory: &GuestMemory, chain: &mut Chain) -> Result<(), RingError> {
         chain.begin(0);
         if let Some(inflight) = &mut self.inflight {
             inflight.begin();
@@ -409,12 +381,7 @@ impl PackedRing {
     }
 
     /// Reads a chain as it was when an earlier server took it.
-    fn walk_again(
-        &self,
-        left: Left,
-        memory: &GuestMemory,
-        chain: &mut Chain,
-    ) -> Result<(), RingError> {
+    fn walk_again(&self, left: Left, memory: &GuestMemory, chain: &mut Chain) -> Result<(), RingError> {
         let inflight = self.inflight.as_ref().ok_or(RingError::Inflight)?;
         chain.begin(0);
         chain.entry = left.entry;
@@ -428,13 +395,7 @@ impl PackedRing {
     }
 
     /// Puts what a descriptor has into a chain.
-    fn put(
-        &self,
-        address: u64,
-        rest: Rest,
-        memory: &GuestMemory,
-        chain: &mut Chain,
-    ) -> Result<(), RingError> {
+    fn put(&self, address: u64, rest: Rest, memory: &GuestMemory, chain: &mut Chain) -> Result<(), RingError> {
         let Rest { len, id, flags } = rest;
         chain.head = id;
         chain.count += 1;

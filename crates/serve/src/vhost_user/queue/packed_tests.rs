@@ -14,10 +14,7 @@ const DEVICE: u64 = 0x2000;
 const TABLE: u64 = 0x4000;
 const BUFFERS: u64 = GUEST + 0x8000;
 
-const START: Place = Place {
-    index: 0,
-    wrap: true,
-};
+const START: Place = Place { index: 0, wrap: true };
 
 /// What is in the ring, for a driver whose counter is 1.
 const MINE: u16 = AVAILABLE;
@@ -136,51 +133,15 @@ fn hostile_descriptors_end_the_ring() {
     let cases: Vec<(&str, Vec<Described>, RingError)> = vec![
         ("as long as the ring, and on", endless, RingError::Long),
         ("the same without bytes", empty, RingError::Long),
-        (
-            "readable behind writable",
-            vec![(good, 1, MINE | NEXT | WRITE), (good, 1, MINE)],
-            RingError::Order,
-        ),
-        (
-            "a table that goes on",
-            vec![(table, 1, MINE | INDIRECT | NEXT), (good, 1, MINE)],
-            RingError::Indirect,
-        ),
-        (
-            "a table in a chain",
-            vec![(good, 1, MINE | NEXT), (table, 1, MINE | INDIRECT)],
-            RingError::Indirect,
-        ),
-        (
-            "an empty table",
-            vec![((GUEST + TABLE, 0), 1, MINE | INDIRECT)],
-            RingError::Indirect,
-        ),
-        (
-            "a table with half a descriptor",
-            vec![((GUEST + TABLE, 40), 1, MINE | INDIRECT)],
-            RingError::Indirect,
-        ),
-        (
-            "a table too long",
-            vec![((GUEST + TABLE, 257 * 16), 1, MINE | INDIRECT)],
-            RingError::Long,
-        ),
-        (
-            "a table of 4 GiB",
-            vec![((GUEST + TABLE, u32::MAX - 15), 1, MINE | INDIRECT)],
-            RingError::Long,
-        ),
-        (
-            "a table outside",
-            vec![((u64::MAX - 8, 32), 1, MINE | INDIRECT)],
-            outside,
-        ),
-        (
-            "a table that ends outside",
-            vec![((GUEST + MEMORY - 16, 32), 1, MINE | INDIRECT)],
-            outside,
-        ),
+        ("readable behind writable", vec![(good, 1, MINE | NEXT | WRITE), (good, 1, MINE)], RingError::Order),
+        ("a table that goes on", vec![(table, 1, MINE | INDIRECT | NEXT), (good, 1, MINE)], RingError::Indirect),
+        ("a table in a chain", vec![(good, 1, MINE | NEXT), (table, 1, MINE | INDIRECT)], RingError::Indirect),
+        ("an empty table", vec![((GUEST + TABLE, 0), 1, MINE | INDIRECT)], RingError::Indirect),
+        ("a table with half a descriptor", vec![((GUEST + TABLE, 40), 1, MINE | INDIRECT)], RingError::Indirect),
+        ("a table too long", vec![((GUEST + TABLE, 257 * 16), 1, MINE | INDIRECT)], RingError::Long),
+        ("a table of 4 GiB", vec![((GUEST + TABLE, u32::MAX - 15), 1, MINE | INDIRECT)], RingError::Long),
+        ("a table outside", vec![((u64::MAX - 8, 32), 1, MINE | INDIRECT)], outside),
+        ("a table that ends outside", vec![((GUEST + MEMORY - 16, 32), 1, MINE | INDIRECT)], outside),
     ];
     for (name, descriptors, error) in cases {
         let guest = Guest::new();
@@ -200,10 +161,7 @@ fn table_in_a_table_and_table_not_agreed_on_end_the_ring() {
     assert_eq!(take(&guest, &mut ring).unwrap_err(), RingError::Indirect);
     describe(&guest, TABLE, &[(table, 0, 0), (table, 0, 0)]);
     take(&guest, &mut open(&guest, layout())).unwrap();
-    let without = Layout {
-        indirect: false,
-        ..layout()
-    };
+    let without = Layout { indirect: false, ..layout() };
     let mut ring = open(&guest, without);
     assert_eq!(take(&guest, &mut ring).unwrap_err(), RingError::Indirect);
 }
@@ -271,12 +229,7 @@ fn ids_are_given_back_as_they_came_whatever_they_are() {
 fn addresses_outside_the_memory_and_sizes_that_cannot_be_are_errors() {
     let guest = Guest::new();
     let sound = layout();
-    let shifted = |descriptors, available, used| Layout {
-        descriptors,
-        available,
-        used,
-        ..sound
-    };
+    let shifted = |descriptors, available, used| Layout { descriptors, available, used, ..sound };
     for wrong in [
         shifted(USER + MEMORY, sound.available, sound.used),
         shifted(USER + MEMORY - 16, sound.available, sound.used),
@@ -285,14 +238,8 @@ fn addresses_outside_the_memory_and_sizes_that_cannot_be_are_errors() {
         shifted(sound.descriptors, sound.available, u64::MAX - 2),
         shifted(sound.descriptors, sound.available, USER + DEVICE + 1),
         Layout { size: 0, ..sound },
-        Layout {
-            size: 0x8001,
-            ..sound
-        },
-        Layout {
-            base: 6 << 16,
-            ..sound
-        },
+        Layout { size: 0x8001, ..sound },
+        Layout { base: 6 << 16, ..sound },
         Layout { base: 6, ..sound },
     ] {
         let ring = PackedRing::open(wrong, &guest.memory, None);
@@ -351,17 +298,10 @@ fn interrupts_come_where_the_driver_wants_them() {
             assert_eq!(ring.publish(), Ok(false), "nothing is new");
         }
     }
-    for (flags, event_idx, is_told) in [
-        (ENABLE, true, true),
-        (DISABLE, true, false),
-        (AT_PLACE, false, true),
-        (3, true, true),
-        (0xffff, true, true),
-    ] {
-        let layout = Layout {
-            event_idx,
-            ..layout()
-        };
+    for (flags, event_idx, is_told) in
+        [(ENABLE, true, true), (DISABLE, true, false), (AT_PLACE, false, true), (3, true, true), (0xffff, true, true)]
+    {
+        let layout = Layout { event_idx, ..layout() };
         let mut ring = open(&guest, layout);
         put(&guest, START, 1);
         let chain = take(&guest, &mut ring).unwrap();
@@ -376,21 +316,14 @@ fn interrupts_come_where_the_driver_wants_them() {
 fn kick_is_asked_for_only_when_there_is_nothing_more() {
     for event_idx in [false, true] {
         let guest = Guest::new();
-        let layout = Layout {
-            event_idx,
-            ..layout()
-        };
+        let layout = Layout { event_idx, ..layout() };
         let mut ring = open(&guest, layout);
         put(&guest, START, 1);
         take(&guest, &mut ring).unwrap();
         assert_eq!(guest.get16(DEVICE + 2), DISABLE, "it is awake");
         assert_eq!(ring.ask_for_kick(), Ok(false));
         let wanted = (guest.get16(DEVICE), guest.get16(DEVICE + 2));
-        let expected = if event_idx {
-            (0x8001, AT_PLACE)
-        } else {
-            (0, ENABLE)
-        };
+        let expected = if event_idx { (0x8001, AT_PLACE) } else { (0, ENABLE) };
         assert_eq!(wanted, expected);
     }
 }

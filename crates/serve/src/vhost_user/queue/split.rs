@@ -81,11 +81,7 @@ impl Places {
 
 impl SplitRing {
     /// Begins where the driver and an earlier server have left it.
-    pub fn new(
-        layout: Layout,
-        memory: &GuestMemory,
-        inflight: Option<GuestRange>,
-    ) -> Result<Self, RingError> {
+    pub fn new(layout: Layout, memory: &GuestMemory, inflight: Option<GuestRange>) -> Result<Self, RingError> {
         if !layout.size.is_power_of_two() {
             return Err(RingError::Size(layout.size));
         }
@@ -179,11 +175,7 @@ impl SplitRing {
         let mut left = SEGMENTS_MAX;
         loop {
             left = left.checked_sub(1).ok_or(RingError::Long)?;
-            let Descriptor {
-                segment,
-                flags,
-                next,
-            } = self.descriptor(table, index, memory)?;
+            let Descriptor { segment, flags, next } = self.descriptor(table, index, memory)?;
             if flags & INDIRECT != 0 {
                 table = self.indirect(table, segment, flags)?;
                 index = 0;
@@ -209,18 +201,10 @@ impl SplitRing {
         if !self.layout.indirect || !is_first || !is_whole {
             return Err(RingError::Indirect);
         }
-        Ok(Table::Indirect {
-            address: segment.address,
-            count,
-        })
+        Ok(Table::Indirect { address: segment.address, count })
     }
 
-    fn descriptor(
-        &self,
-        table: Table,
-        index: u16,
-        memory: &GuestMemory,
-    ) -> Result<Descriptor, RingError> {
+    fn descriptor(&self, table: Table, index: u16, memory: &GuestMemory) -> Result<Descriptor, RingError> {
         let mut bytes = [0; DESCRIPTOR];
         let offset = usize::from(index) * DESCRIPTOR;
         match table {
@@ -242,10 +226,7 @@ impl SplitRing {
         });
         let [flags_low, flags_high, next_low, next_high] = rest.to_le_bytes();
         Ok(Descriptor {
-            segment: Segment {
-                address: u64::from(low) | u64::from(high) << 32,
-                len,
-            },
+            segment: Segment { address: u64::from(low) | u64::from(high) << 32, len },
             flags: u16::from_le_bytes([flags_low, flags_high]),
             next: u16::from_le_bytes([next_low, next_high]),
         })
@@ -255,8 +236,7 @@ impl SplitRing {
     pub fn finish(&mut self, head: u16, written: u32) -> Result<(), RingError> {
         let place = usize::from(self.finished % self.layout.size);
         let element = u64::from(head) | u64::from(written) << 32;
-        self.used
-            .write(ENTRIES + 8 * place, &element.to_le_bytes())?;
+        self.used.write(ENTRIES + 8 * place, &element.to_le_bytes())?;
         self.finished = self.finished.wrapping_add(1);
         if let Some(inflight) = &mut self.inflight {
             inflight.finish(head)?;
@@ -320,11 +300,7 @@ impl SplitRing {
 }
 
 impl Virtqueue for SplitRing {
-    fn open(
-        layout: Layout,
-        memory: &GuestMemory,
-        inflight: Option<GuestRange>,
-    ) -> Result<Self, RingError> {
+    fn open(layout: Layout, memory: &GuestMemory, inflight: Option<GuestRange>) -> Result<Self, RingError> {
         Self::new(layout, memory, inflight)
     }
 

@@ -30,19 +30,10 @@ impl Guest {
         let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, MEMORY).unwrap();
         let mut memory = GuestMemory::default();
-        let region = GuestRegion {
-            guest: GUEST,
-            user: USER,
-            len: MEMORY,
-            offset: 0,
-        };
+        let region = GuestRegion { guest: GUEST, user: USER, len: MEMORY, offset: 0 };
         memory.add(region, &file).unwrap();
         let bytes = memory.user_range(USER, 1 << 20).unwrap();
-        Self {
-            file,
-            memory,
-            bytes,
-        }
+        Self { file, memory, bytes }
     }
 
     fn put(&self, at: u64, bytes: &[u8]) {
@@ -134,10 +125,7 @@ fn chain_is_read_and_written_across_its_segments() {
     guest.put(0xa000, b"defgh");
     guest.offer(0, &[3]);
     let chain = guest.walk().unwrap();
-    assert_eq!(
-        (chain.head, chain.readable_len(), chain.writable_len()),
-        (3, 8, 6)
-    );
+    assert_eq!((chain.head, chain.readable_len(), chain.writable_len()), (3, 8, 6));
     let mut bytes = [0; 6];
     chain.read(&guest.memory, 2, &mut bytes).unwrap();
     assert_eq!(&bytes, b"cdefgh");
@@ -148,14 +136,8 @@ fn chain_is_read_and_written_across_its_segments() {
     let mut written = [0; 4];
     guest.memory.read(GUEST + 0xc000, &mut written).unwrap();
     assert_eq!(&written, b"WXYZ");
-    assert_eq!(
-        chain.read(&guest.memory, 3, &mut bytes),
-        Err(GuestFault::Outside)
-    );
-    assert_eq!(
-        chain.write(&guest.memory, 2, b"VWXYZ"),
-        Err(GuestFault::Outside)
-    );
+    assert_eq!(chain.read(&guest.memory, 3, &mut bytes), Err(GuestFault::Outside));
+    assert_eq!(chain.write(&guest.memory, 2, b"VWXYZ"), Err(GuestFault::Outside));
 }
 
 #[test]
@@ -233,26 +215,14 @@ fn indirect_table_that_must_not_be_ends_the_ring() {
     guest.offer(0, &[0]);
     let table = GUEST + TABLE;
     guest.describe(TABLE, 0, (table, 16), INDIRECT, 0);
-    for (len, flags) in [
-        (16, INDIRECT),
-        (0, INDIRECT),
-        (17, INDIRECT),
-        (16, INDIRECT | NEXT),
-    ] {
+    for (len, flags) in [(16, INDIRECT), (0, INDIRECT), (17, INDIRECT), (16, INDIRECT | NEXT)] {
         guest.describe(DESCRIPTORS, 0, (table, len), flags, 1);
-        assert_eq!(
-            guest.walk().unwrap_err(),
-            RingError::Indirect,
-            "{len} {flags}"
-        );
+        assert_eq!(guest.walk().unwrap_err(), RingError::Indirect, "{len} {flags}");
     }
     guest.describe(TABLE, 0, (GUEST, 16), 0, 0);
     guest.describe(DESCRIPTORS, 0, (table, 16), INDIRECT, 0);
     guest.walk().unwrap();
-    let layout = Layout {
-        indirect: false,
-        ..guest.layout()
-    };
+    let layout = Layout { indirect: false, ..guest.layout() };
     let mut ring = SplitRing::new(layout, &guest.memory, None).unwrap();
     assert_eq!(guest.walk_in(&mut ring).unwrap_err(), RingError::Indirect);
 }
@@ -268,10 +238,7 @@ fn addresses_outside_the_memory_are_errors() {
         guest.describe(DESCRIPTORS, 0, (address, u32::MAX), 0, 0);
         let chain = guest.walk().unwrap();
         let mut bytes = [0; 64];
-        assert_eq!(
-            chain.read(&guest.memory, 0, &mut bytes),
-            Err(GuestFault::Outside)
-        );
+        assert_eq!(chain.read(&guest.memory, 0, &mut bytes), Err(GuestFault::Outside));
     }
     for (descriptors, available, used) in [
         (USER + MEMORY, USER + AVAILABLE, USER + USED),
@@ -280,18 +247,10 @@ fn addresses_outside_the_memory_are_errors() {
         (USER, USER + AVAILABLE + 1, USER + USED),
         (USER, USER + AVAILABLE, USER + USED + 1),
     ] {
-        let layout = Layout {
-            descriptors,
-            available,
-            used,
-            ..guest.layout()
-        };
+        let layout = Layout { descriptors, available, used, ..guest.layout() };
         let ring = SplitRing::new(layout, &guest.memory, None);
         let looked = ring.and_then(|mut ring| ring.next(&guest.memory, &mut Chain::new()));
-        assert!(
-            matches!(looked, Err(RingError::Memory(_))),
-            "{available:#x} {used:#x}"
-        );
+        assert!(matches!(looked, Err(RingError::Memory(_))), "{available:#x} {used:#x}");
     }
 }
 
@@ -315,12 +274,7 @@ fn what_is_over_is_published_together_and_told_where_the_driver_wants_it() {
     let event = AVAILABLE + 4 + 2 * u64::from(SIZE);
     // For each round: the index whose passing the driver wants to hear of, and whether it does.
     let mut used = 0u16;
-    for (behind, is_told) in [
-        (0, true),
-        (1, true),
-        (2, false),
-        (0u16.wrapping_sub(1), false),
-    ] {
+    for (behind, is_told) in [(0, true), (1, true), (2, false), (0u16.wrapping_sub(1), false)] {
         simple(&guest, 0);
         guest.offer(used, &[0, 0]);
         for _ in 0..2 {
@@ -339,11 +293,7 @@ fn what_is_over_is_published_together_and_told_where_the_driver_wants_it() {
         assert_eq!(guest.get16(USED + 4 + 8 * place), 0);
         assert_eq!(guest.get16(USED + 4 + 8 * place + 4), 513);
     }
-    let layout = Layout {
-        event_idx: false,
-        base: used.into(),
-        ..guest.layout()
-    };
+    let layout = Layout { event_idx: false, base: used.into(), ..guest.layout() };
     let mut ring = SplitRing::new(layout, &guest.memory, None).unwrap();
     for (flags, is_told) in [(0, true), (1, false)] {
         guest.set16(AVAILABLE, flags);
@@ -365,11 +315,7 @@ fn kick_is_asked_for_only_when_there_is_nothing_more() {
     assert_eq!(ring.ask_for_kick(), Ok(false));
     assert_eq!(guest.get16(event), 1, "the next one");
     assert_eq!(ring.base(), 1);
-    let layout = Layout {
-        event_idx: false,
-        base: 1,
-        ..guest.layout()
-    };
+    let layout = Layout { event_idx: false, base: 1, ..guest.layout() };
     let mut ring = SplitRing::new(layout, &guest.memory, None).unwrap();
     guest.offer(1, &[0]);
     guest.walk_in(&mut ring).unwrap();
@@ -382,10 +328,7 @@ fn kick_is_asked_for_only_when_there_is_nothing_more() {
 fn indices_wrap() {
     let guest = Guest::new();
     guest.set16(USED + 2, 0xfffe);
-    let layout = Layout {
-        base: 0xfffe,
-        ..guest.layout()
-    };
+    let layout = Layout { base: 0xfffe, ..guest.layout() };
     let mut ring = SplitRing::new(layout, &guest.memory, None).unwrap();
     simple(&guest, 0);
     guest.offer(0xfffe, &[0, 0, 0]);
@@ -467,10 +410,7 @@ fn empty_buffer_beside_a_ring_that_has_run_clears_nothing() {
     let guest = Guest::new();
     simple(&guest, 0);
     guest.set16(USED + 2, 5);
-    let layout = Layout {
-        base: 5,
-        ..guest.layout()
-    };
+    let layout = Layout { base: 5, ..guest.layout() };
     guest.offer(5, &[0]);
     let range = Some(guest.inflight());
     let mut ring = SplitRing::new(layout, &guest.memory, range).unwrap();

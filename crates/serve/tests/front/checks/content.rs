@@ -9,9 +9,7 @@ use crate::client::{Ask, Client, Front, Zeroing, at};
 use crate::common::{pattern, stack};
 
 /// Around the sizes of a block, of a small buffer, of a chunk and of several.
-const SIZES: [u32; 12] = [
-    512, 1024, 4096, 4608, 15_872, 16_384, 16_896, 261_632, 262_144, 262_656, 524_288, 1_311_232,
-];
+const SIZES: [u32; 12] = [512, 1024, 4096, 4608, 15_872, 16_384, 16_896, 261_632, 262_144, 262_656, 524_288, 1_311_232];
 const OFFSETS: [u64; 6] = [0, 512, 3584, 4096, 261_632, 262_144];
 
 pub fn what_is_written_is_read_back_at_every_alignment_and_size(front: Front) {
@@ -74,18 +72,12 @@ pub fn more_requests_than_are_served_at_a_time_are_all_answered(front: Front) {
             let count = 3 * JOBS_MAX as u64 / 2;
             let data = |index: u64| pattern(index * 8192, 8192, 3);
             let writes: Vec<_> = (0..count)
-                .map(|index| Ask::Write {
-                    offset: index * 8192,
-                    data: data(index),
-                    durable: false,
-                })
+                .map(|index| Ask::Write { offset: index * 8192, data: data(index), durable: false })
                 .collect();
             client.send(&writes);
             let answers = client.answers(writes.len());
             assert!(answers.values().all(Result::is_ok));
-            let reads: Vec<_> = (0..count)
-                .map(|index| Ask::Read(at(index * 8192, 8192)))
-                .collect();
+            let reads: Vec<_> = (0..count).map(|index| Ask::Read(at(index * 8192, 8192))).collect();
             let marks = client.send(&reads);
             let mut answers = client.answers(reads.len());
             for (index, mark) in (0..).zip(marks) {
@@ -96,9 +88,7 @@ pub fn more_requests_than_are_served_at_a_time_are_all_answered(front: Front) {
 }
 
 pub fn zeroed_range_reads_as_zeros_with_and_without_a_hole(front: Front) {
-    for over in [stack::crypt_over_ram, |size| {
-        devices::crypt(stack::ram(size), &stack::NULL)
-    }] {
+    for over in [stack::crypt_over_ram, |size| devices::crypt(stack::ram(size), &stack::NULL)] {
         on_each_backend(
             front,
             || over(4 << 20),
@@ -107,11 +97,7 @@ pub fn zeroed_range_reads_as_zeros_with_and_without_a_hole(front: Front) {
                 for (may_unmap, durable) in [(false, false), (true, false), (false, true)] {
                     let before = pattern(0, 1 << 20, 2);
                     client.write(0, &before).expect("written");
-                    let how = Zeroing {
-                        may_unmap,
-                        durable,
-                        fast: false,
-                    };
+                    let how = Zeroing { may_unmap, durable, fast: false };
                     let zeroed = client.run(Ask::Zero(at(512, 700 << 10), how));
                     assert_eq!(zeroed, Ok(vec![]));
                     let read = client.read(0, 1 << 20);
@@ -133,10 +119,7 @@ pub fn zeroed_range_reads_as_zeros_with_and_without_a_hole(front: Front) {
 }
 
 pub fn zeroing_is_fast_only_where_zeros_need_not_be_written(front: Front) {
-    let fast = Zeroing {
-        fast: true,
-        ..Zeroing::default()
-    };
+    let fast = Zeroing { fast: true, ..Zeroing::default() };
     let zero = |client: &mut dyn Client| client.run(Ask::Zero(at(4096, 8192), fast));
     on_each_backend(
         front,

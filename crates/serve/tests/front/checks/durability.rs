@@ -21,10 +21,7 @@ pub fn durable_requests_are_durable_when_they_are_answered(front: Front) {
             client.write(0, &pattern(0, 512, 2)).expect("written");
             assert!(disk.stable() == before, "was not asked to be durable");
             let (range, durable) = (at(4096, 8192), true);
-            let zeroing = Zeroing {
-                durable,
-                ..Zeroing::default()
-            };
+            let zeroing = Zeroing { durable, ..Zeroing::default() };
             for ask in [Ask::Zero(range, zeroing), Ask::Discard { range, durable }] {
                 client.write_as(512, &data, true).expect("written");
                 assert_eq!(client.run(ask), Ok(vec![]));
@@ -80,10 +77,7 @@ pub fn zeroing_that_the_device_gives_up_half_way_is_durable_as_a_whole(front: Fr
         };
         on_each_backend(front, fresh, |server| {
             let before = disk.flushes();
-            let durable = Zeroing {
-                durable: true,
-                ..Zeroing::default()
-            };
+            let durable = Zeroing { durable: true, ..Zeroing::default() };
             let zero = Ask::Zero(at(0, LENGTH), durable);
             // Where a client asks for the flush itself, there is one in either case.
             let flushes = if server.has(&zero) { flushes } else { 1 };

@@ -19,14 +19,8 @@ const TURN: u64 = 8;
 const EVERYTHING: u64 = JOBS_MAX as u64 * (GIB as u64 / (256 << 10));
 
 /// What a client can ask for with a few bytes.
-const ENDLESS: [fn(Range) -> Ask; 3] = [
-    Ask::Cache,
-    |range| Ask::Zero(range, Zeroing::default()),
-    |range| Ask::Discard {
-        range,
-        durable: false,
-    },
-];
+const ENDLESS: [fn(Range) -> Ask; 3] =
+    [Ask::Cache, |range| Ask::Zero(range, Zeroing::default()), |range| Ask::Discard { range, durable: false }];
 
 /// As many requests as are served at a time, of 1 GiB each: hours of work.
 fn everything(ask: fn(Range) -> Ask) -> Vec<Ask> {
@@ -64,11 +58,7 @@ pub fn server_stops_at_the_next_chunk_of_whatever_was_asked(front: Front) {
         assert_eq!(disk.passed(), 6, "{backend:?}");
         assert!(disk.flushes() > 0, "what others wrote is safe");
         let log = server.log();
-        let count = if server.takes_one_at_a_time() {
-            String::new()
-        } else {
-            format!("{JOBS_MAX} ")
-        };
+        let count = if server.takes_one_at_a_time() { String::new() } else { format!("{JOBS_MAX} ") };
         let expected = format!("{count}of its requests were not done");
         assert!(log.iter().any(|line| line.contains(&expected)), "{log:?}");
         assert_eq!(server.end(), Ok(()));
@@ -107,11 +97,7 @@ pub fn server_stops_in_time_over_a_medium_that_never_answers(front: Front) {
         // By now, a kernel has looked for partitions.
         disk.fall_silent();
         client.send(&vec![Ask::Read(at(0, 4096)); count]);
-        let taken = if server.takes_one_at_a_time() {
-            1
-        } else {
-            count
-        };
+        let taken = if server.takes_one_at_a_time() { 1 } else { count };
         wait_until("it has been asked", || disk.taken() >= taken);
         assert_eq!(server.end(), Ok(()));
     }

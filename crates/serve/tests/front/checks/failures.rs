@@ -23,12 +23,7 @@ fn faulty(rules: &[&str], dispatch: Dispatch) -> [Fresh; 2] {
 
 /// Runs `check` on each stack with these faults, over each backend, whoever runs the cipher. The last
 /// flush must end with `expected`.
-fn with_faults(
-    front: Front,
-    rules: &[&str],
-    expected: Result<(), Fault>,
-    check: impl Fn(&dyn Server),
-) {
+fn with_faults(front: Front, rules: &[&str], expected: Result<(), Fault>, check: impl Fn(&dyn Server)) {
     let grace = GRACE;
     for (backend, dispatch) in backends_and_dispatches() {
         for over in faulty(rules, dispatch) {
@@ -56,9 +51,7 @@ pub fn failed_read_is_the_only_one_that_fails(front: Front) {
     with_faults(front, &[&rule], Ok(()), |server| {
         let data = fill(server);
         let mut client = server.connect();
-        let reads: Vec<_> = (0..60)
-            .map(|block| Ask::Read(at(block * 4096, 4096)))
-            .collect();
+        let reads: Vec<_> = (0..60).map(|block| Ask::Read(at(block * 4096, 4096))).collect();
         let marks = client.send(&reads);
         let block_of: HashMap<_, _> = marks.into_iter().zip(0..).collect();
         for (mark, answer) in client.answers(60) {
@@ -89,11 +82,7 @@ pub fn large_write_fails_whole_and_the_next_one_does_not(front: Front) {
     with_faults(front, &[&rule], Err(Fault::Latched), |server| {
         let mut client = server.connect();
         let data = pattern(0, KNOWN, 5);
-        let write = |offset, data: &[u8]| Ask::Write {
-            offset,
-            data: data.to_vec(),
-            durable: false,
-        };
+        let write = |offset, data: &[u8]| Ask::Write { offset, data: data.to_vec(), durable: false };
         let writes = [write(0, &data), write(KNOWN as u64, &data[..4096])];
         let marks = client.send(&writes);
         let answers = client.answers(2);
@@ -160,19 +149,12 @@ pub fn failed_discard_zeroing_and_durable_write_are_told(front: Front) {
 }
 
 pub fn zeroing_that_the_medium_cannot_do_is_written_unless_it_must_be_fast(front: Front) {
-    let plan = [
-        "write:nth=1:error=EOPNOTSUPP",
-        "write:nth=2:error=EOPNOTSUPP",
-    ];
+    let plan = ["write:nth=1:error=EOPNOTSUPP", "write:nth=2:error=EOPNOTSUPP"];
     let over = || devices::crypt(devices::faulty(stack::ram(3 << 20), &plan), &stack::NULL);
     on_each_backend(front, over, |server| {
         let mut client = server.connect();
         let zero = |fast| {
-            let how = Zeroing {
-                fast,
-                durable: !fast,
-                may_unmap: true,
-            };
+            let how = Zeroing { fast, durable: !fast, may_unmap: true };
             Ask::Zero(at(0, 1 << 20), how)
         };
         if client.knows_fast_zeroing() {
@@ -188,23 +170,15 @@ pub fn zeroing_that_the_medium_cannot_do_is_written_unless_it_must_be_fast(front
 pub fn refused_flush_behind_a_durable_request_is_a_failure_like_any_other(front: Front) {
     let over = || devices::faulty(stack::ram(3 << 20), &["flush:every=1:error=EOPNOTSUPP"]);
     let (range, durable) = (at(0, 8192), true);
-    let zeroing = Zeroing {
-        durable,
-        ..Zeroing::default()
-    };
+    let zeroing = Zeroing { durable, ..Zeroing::default() };
     for backend in backends() {
         for ask in [Ask::Zero(range, zeroing), Ask::Discard { range, durable }] {
             let grace = GRACE;
             let server = front(over(), How { backend, grace });
             let mut client = server.connect();
             client.write(8192, &[1; 8192]).expect("written");
-            client
-                .run(ask)
-                .expect_err("nobody knows that it is durable");
-            assert!(
-                client.read(8192, 8192) == [1; 8192],
-                "the client is served on"
-            );
+            client.run(ask).expect_err("nobody knows that it is durable");
+            assert!(client.read(8192, 8192) == [1; 8192], "the client is served on");
             drop(client);
             assert!(server.end().is_err());
         }
@@ -251,11 +225,7 @@ pub fn request_behind_a_failed_large_one_is_not_taken_for_it(front: Front) {
         let mut asks = vec![Ask::Read(at(0, LARGE))];
         asks.resize(JOBS_MAX, Ask::Flush);
         let data = pattern(0, PIECE, 7);
-        asks.push(Ask::Write {
-            offset: 0,
-            data: data.clone(),
-            durable: false,
-        });
+        asks.push(Ask::Write { offset: 0, data: data.clone(), durable: false });
         let marks = client.send(&asks);
         let answers = client.answers(asks.len());
         assert_eq!(answers[&marks[0]], Err(Errno::IO));

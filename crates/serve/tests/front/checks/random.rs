@@ -57,8 +57,7 @@ impl Step {
 
     fn conflicts(&self, other: &Self) -> bool {
         let reads = |step: &Self| matches!(step.kind, Kind::Read | Kind::Cache | Kind::Flush);
-        let apart =
-            self.start + self.blocks <= other.start || other.start + other.blocks <= self.start;
+        let apart = self.start + self.blocks <= other.start || other.start + other.blocks <= self.start;
         self.client == other.client && !apart && !(reads(self) && reads(other))
     }
 
@@ -67,21 +66,10 @@ impl Step {
         match self.kind {
             Kind::Read => Ask::Read(range),
             Kind::Cache => Ask::Cache(range),
-            Kind::Write => Ask::Write {
-                offset: self.offset(),
-                data: self.data(),
-                durable,
-            },
+            Kind::Write => Ask::Write { offset: self.offset(), data: self.data(), durable },
             Kind::Zero => {
                 let may_unmap = self.seed.is_multiple_of(2);
-                Ask::Zero(
-                    range,
-                    Zeroing {
-                        durable,
-                        may_unmap,
-                        fast: false,
-                    },
-                )
+                Ask::Zero(range, Zeroing { durable, may_unmap, fast: false })
             }
             Kind::Discard => Ask::Discard { range, durable },
             Kind::Flush => Ask::Flush,
@@ -100,14 +88,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     let blocks = PART / BLOCK;
     let len = prop_oneof![3 => 1..4_u64, 2 => 1..40_u64, 1 => 1..=blocks];
-    let step = (
-        kind,
-        0..3_usize,
-        0..blocks,
-        len,
-        any::<bool>(),
-        any::<u64>(),
-    );
+    let step = (kind, 0..3_usize, 0..blocks, len, any::<bool>(), any::<u64>());
     let step = step.prop_map(move |(kind, client, start, len, durable, seed)| Step {
         kind,
         client,
@@ -142,9 +123,8 @@ fn play_all(server: &dyn Server, steps: &[Step]) {
 
 /// Sends all of one round at once, and checks all answers.
 fn play(clients: &mut [Box<dyn Client>], model: &mut ModelDisk, round: &[Step]) {
-    let sent: Vec<(u64, &Step)> = (round.iter())
-        .map(|step| (clients[step.client].send(&[step.ask()])[0], step))
-        .collect();
+    let sent: Vec<(u64, &Step)> =
+        (round.iter()).map(|step| (clients[step.client].send(&[step.ask()])[0], step)).collect();
     for (index, client) in clients.iter_mut().enumerate() {
         let own = sent.iter().filter(|(_, step)| step.client == index);
         let mut answers = client.answers(own.clone().count());
@@ -181,12 +161,8 @@ fn agrees(front: Front, over: impl Fn(Dispatch) -> Fresh) {
 }
 
 pub fn requests_that_are_sent_together_agree_with_the_model(front: Front) {
-    agrees(front, |dispatch| {
-        stack::dispatched_over_ram(4 << 20, dispatch)
-    });
-    agrees(front, |dispatch| {
-        stack::dispatched_over_file(4 << 20, dispatch)
-    });
+    agrees(front, |dispatch| stack::dispatched_over_ram(4 << 20, dispatch));
+    agrees(front, |dispatch| stack::dispatched_over_file(4 << 20, dispatch));
 }
 
 pub fn requests_over_a_slow_medium_agree_with_the_model(front: Front) {

@@ -31,11 +31,7 @@ pub fn request_that_leaves_the_disk_or_its_blocks_is_refused(front: Front) {
                 for ask in [
                     Ask::Read(range),
                     Ask::Cache(range),
-                    Ask::Write {
-                        offset,
-                        data: vec![9; len as usize],
-                        durable,
-                    },
+                    Ask::Write { offset, data: vec![9; len as usize], durable },
                     Ask::Zero(range, Zeroing::default()),
                     Ask::Discard { range, durable },
                 ] {
@@ -50,10 +46,7 @@ pub fn request_that_leaves_the_disk_or_its_blocks_is_refused(front: Front) {
                 }
             }
             client.flush().expect("nothing was lost");
-            assert!(
-                client.read(size - 4096, 4096) == data,
-                "nothing has changed"
-            );
+            assert!(client.read(size - 4096, 4096) == data, "nothing has changed");
         },
     );
 }

@@ -27,9 +27,7 @@ pub fn deep_queue_completes_each_request_once(fresh: &Fresh, setup: Setup) {
         let offset = lane * stripe + (noise(seed) % (stripe / block - blocks + 1)) * block;
         let token = round * DEPTH + lane;
         let request = driver.write_request(offset, blocks * block, seed, token);
-        let Operation::Write { data, .. } = &request.operation else {
-            unreachable!("a write was made")
-        };
+        let Operation::Write { data, .. } = &request.operation else { unreachable!("a write was made") };
         model.write(offset, data);
         expected.insert(token, (offset, blocks * block, seed));
         driver.submit(request);
@@ -77,13 +75,7 @@ pub fn queues_of_two_threads_see_each_others_completed_writes(fresh: &Fresh, set
 }
 
 /// Writes into the own half of the disk, says so, and reads what the other has just written.
-fn take_turns(
-    gate: &Gate,
-    setup: Setup,
-    half: u64,
-    said: &mpsc::Sender<u64>,
-    heard: &mpsc::Receiver<u64>,
-) {
+fn take_turns(gate: &Gate, setup: Setup, half: u64, said: &mpsc::Sender<u64>, heard: &mpsc::Receiver<u64>) {
     let mut driver = Driver::new(gate, setup);
     let block = driver.block();
     let half_size = driver.size() / 2 / block * block;

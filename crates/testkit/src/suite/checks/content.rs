@@ -11,9 +11,7 @@ pub fn what_is_written_is_read_back_at_every_alignment_and_size(fresh: &Fresh, s
     let (block, size) = (driver.block(), driver.size());
     let mut model = driver.fill_device(1);
     let mut seed = 2;
-    for blocks in [
-        1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 63, 64, 65, 127, 129, 255,
-    ] {
+    for blocks in [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 63, 64, 65, 127, 129, 255] {
         let len = blocks * block;
         for start in (0..=8).map(|start| start * block) {
             for offset in [start, size - len - start, (size - len) / 2 / block * block] {
@@ -109,11 +107,7 @@ pub fn hint_ends_well_where_offered_and_changes_nothing(fresh: &Fresh, setup: Se
         return;
     }
     let size = driver.size();
-    assert_eq!(
-        driver.result(Operation::Cache { len: size }, 0),
-        Ok(()),
-        "of nothing"
-    );
+    assert_eq!(driver.result(Operation::Cache { len: size }, 0), Ok(()), "of nothing");
     let model = driver.fill_device(1);
     for (offset, len) in ranges(&driver) {
         assert_eq!(driver.result(Operation::Cache { len }, offset), Ok(()));

@@ -11,10 +11,7 @@ pub fn extents_cover_the_device_and_hide_no_data(fresh: &Fresh, setup: Setup) {
     let (block, size) = (driver.block(), driver.size());
     let mut model = crate::model::ModelDisk::new(size);
     let mut written = Vec::new();
-    for (index, offset) in [0, 10 * block, 64 * block, 65 * block, size - block]
-        .into_iter()
-        .enumerate()
-    {
+    for (index, offset) in [0, 10 * block, 64 * block, 65 * block, size - block].into_iter().enumerate() {
         driver.write(&mut model, offset, block, index as u64);
         written.push((offset, block));
         walk(gate, &mut driver, &written);
@@ -26,13 +23,7 @@ pub fn extents_cover_the_device_and_hide_no_data(fresh: &Fresh, setup: Setup) {
         walk(gate, &mut driver, &written);
     }
     driver.verify_all(&model);
-    for (offset, len) in [
-        (0, 0),
-        (size, 1),
-        (0, size + 1),
-        (u64::MAX, 2),
-        (1, u64::MAX),
-    ] {
+    for (offset, len) in [(0, 0), (size, 1), (0, size + 1), (u64::MAX, 2), (1, u64::MAX)] {
         assert_eq!(gate.extent(offset, len), Err(Fault::OutOfRange));
     }
 }
@@ -46,14 +37,9 @@ fn walk(gate: &Gate, driver: &mut Driver, written: &[(u64, u64)]) {
             let extent = gate.extent(at, asked).expect("an extent in range");
             let end = at + extent.len;
             assert!((1..=asked).contains(&extent.len), "{extent:?} at {at}");
-            let holds_data = written
-                .iter()
-                .any(|&(offset, len)| at < offset + len && offset < end);
+            let holds_data = written.iter().any(|&(offset, len)| at < offset + len && offset < end);
             assert!(!(holds_data && extent.zero), "data at {at} is called zeros");
-            assert!(
-                !(holds_data && extent.hole),
-                "data at {at} is called a hole"
-            );
+            assert!(!(holds_data && extent.hole), "data at {at} is called a hole");
             if extent.zero {
                 let from = at / block * block;
                 let read = driver.read(from, end.next_multiple_of(block) - from);

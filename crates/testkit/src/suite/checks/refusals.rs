@@ -9,14 +9,8 @@ fn offered(driver: &Driver, len: u64) -> Vec<Operation> {
     let geometry = *driver.channel.geometry();
     let mut operations = vec![
         Operation::Read(driver.buffer(len)),
-        Operation::Write {
-            data: driver.buffer(len),
-            durable: false,
-        },
-        Operation::Write {
-            data: driver.buffer(len),
-            durable: true,
-        },
+        Operation::Write { data: driver.buffer(len), durable: false },
+        Operation::Write { data: driver.buffer(len), durable: true },
     ];
     if geometry.discard {
         operations.push(Operation::Discard { len });
@@ -42,12 +36,7 @@ fn all_refused(driver: &mut Driver, offset: u64, len: u64, fault: Fault) {
 pub fn range_past_the_end_is_refused(fresh: &Fresh, setup: Setup) {
     let mut driver = Driver::new(&fresh.gate, setup);
     let (block, size) = (driver.block(), driver.size());
-    for (offset, len) in [
-        (size, block),
-        (size - block, 2 * block),
-        (size + 100 * block, block),
-        (0, size + block),
-    ] {
+    for (offset, len) in [(size, block), (size - block, 2 * block), (size + 100 * block, block), (0, size + block)] {
         all_refused(&mut driver, offset, len, Fault::OutOfRange);
     }
 }
@@ -56,12 +45,7 @@ pub fn range_past_the_end_is_refused(fresh: &Fresh, setup: Setup) {
 pub fn offset_that_overflows_is_refused(fresh: &Fresh, setup: Setup) {
     let mut driver = Driver::new(&fresh.gate, setup);
     let block = driver.block();
-    for offset in [
-        u64::MAX,
-        u64::MAX - block + 1,
-        u64::MAX - 2 * block + 1,
-        1 << 63,
-    ] {
+    for offset in [u64::MAX, u64::MAX - block + 1, u64::MAX - 2 * block + 1, 1 << 63] {
         all_refused(&mut driver, offset, block, Fault::OutOfRange);
     }
     let block = driver.block();
@@ -140,10 +124,7 @@ pub fn read_only_device_refuses_every_change(fresh: &Fresh, setup: Setup) {
     let before = driver.read(0, geometry.size).expect("a read");
     let (len, durable, may_unmap) = (block, false, true);
     for operation in [
-        Operation::Write {
-            data: driver.buffer(len),
-            durable,
-        },
+        Operation::Write { data: driver.buffer(len), durable },
         Operation::Discard { len },
         Operation::WriteZeroes { len, may_unmap },
     ] {

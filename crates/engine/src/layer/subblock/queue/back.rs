@@ -21,25 +21,17 @@ impl SubBlockQueue {
     fn back(&mut self, completion: Completion) -> Option<Request> {
         let Completion { request, result } = completion;
         let index = usize::try_from(request.token).unwrap_or(usize::MAX);
-        if let Work::Rewrite {
-            place,
-            is_writing: false,
-            ..
-        } = &self.step(index).work
+        if let Work::Rewrite { place, is_writing: false, .. } = &self.step(index).work
             && result.is_ok()
             && let Operation::Read(data) = request.operation
         {
             let sector = place.sector;
             return Some(self.write_sector(index, sector, data));
         }
-        let Some(Step { claim, work }) = self.steps.remove(index) else {
-            unreachable!("a step comes back once")
-        };
+        let Some(Step { claim, work }) = self.steps.remove(index) else { unreachable!("a step comes back once") };
         self.release(claim);
         match work {
-            Work::Pass {
-                token, offset, len, ..
-            } => {
+            Work::Pass { token, offset, len, .. } => {
                 let request = as_given(request, (token, offset, len));
                 self.finished.push(request.complete(result));
             }
@@ -71,11 +63,7 @@ impl SubBlockQueue {
     fn end_those_behind(&mut self, next: Option<usize>, result: Result<(), Fault>) {
         let mut at = next;
         while let Some(index) = at {
-            let Some(Step {
-                work: Work::Rewrite { piece, next, .. },
-                ..
-            }) = self.steps.remove(index)
-            else {
+            let Some(Step { work: Work::Rewrite { piece, next, .. }, .. }) = self.steps.remove(index) else {
                 unreachable!("rewrites done together come back together")
             };
             self.part_done(piece.job, result);
@@ -88,13 +76,8 @@ impl SubBlockQueue {
             return;
         }
         if self.job(job).wants_flush() {
-            let step = Step {
-                claim: Claim::None,
-                work: Work::Flush { job },
-            };
-            let Ok(index) = self.steps.insert(step) else {
-                unreachable!("the steps of the job's parts are over")
-            };
+            let step = Step { claim: Claim::None, work: Work::Flush { job } };
+            let Ok(index) = self.steps.insert(step) else { unreachable!("the steps of the job's parts are over") };
             // It needs no claim, so the next try sends it.
             self.waiting.push_back(index);
             return;
@@ -106,13 +89,8 @@ impl SubBlockQueue {
 
 /// A request of ours as it was given to us.
 fn as_given(mut request: Request, (token, offset, len): (u64, u64, u64)) -> Request {
-    if let Operation::Discard { len: cut } | Operation::Cache { len: cut } = &mut request.operation
-    {
+    if let Operation::Discard { len: cut } | Operation::Cache { len: cut } = &mut request.operation {
         *cut = len;
     }
-    Request {
-        offset,
-        token,
-        ..request
-    }
+    Request { offset, token, ..request }
 }

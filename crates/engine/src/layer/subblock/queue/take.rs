@@ -25,11 +25,7 @@ impl SubBlockQueue {
         } else if cut.is_whole() {
             self.pass(ring, self.sharing(cut), request, (token, offset, len));
         } else if self.shared.overwrites {
-            let claim = if request.is_write() {
-                self.excluding(cut)
-            } else {
-                self.sharing(cut)
-            };
+            let claim = if request.is_write() { self.excluding(cut) } else { self.sharing(cut) };
             self.pass(ring, claim, request, (token, offset, len));
         } else if let Operation::Discard { len: inner_len } = &mut request.operation {
             // A discard is a hint, so a part of a sector simply stays.
@@ -47,19 +43,8 @@ impl SubBlockQueue {
         Ok(())
     }
 
-    fn pass(
-        &mut self,
-        ring: &mut Ring,
-        claim: Claim,
-        request: Request,
-        (token, offset, len): (u64, u64, u64),
-    ) {
-        let work = Work::Pass {
-            request: Some(request),
-            token,
-            offset,
-            len,
-        };
+    fn pass(&mut self, ring: &mut Ring, claim: Claim, request: Request, (token, offset, len): (u64, u64, u64)) {
+        let work = Work::Pass { request: Some(request), token, offset, len };
         self.begin(ring, claim, work);
     }
 
@@ -67,29 +52,19 @@ impl SubBlockQueue {
     fn cut(&mut self, ring: &mut Ring, request: Request, cut: Cut) {
         let job = Job::new(request, cut.parts().map(|part| part.len));
         let is_read = job.is_read();
-        let Ok(job) = self.jobs.insert(job) else {
-            unreachable!("there was a free place a moment ago")
-        };
+        let Ok(job) = self.jobs.insert(job) else { unreachable!("there was a free place a moment ago") };
         for (part, Part { offset, len }) in cut.parts().enumerate() {
             let piece = Piece { job, part };
             let cut = Cut::new(offset, len, self.shared.sector);
             let place = Place::of(offset, len, self.shared.sector);
             if cut.is_whole() {
                 let request = self.job(job).body(part, offset, len);
-                let work = Work::Body {
-                    piece,
-                    request: Some(request),
-                };
+                let work = Work::Body { piece, request: Some(request) };
                 self.begin(ring, self.sharing(cut), work);
             } else if is_read {
                 self.begin(ring, self.sharing(cut), Work::Peek { piece, place });
             } else {
-                let work = Work::Rewrite {
-                    piece,
-                    place,
-                    next: None,
-                    is_writing: false,
-                };
+                let work = Work::Rewrite { piece, place, next: None, is_writing: false };
                 self.begin(ring, self.excluding(cut), work);
             }
         }
