@@ -32,7 +32,7 @@ pub fn run() -> Result<(), Failed> {
     }
     cargo(&["check", "--package=cryptline"], &[])?;
     cargo(&["test", "--package=cryptline-cipher", "--lib"], UNIT_TESTS)?;
-    let vectors = ["--test=xts_edges", "--test=page_end", "--test=kernel_golden"];
+    let vectors = ["--test=it"];
     cargo(&[&["test", "--package=cryptline-cipher"], &vectors[..]].concat(), &[])
 }
 

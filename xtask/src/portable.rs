@@ -6,7 +6,7 @@
 //!                                        notices ──────► target/static/notices
 //! ```
 //!
-//! `crates/cli/tests/container.rs` runs it.
+//! `crates/cli/tests/it/container.rs` runs it.
 
 use std::fs;
 use std::io;

@@ -1,6 +1,8 @@
 //! `bench`: what it prints, that its JSON is what docs/bench-json.md promises, and that a browser
 //! opens its page. How fast anything is, is not asserted.
 
+#[allow(dead_code, clippy::duplicate_mod, reason = "a part of it is used")]
+#[path = "it/common/mod.rs"]
 mod common;
 
 use std::collections::BTreeSet;

@@ -1,7 +1,9 @@
 //! `bench peers`: a whole report or none, whatever servers do. How fast anything is, is not asserted.
 
+#[allow(dead_code, clippy::duplicate_mod, reason = "a part of it is used")]
+#[path = "it/common/mod.rs"]
 mod common;
-#[path = "common/reports.rs"]
+#[path = "it/common/reports.rs"]
 mod reports;
 
 use std::collections::BTreeSet;

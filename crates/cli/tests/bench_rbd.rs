@@ -1,5 +1,7 @@
 //! `bench rbd`: a whole report, by a cluster of its own. How fast anything is, is not asserted.
 
+#[allow(dead_code, clippy::duplicate_mod, reason = "a part of it is used")]
+#[path = "it/common/mod.rs"]
 mod common;
 
 use std::time::Duration;

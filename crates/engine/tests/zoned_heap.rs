@@ -1,7 +1,7 @@
 //! Zones in the steady state: between `submit` and the completion there is no heap allocation,
 //! whoever waits for whom. One test, so that nobody else in the process allocates.
 
-#[path = "zoned/common.rs"]
+#[path = "it/zoned/common.rs"]
 #[allow(dead_code, reason = "shared with the other tests of zones")]
 mod common;
 

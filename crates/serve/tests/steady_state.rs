@@ -9,7 +9,7 @@
 //! * **No thread**: no other task appears (io_uring's workers are tasks of the process), and the
 //!   listener uses no processor time.
 
-#[path = "common/mod.rs"]
+#[path = "it/common/mod.rs"]
 mod common;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,241 @@
+//! What the tests of the program share: running it, and making volumes to run it on.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use cryptline::{Volume, Warning};
+use cryptline_cli::args::{self, KeyArgs, TargetArgs};
+use cryptline_testkit::peer::{Background, Run, run, run_with_input, skip};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+/// What opens every volume made here.
+pub const PASSPHRASE: &str = "pass phrase";
+/// Size of the volumes made here: a LUKS2 header and 4 MiB.
+pub const SIZE: u64 = 20 << 20;
+/// Nothing here takes longer.
+const TIMEOUT: Duration = Duration::from_secs(180);
+/// Of a bench, which first makes its images.
+pub const BENCH_TIMEOUT: Duration = Duration::from_secs(300);
+/// Bytes of one copy of the header as `create` makes it.
+const COPY_SIZE: usize = 0x4000;
+const BINARY_LEN: usize = 4096;
+/// Where a copy's checksum is.
+const CHECKSUM: std::ops::Range<usize> = 448..512;
+
+/// The options of a verb, as the command line gives them.
+#[derive(Parser)]
+struct Line {
+    #[arg(default_value = "")]
+    target: String,
+    #[command(flatten)]
+    options: TargetArgs,
+    #[command(flatten)]
+    keys: KeyArgs,
+}
+
+/// Opens a volume as the verbs do, in this process.
+#[track_caller]
+pub fn open(arguments: &[&str]) -> Volume {
+    let line = Line::parse_from([&["test"], arguments].concat());
+    let opened = args::open(&line.target, &line.options, &line.keys);
+    opened.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What the program would say of a volume.
+pub fn warnings(volume: &Volume) -> Vec<String> {
+    let said = volume.warnings().iter().map(Warning::to_string);
+    said.collect()
+}
+
+/// The program.
+pub fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cryptline"));
+    command.env("LC_ALL", "C").env_remove("LISTEN_FDS");
+    command
+}
+
+/// Runs the program.
+#[track_caller]
+pub fn cryptline<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Run {
+    run(command().args(arguments), TIMEOUT)
+}
+
+/// Runs the program with something on its standard input.
+#[track_caller]
+pub fn cryptline_with_input<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>, input: &[u8]) -> Run {
+    run_with_input(command().args(arguments), TIMEOUT, input)
+}
+
+/// Asserts that the program said one line, and nothing else, and ended with `code`.
+#[track_caller]
+pub fn refused(run: Run, code: i32, text: &str) {
+    let run = run.exited_with(code);
+    let message = run.stderr_text();
+    assert!(run.stdout.is_empty(), "{run}");
+    assert_eq!(message.lines().count(), 1, "not one line: {run}");
+    assert!(message.starts_with("cryptline: "), "{run}");
+    assert!(message.contains(text), "{text:?} is not in: {run}");
+}
+
+/// A folder that goes with the test, with the key file of every volume in it. Nobody else enters it, so
+/// nobody is warned of the key.
+pub struct Folder(TempDir);
+
+impl Folder {
+    pub fn new() -> Self {
+        let mut private = tempfile::Builder::new();
+        private.permissions(fs::Permissions::from_mode(0o700));
+        let folder = Self(private.tempdir().expect("a temporary folder"));
+        fs::write(folder.path("key"), PASSPHRASE).expect("room for a key file");
+        folder
+    }
+
+    pub fn root(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn key(&self) -> PathBuf {
+        self.path("key")
+    }
+
+    /// A LUKS2 volume with Argon2id at next to no cost.
+    pub fn luks2(&self) -> PathBuf {
+        self.create("luks2.img", &["--pbkdf-force-iterations=4", "--pbkdf-memory=32"])
+    }
+
+    /// A LUKS1 volume with PBKDF2 at next to no cost.
+    pub fn luks1(&self) -> PathBuf {
+        self.create("luks1.img", &["--luks1", "--pbkdf-force-iterations=1000"])
+    }
+
+    #[track_caller]
+    pub fn create(&self, name: &str, options: &[&str]) -> PathBuf {
+        let path = self.path(name);
+        let mut command = command();
+        command.arg("create").arg(&path).arg("--key-file").arg(self.key());
+        command.arg(format!("--size={SIZE}")).args(options);
+        run(&mut command, TIMEOUT).success();
+        path
+    }
+
+    /// `VERB IMAGE --key-file KEY OPTIONS...`
+    #[track_caller]
+    pub fn run(&self, verb: &[&str], image: &Path, options: &[&str]) -> Run {
+        let mut command = command();
+        command.args(verb).arg(image).arg("--key-file").arg(self.key());
+        run(command.args(options), TIMEOUT)
+    }
+
+    /// Whether the passphrase opens the image.
+    #[track_caller]
+    pub fn check(&self, image: &Path) -> Run {
+        self.run(&["open", "--check"], image, &[])
+    }
+
+    /// Opens the image for service, and ends at once.
+    #[track_caller]
+    pub fn serve(&self, image: &Path) -> Run {
+        self.run(&["serve"], image, &["--run", "true"])
+    }
+}
+
+/// The JSON of a LUKS2 image.
+pub fn metadata(image: &Path) -> Value {
+    let bytes = fs::read(image).expect("the image can be read");
+    let area = &bytes[BINARY_LEN..COPY_SIZE];
+    let end = area.iter().position(|&byte| byte == 0).expect("an end of the JSON");
+    serde_json::from_slice(&area[..end]).expect("the image's JSON is JSON")
+}
+
+/// Changes the JSON of both copies and corrects their checksums.
+pub fn edit_metadata(image: &Path, change: impl FnOnce(&mut Value)) {
+    let mut json = metadata(image);
+    change(&mut json);
+    set_metadata(image, json.to_string().as_bytes());
+}
+
+/// Replaces the JSON of both copies by `text` and zeros, and corrects their checksums.
+pub fn set_metadata(image: &Path, text: &[u8]) {
+    let mut area = vec![0; COPY_SIZE - BINARY_LEN];
+    area[..text.len()].copy_from_slice(text);
+    rewrite(image, |copy| copy[BINARY_LEN..].copy_from_slice(&area));
+}
+
+/// Changes both copies and corrects their checksums.
+pub fn rewrite(image: &Path, change: impl Fn(&mut [u8])) {
+    let mut bytes = fs::read(image).expect("the image can be read");
+    for start in [0, COPY_SIZE] {
+        let copy = &mut bytes[start..start + COPY_SIZE];
+        change(copy);
+        copy[CHECKSUM].fill(0);
+        let sum = Sha256::digest(&copy[..]);
+        copy[CHECKSUM.start..CHECKSUM.start + sum.len()].copy_from_slice(&sum);
+    }
+    fs::write(image, bytes).expect("the image can be written");
+}
+
+/// Overwrites bytes of a file.
+pub fn poke(image: &Path, offset: usize, with: &[u8]) {
+    let mut bytes = fs::read(image).expect("the image can be read");
+    bytes[offset..offset + with.len()].copy_from_slice(with);
+    fs::write(image, bytes).expect("the image can be written");
+}
+
+/// Cuts a file, or makes it longer with zeros.
+pub fn resize(image: &Path, len: u64) {
+    let file = fs::File::options().write(true).open(image).expect("the image opens");
+    file.set_len(len).expect("the image can be resized");
+}
+
+/// Runs a bench for ever, with its files in `dir`, until its folder there has `sign`: it measures then. A signal must
+/// end it and all that it has started.
+#[track_caller]
+pub fn is_ended_by_a_signal(bench: &mut Command, dir: &Path, sign: &str) {
+    let mut process = Background::spawn(bench);
+    let deadline = Instant::now() + BENCH_TIMEOUT;
+    let is_serving = || {
+        let inside = fs::read_dir(dir).expect("a folder").next()?.ok()?;
+        inside.path().join(sign).exists().then_some(())
+    };
+    while is_serving().is_none() {
+        assert!(process.wait(Duration::from_millis(5)).is_none(), "it ended");
+        assert!(Instant::now() < deadline, "no server");
+    }
+    let run = process.stop().exited_with(4);
+    assert!(run.stderr_text().contains("stopped by a signal"), "{run}");
+    let left = fs::read_dir(dir).expect("a folder").count();
+    assert_eq!(left, 0, "something was left behind");
+}
+
+/// A loop device, detached when dropped.
+pub struct LoopDevice(pub String);
+
+impl LoopDevice {
+    /// `None` without the rights to make one.
+    pub fn over(path: &Path) -> Option<Self> {
+        let mut losetup = Command::new("losetup");
+        let made = run(losetup.args(["--find", "--show"]).arg(path), TIMEOUT);
+        if !made.status.success() {
+            skip("no loop device can be made here");
+            return None;
+        }
+        Some(Self(made.stdout_text().trim().to_owned()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}

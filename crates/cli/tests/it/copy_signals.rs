@@ -1,0 +1,120 @@
+//! Signals that end a copy which would not end by itself: nothing unfinished is left either.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::common::*;
+use cryptline_testkit::peer::Background;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::Signal;
+
+const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
+/// What a request begins with, once a client and its server have agreed.
+const REQUEST: [u8; 4] = 0x2560_9513_u32.to_be_bytes();
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+fn text(path: &Path) -> String {
+    path.to_str().expect("it is text").to_owned()
+}
+
+fn drafts(folder: &Folder) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder.root()).expect("a folder");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.filter(|path| text(path).contains("/.cryptline-")).collect()
+}
+
+#[test]
+fn signal_while_the_key_is_awaited_leaves_nothing() {
+    let folder = Folder::new();
+    let (disk, key) = (folder.path("disk.raw"), folder.path("pipe"));
+    fs::write(&disk, [7; 8192]).expect("room");
+    mknodat(CWD, &key, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut create = command();
+        create.arg("create").arg(folder.path("new.luks")).args(CHEAP);
+        create.arg("--from").arg(&disk).arg("--key-file").arg(&key);
+        let mut process = Background::spawn(&mut create);
+        // Opens once the other end is, for which the program then waits.
+        let writer = fs::File::options().write(true).open(&key).expect("a pipe");
+        assert_eq!(drafts(&folder).len(), 1);
+        process.signal(signal);
+        let ended = process.wait(TIMEOUT).expect("it still runs");
+        drop(writer);
+        assert_eq!(ended.signal(), Some(signal.as_raw()), "{ended}");
+        assert_eq!(drafts(&folder), [""; 0].map(PathBuf::from));
+        assert!(!folder.path("new.luks").exists());
+    }
+}
+
+/// Lets clients negotiate with the server, and never answers what they ask for then; says when they do.
+fn silent(socket: &Path, server: PathBuf) -> Arc<AtomicBool> {
+    let is_asked = Arc::new(AtomicBool::new(false));
+    let says = Arc::clone(&is_asked);
+    let listener = UnixListener::bind(socket).expect("a socket");
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let client = client.expect("a client");
+            let server = UnixStream::connect(&server).expect("a server");
+            let (asks, asked) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let says = Arc::clone(&says);
+            std::thread::spawn(move || {
+                pass(asks, asked, |bytes| {
+                    let is_request = bytes.starts_with(&REQUEST);
+                    says.fetch_or(is_request, Ordering::Relaxed);
+                    !is_request
+                });
+            });
+            std::thread::spawn(move || pass(server, client, |_| true));
+        }
+    });
+    is_asked
+}
+
+/// Until something is not to be passed on.
+fn pass(mut from: UnixStream, mut to: UnixStream, goes_on: impl Fn(&[u8]) -> bool) {
+    let mut bytes = vec![0; 1 << 16];
+    while let Ok(len @ 1..) = from.read(&mut bytes) {
+        while !goes_on(&bytes[..len]) {
+            std::thread::park();
+        }
+        if to.write_all(&bytes[..len]).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn second_signal_ends_a_copy_that_hangs_and_leaves_nothing() {
+    let folder = Folder::new();
+    let (real, hanging) = (folder.path("real"), folder.path("hanging"));
+    let mut serve = command();
+    serve.args(["serve", "ram:64M", "--unix"]).arg(&real);
+    let server = Background::spawn(&mut serve).wait_for_socket(&real, TIMEOUT);
+    let is_asked = silent(&hanging, real);
+    let uri = format!("nbd+unix:///?socket={}", text(&hanging));
+    let mut copy = command();
+    copy.args(["copy", "--from-raw", &uri]).arg(folder.path("out.raw"));
+    // It asks what of the disk is a hole, and waits for nothing else meanwhile.
+    let mut process = Background::spawn(&mut copy).wait_until(TIMEOUT, || is_asked.load(Ordering::Relaxed));
+    assert_eq!(drafts(&folder).len(), 1);
+    process.signal(Signal::INT);
+    let begin = Instant::now();
+    // One that comes before the other was taken is the same one.
+    let ended = loop {
+        if let Some(ended) = process.wait(Duration::from_millis(50)) {
+            break ended;
+        }
+        assert!(begin.elapsed() < TIMEOUT, "it still runs");
+        process.signal(Signal::INT);
+    };
+    assert_eq!(ended.signal(), Some(Signal::INT.as_raw()), "{ended}");
+    assert_eq!(drafts(&folder), [""; 0].map(PathBuf::from));
+    assert!(!folder.path("out.raw").exists());
+    drop(server);
+}

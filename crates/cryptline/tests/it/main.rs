@@ -1,0 +1,14 @@
+//! The library as programs use it.
+
+mod copy;
+mod copy_resume;
+mod device;
+mod disk;
+mod growth;
+mod many_lines;
+mod medium;
+mod nbd;
+mod segments;
+mod slices;
+mod table;
+mod tokens;

@@ -1,0 +1,22 @@
+//! Devices, layers and queues, through what the crate makes public.
+
+mod broken_ring;
+mod channel;
+mod conformance;
+mod delay;
+mod dispatch;
+mod faults;
+mod growth;
+mod image_open;
+mod kernel_oracle_block;
+mod kernel_oracle_zoned;
+mod linear;
+mod lost_writes;
+mod mapped;
+mod model;
+mod nbd;
+mod page_cache;
+#[cfg(feature = "rbd")]
+mod rbd;
+mod subblock;
+mod zoned;

@@ -1,0 +1,236 @@
+//! A medium that fails: each error reaches the request it belongs to, and nobody else.
+
+use std::collections::HashMap;
+
+use cryptline_engine::Fault;
+use cryptline_engine::base::DirectMode;
+use cryptline_engine::dispatch::Dispatch;
+use cryptline_testkit::suite::{Fresh, devices};
+use rustix::io::Errno;
+
+use super::{GRACE, JOBS_MAX, backends, backends_and_dispatches, on_each_backend};
+use crate::common::{pattern, stack};
+use crate::front::client::{Ask, Front, How, Server, Zeroing, at};
+
+/// Bytes of the clear disk in these tests' stacks that hold known data.
+const KNOWN: usize = 2 << 20;
+
+/// AES over a faulty disk in memory, and over a faulty file: 3 MiB.
+fn faulty(rules: &[&str], dispatch: Dispatch) -> [Fresh; 2] {
+    [stack::ram(3 << 20), stack::file(3 << 20, DirectMode::Auto)]
+        .map(|base| devices::dispatched(devices::faulty(base, rules), &stack::AES_4096, dispatch))
+}
+
+/// Runs `check` on each stack with these faults, over each backend, whoever runs the cipher. The last
+/// flush must end with `expected`.
+fn with_faults(front: Front, rules: &[&str], expected: Result<(), Fault>, check: impl Fn(&dyn Server)) {
+    let grace = GRACE;
+    for (backend, dispatch) in backends_and_dispatches() {
+        for over in faulty(rules, dispatch) {
+            println!("{rules:?} {backend:?} {dispatch:?}");
+            let server = front(over, How { backend, grace });
+            check(&*server);
+            assert_eq!(server.end(), expected);
+        }
+    }
+}
+
+/// A byte of the clear disk as a byte of the disk below.
+fn below(offset: u64) -> u64 {
+    stack::AES_4096.start + offset
+}
+
+fn fill(server: &dyn Server) -> Vec<u8> {
+    let data = pattern(0, KNOWN, 1);
+    server.connect().write(0, &data).expect("written");
+    data
+}
+
+pub fn failed_read_is_the_only_one_that_fails(front: Front) {
+    let rule = format!("read:offset={}", below(17 * 4096 + 5));
+    with_faults(front, &[&rule], Ok(()), |server| {
+        let data = fill(server);
+        let mut client = server.connect();
+        let reads: Vec<_> = (0..60).map(|block| Ask::Read(at(block * 4096, 4096))).collect();
+        let marks = client.send(&reads);
+        let block_of: HashMap<_, _> = marks.into_iter().zip(0..).collect();
+        for (mark, answer) in client.answers(60) {
+            match block_of[&mark] {
+                17 => assert_eq!(answer, Err(Errno::IO)),
+                block => assert!(answer.expect("read") == data[block * 4096..][..4096]),
+            }
+        }
+        client.flush().expect("a failed read loses nothing");
+    });
+}
+
+pub fn large_read_fails_whole(front: Front) {
+    let rule = format!("read:offset={}", below(700_000));
+    with_faults(front, &[&rule], Ok(()), |server| {
+        let data = fill(server);
+        let mut client = server.connect();
+        let reads = [Ask::Read(at(0, 2 << 20)), Ask::Read(at(1 << 20, 1 << 20))];
+        let marks = client.send(&reads);
+        let answers = client.answers(2);
+        assert_eq!(answers[&marks[0]], Err(Errno::IO));
+        assert!(answers[&marks[1]].as_ref().expect("read") == &data[1 << 20..]);
+    });
+}
+
+pub fn large_write_fails_whole_and_the_next_one_does_not(front: Front) {
+    let rule = format!("write:offset={}", below(300_000));
+    with_faults(front, &[&rule], Err(Fault::Latched), |server| {
+        let mut client = server.connect();
+        let data = pattern(0, KNOWN, 5);
+        let write = |offset, data: &[u8]| Ask::Write { offset, data: data.to_vec(), durable: false };
+        let writes = [write(0, &data), write(KNOWN as u64, &data[..4096])];
+        let marks = client.send(&writes);
+        let answers = client.answers(2);
+        assert_eq!(answers[&marks[0]], Err(Errno::IO));
+        assert!(answers[&marks[1]].is_ok());
+        assert!(client.read(KNOWN as u64, 4096) == data[..4096]);
+    });
+}
+
+pub fn failed_write_fails_every_flush_until_the_volume_is_reopened(front: Front) {
+    let rule = format!("write:offset={}", below(1 << 20));
+    with_faults(front, &[&rule], Err(Fault::Latched), |server| {
+        let [mut writer, mut other] = [server.connect(), server.connect()];
+        writer.write(0, &pattern(0, 4096, 1)).expect("elsewhere");
+        other.flush().expect("nothing has failed yet");
+        assert_eq!(writer.write(1 << 20, &[1; 4096]), Err(Errno::IO));
+        let mut late = server.connect();
+        for client in [&mut writer, &mut other, &mut late] {
+            assert_eq!(client.flush(), Err(Errno::IO));
+            assert_eq!(client.flush(), Err(Errno::IO));
+            assert!(client.read(0, 4096) == pattern(0, 4096, 1));
+        }
+    });
+}
+
+pub fn full_disk_is_told_and_does_not_fail_later_flushes(front: Front) {
+    with_faults(front, &["write:nth=2:error=ENOSPC"], Ok(()), |server| {
+        let mut client = server.connect();
+        client.write(0, &[1; 4096]).expect("there is room");
+        let full = client.number(Errno::NOSPC);
+        assert_eq!(client.write(4096, &[2; 4096]), Err(full));
+        client.write(4096, &[3; 4096]).expect("there is room again");
+        client.flush().expect("nothing that was promised is lost");
+        assert!(client.read(4096, 4096) == [3; 4096]);
+    });
+}
+
+pub fn failed_flush_is_told_and_no_later_one_lies(front: Front) {
+    with_faults(front, &["flush:nth=1"], Err(Fault::Latched), |server| {
+        let [mut first, mut second] = [server.connect(), server.connect()];
+        first.write(0, &[1; 4096]).expect("written");
+        assert_eq!(first.flush(), Err(Errno::IO));
+        assert_eq!(second.flush(), Err(Errno::IO));
+    });
+}
+
+pub fn failed_discard_zeroing_and_durable_write_are_told(front: Front) {
+    let rules = ["discard:nth=1", "write:nth=3"];
+    with_faults(front, &rules, Err(Fault::Latched), |server| {
+        let mut client = server.connect();
+        let (range, durable) = (at(0, 8192), false);
+        let discard = Ask::Discard { range, durable };
+        if server.has(&discard) {
+            assert_eq!(client.run(discard), Err(Errno::IO));
+        }
+        client.write(0, &[1; 4096]).expect("written");
+        client.write(4096, &[1; 4096]).expect("written");
+        assert_eq!(client.write_as(0, &[2; 4096], true), Err(Errno::IO));
+    });
+    with_faults(front, &["write:nth=3"], Err(Fault::Latched), |server| {
+        let zeros = Ask::Zero(at(0, 1 << 20), Zeroing::default());
+        assert_eq!(server.connect().run(zeros), Err(Errno::IO));
+    });
+}
+
+pub fn zeroing_that_the_medium_cannot_do_is_written_unless_it_must_be_fast(front: Front) {
+    let plan = ["write:nth=1:error=EOPNOTSUPP", "write:nth=2:error=EOPNOTSUPP"];
+    let over = || devices::crypt(devices::faulty(stack::ram(3 << 20), &plan), &stack::NULL);
+    on_each_backend(front, over, |server| {
+        let mut client = server.connect();
+        let zero = |fast| {
+            let how = Zeroing { fast, durable: !fast, may_unmap: true };
+            Ask::Zero(at(0, 1 << 20), how)
+        };
+        if client.knows_fast_zeroing() {
+            assert_eq!(client.run(zero(true)), Err(Errno::OPNOTSUPP));
+        } else {
+            client.write(0, &[1; 512]).expect_err("the first one fails");
+        }
+        assert_eq!(client.run(zero(false)), Ok(vec![]));
+        assert!(client.read(0, 1 << 20).iter().all(|byte| *byte == 0));
+    });
+}
+
+pub fn refused_flush_behind_a_durable_request_is_a_failure_like_any_other(front: Front) {
+    let over = || devices::faulty(stack::ram(3 << 20), &["flush:every=1:error=EOPNOTSUPP"]);
+    let (range, durable) = (at(0, 8192), true);
+    let zeroing = Zeroing { durable, ..Zeroing::default() };
+    for backend in backends() {
+        for ask in [Ask::Zero(range, zeroing), Ask::Discard { range, durable }] {
+            let grace = GRACE;
+            let server = front(over(), How { backend, grace });
+            let mut client = server.connect();
+            client.write(8192, &[1; 8192]).expect("written");
+            client.run(ask).expect_err("nobody knows that it is durable");
+            assert!(client.read(8192, 8192) == [1; 8192], "the client is served on");
+            drop(client);
+            assert!(server.end().is_err());
+        }
+    }
+}
+
+pub fn refused_flush_is_told_as_a_failure_and_not_as_a_refusal(front: Front) {
+    let over = || devices::faulty(stack::ram(3 << 20), &["flush:every=1:error=EOPNOTSUPP"]);
+    for backend in backends() {
+        let grace = GRACE;
+        let server = front(over(), How { backend, grace });
+        let mut client = server.connect();
+        client.write(0, &[1; 8192]).expect("written");
+        // Who hears that flushes are not supported believes that none are needed.
+        assert_eq!(client.flush(), Err(Errno::IO));
+        drop(client);
+        assert!(server.end().is_err());
+    }
+}
+
+pub fn discard_that_the_medium_cannot_do_is_no_error(front: Front) {
+    with_faults(front, &["discard:error=EOPNOTSUPP"], Ok(()), |server| {
+        let mut client = server.connect();
+        client.write(0, &[1; 4096]).expect("written");
+        let (range, durable) = (at(0, 8192), true);
+        let discard = client.run(Ask::Discard { range, durable });
+        assert_eq!(discard, Ok(vec![]));
+        client.flush().expect("nothing is lost");
+    });
+}
+
+/// A large read that fails while it has chunks to begin frees its place among the jobs; the write
+/// that gets the place must be served as a write.
+pub fn request_behind_a_failed_large_one_is_not_taken_for_it(front: Front) {
+    const LARGE: u32 = 6 << 20;
+    const PIECE: usize = 512 << 10;
+    let over = || {
+        let base = stack::file(LARGE.into(), DirectMode::Auto);
+        devices::faulty(base, &["read:nth=2:late"])
+    };
+    on_each_backend(front, over, |server| {
+        let mut client = server.connect();
+        // The read and slow flushes take all places, so the write waits for the read's.
+        let mut asks = vec![Ask::Read(at(0, LARGE))];
+        asks.resize(JOBS_MAX, Ask::Flush);
+        let data = pattern(0, PIECE, 7);
+        asks.push(Ask::Write { offset: 0, data: data.clone(), durable: false });
+        let marks = client.send(&asks);
+        let answers = client.answers(asks.len());
+        assert_eq!(answers[&marks[0]], Err(Errno::IO));
+        assert!(answers[&marks[JOBS_MAX]].is_ok());
+        let read = client.read(0, u32::try_from(PIECE).expect("small"));
+        assert!(read == data);
+    });
+}

@@ -1,0 +1,198 @@
+//! What front-ends hand over: interrupts that nobody takes, memory that is replaced, sockets that were there before.
+
+use crate::common;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use super::*;
+use crate::common::vhost::AVAILABLE;
+
+#[test]
+fn descriptor_that_is_no_eventfd_is_refused() {
+    let served = ram();
+    let mut driver = served.driver();
+    let (pipe, _writer) = rustix::pipe::pipe().expect("a pipe");
+    for message in [12, 13, 14] {
+        for file in [pipe.as_fd(), driver.machine.file.as_fd()] {
+            let told = driver.front.tell_with(message, &0u64.to_ne_bytes(), &[file]);
+            assert_eq!(told, Some(false), "{message}");
+        }
+    }
+    works(&mut driver);
+    drop(driver);
+    served.end_well();
+}
+
+/// A counter without room for an interrupt, which blocks whoever writes to it.
+fn stuff(call: &OwnedFd) {
+    // The interrupt of a request before may be in it, or on its way.
+    while rustix::io::write(call, &(u64::MAX - 1).to_ne_bytes()).is_err() {
+        let _ = rustix::io::read(call, &mut [0; 8]);
+    }
+    let flags = rustix::fs::fcntl_getfl(call).expect("flags");
+    let flags = flags - rustix::fs::OFlags::NONBLOCK;
+    rustix::fs::fcntl_setfl(call, flags).expect("set");
+}
+
+/// A request that is over, of which the driver wants to hear.
+fn read_with_interrupt(driver: &mut Driver) {
+    let machine = &driver.machine;
+    let event = AVAILABLE + 4 + 2 * u64::from(common::vhost::SIZE);
+    machine.store(event, machine.load(USED + 2));
+    driver.put(&read(0, 512));
+    driver.kick();
+    let (machine, available) = (&driver.machine, driver.available);
+    wait_until("it is done", || machine.load(USED + 2) == available);
+}
+
+#[test]
+fn machine_that_takes_no_interrupts_leaves_its_disk_to_the_next() {
+    for backend in BACKENDS {
+        let served = Served::over(stack::ram(SIZE), backend);
+        let mut driver = served.driver();
+        works(&mut driver);
+        let error = event();
+        driver.front.queue_file(14, 0, &error);
+        stuff(&driver.call);
+        stuff(&error);
+        for _ in 0..5 {
+            read_with_interrupt(&mut driver);
+        }
+        // The queue cannot end, since it owes an interrupt.
+        driver.front.send(11, 0, &[0; 8], &[]);
+        drop(driver);
+        works(&mut served.driver());
+        served.end_well();
+    }
+}
+
+#[test]
+fn server_stops_though_a_machine_takes_no_interrupts() {
+    for backend in BACKENDS {
+        let served = Served::over(stack::ram(SIZE), backend);
+        let mut driver = served.driver();
+        works(&mut driver);
+        stuff(&driver.call);
+        read_with_interrupt(&mut driver);
+        driver.front.send(11, 0, &[0; 8], &[]);
+        served.end_well();
+    }
+}
+
+#[test]
+fn ring_outlives_the_replacement_of_the_memory_that_it_lies_in() {
+    let served = ram();
+    let mut driver = served.driver();
+    works(&mut driver);
+    let region = |len: u64| {
+        let mut payload = vec![0; 8];
+        for word in [GUEST, len, USER, 0] {
+            payload.extend(word.to_ne_bytes());
+        }
+        payload
+    };
+    let half = common::vhost::MEMORY / 2;
+    driver.front.tell(38, &region(half));
+    works(&mut driver);
+    let file = driver.machine.file.as_fd();
+    let added = driver.front.tell_with(37, &region(half / 2), &[file]);
+    assert_eq!(added, Some(true));
+    works(&mut driver);
+    drop(driver);
+    served.end_well();
+}
+
+#[test]
+fn requests_under_way_are_noted_in_one_mapping_for_all_queues() {
+    let served = ram();
+    let driver = served.driver();
+    let name = "requests-under-way";
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let buffer = rustix::fs::memfd_create(name, flags).expect("memory");
+    rustix::fs::ftruncate(&buffer, 1 << 20).expect("memory");
+    let mut place = (1u64 << 20).to_ne_bytes().to_vec();
+    place.extend(0u64.to_ne_bytes());
+    place.extend(2u16.to_ne_bytes());
+    place.extend(256u16.to_ne_bytes());
+    let told = driver.front.tell_with(32, &place, &[buffer.as_fd()]);
+    assert_eq!(told, Some(true));
+    let base = driver.front.base(0).expect("a base");
+    driver.start_queue(u16::try_from(base).expect("small"));
+    // The second queue has its rings elsewhere in the same memory.
+    let front = &driver.front;
+    front.queue(8, 1, 16);
+    front.queue_addresses(1, [0x1_0000, 0x1_2000, 0x1_4000].map(|at| USER + at));
+    front.queue_file(12, 1, &event());
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
+    // And another for what its driver has set.
+    assert_eq!(maps.lines().filter(|line| line.contains(name)).count(), 2);
+    drop(driver);
+    served.end_well();
+}
+
+#[test]
+fn inherited_connection_is_closed_when_it_is_served_no_further() {
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    let folder = tempfile::tempdir().expect("a folder");
+    let listener = UnixListener::bind(folder.path().join("socket")).expect("bound");
+    let over = stack::ram(SIZE);
+    let disk = |front| Disk {
+        name: "disk".to_owned(),
+        gate: over.gate.clone(),
+        block: 512,
+        serial: String::new(),
+        queues: 1,
+        queue_size: None,
+        stats: ExportStats::new(false),
+        front,
+    };
+    let options = ServerOptions {
+        backend: BackendChoice::Auto,
+        poll: Poll::default(),
+        grace: Duration::from_secs(1),
+        log: Arc::new(|_| ()),
+    };
+    // The other disk keeps the server running.
+    let disks = vec![disk(Front::Connected(theirs)), disk(Front::Listener(listener))];
+    let server = Server::new(disks, options).expect("a server");
+    let stop = StopHandle::new().expect("an eventfd");
+    let pulled = stop.clone();
+    let thread = std::thread::spawn(move || server.run(&pulled).expect("it could listen"));
+    let mut front = FrontEnd::new(ours);
+    front.stream.write_all(&[0xff; 12]).expect("sent");
+    let read = front.stream.read(&mut [0; 1]);
+    assert_eq!(read.expect("no silence"), 0, "closed");
+    stop.stop();
+    assert_eq!(thread.join().expect("no panic"), Ok(()));
+}
+
+#[test]
+fn server_that_can_not_serve_one_of_its_disks_stops_and_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let listener = UnixListener::bind(folder.path().join("socket")).expect("bound");
+    // Nothing can be done with a mere path.
+    let path = rustix::fs::open(folder.path(), rustix::fs::OFlags::PATH, rustix::fs::Mode::empty());
+    let useless = UnixListener::from(path.expect("a path"));
+    let over = stack::ram(SIZE);
+    let disk = |listener| Disk {
+        name: "disk".to_owned(),
+        gate: over.gate.clone(),
+        block: 512,
+        serial: String::new(),
+        queues: 1,
+        queue_size: None,
+        stats: ExportStats::new(false),
+        front: Front::Listener(listener),
+    };
+    let options = ServerOptions {
+        backend: BackendChoice::Auto,
+        poll: Poll::default(),
+        grace: Duration::from_secs(1),
+        log: Arc::new(|_| ()),
+    };
+    let server = Server::new(vec![disk(listener), disk(useless)], options).expect("a server");
+    let _watchdog = Watchdog::start(Duration::from_secs(60));
+    let stop = StopHandle::new().expect("an eventfd");
+    assert!(server.run(&stop).is_err());
+}
