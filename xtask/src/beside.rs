@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use cryptline_testkit::peer::Background;
+use cryptline_peers::Background;
 
 use crate::step::Failed;
 

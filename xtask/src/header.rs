@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use cryptline_testkit::peer;
+use cryptline_peers as peer;
 
 use crate::step::{Failed, cannot_run, output};
 use crate::tools::CBINDGEN;

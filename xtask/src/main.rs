@@ -17,7 +17,6 @@
 //! cargo xtask python   only the Python module: build it and run its tests
 //! cargo xtask bench-python  only the Python module's speed, beside pyluksde and dissect.fve
 //! cargo xtask wheel    only the Python module's wheel, from a release build
-//! cargo xtask golden   ask the kernel for crates/cipher/tests/data/kernel-golden.txt again
 //! ```
 
 #![forbid(unsafe_code)]
@@ -25,7 +24,6 @@
 mod arm;
 mod beside;
 mod counts;
-mod golden;
 mod header;
 mod miri;
 mod notices;
@@ -67,7 +65,6 @@ const VERBS: &[Verb] = &[
     ("python", "build and test the Python module", python::run),
     ("bench-python", "measure the Python module beside pyluksde and dissect.fve", python::bench),
     ("wheel", "make a wheel of the Python module from a release build", python::wheel),
-    ("golden", "write the kernel's golden ciphertexts again", golden::run),
 ];
 
 fn main() -> ExitCode {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use cryptline_testkit::peer::{self, Background};
+use cryptline_peers::{self as peer, Background};
 use rustix::process::Signal;
 
 use crate::portable::{self, Build};

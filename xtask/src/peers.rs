@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use cryptline_testkit::peer;
+use cryptline_peers as peer;
 
 use crate::step::{Failed, run as run_command, succeeds};
 

@@ -13,7 +13,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 
-use cryptline_testkit::peer;
+use cryptline_peers as peer;
 
 use crate::step::{Failed, cannot_run, output, run as run_command, succeeds};
 use crate::tools::has_target;

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use cryptline_testkit::peer;
+use cryptline_peers as peer;
 
 /// Why a task stopped, in one line.
 #[derive(Debug)]

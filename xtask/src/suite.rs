@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::process::Command;
 use std::time::Duration;
 
-use cryptline_testkit::peer::{self, Background};
+use cryptline_peers::{self as peer, Background};
 
 use crate::beside::Beside;
 use crate::step::{Failed, cannot_run, cargo, command, run as run_command, step, succeeds};

@@ -24,6 +24,7 @@ pub mod fuse_uring;
 pub mod memory;
 pub mod model;
 pub mod oracle;
-pub mod peer;
 pub mod pki;
 pub mod suite;
+
+pub use cryptline_peers as peer;

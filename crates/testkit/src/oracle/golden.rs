@@ -1,7 +1,7 @@
 //! Golden ciphertexts: what the kernel's dm-crypt makes of known plaintext, as a small text file.
 //!
-//! The file lets the cipher crate's tests run without a kernel; `cargo xtask golden` writes it, and a test
-//! under the oracle makes it again and compares. Its own head comment describes the format.
+//! The file lets the cipher crate's tests run without a kernel; a test under the oracle makes it again and compares.
+//! Its own head comment describes the format and names the command that writes it.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -29,7 +29,8 @@ const CASE: &str = "golden";
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 const HEAD: &str = "\
-# Written by Linux dm-crypt through `cargo xtask golden`; do not edit.
+# Written by Linux dm-crypt through this command; do not edit.
+#   cargo test -p cryptline-testkit -- --ignored kernel_oracle_writes
 #
 # Every vector encrypts the first LENGTH sectors of the same plaintext: the SplitMix64 outputs for
 # seed 1 as little-endian 64-bit words.

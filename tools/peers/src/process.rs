@@ -9,11 +9,10 @@ use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cryptline_sys::lock;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// How often a waiting parent looks at its child.
@@ -303,7 +302,7 @@ impl Output {
             std::thread::spawn(move || {
                 let mut chunk = vec![0; 64 * 1024];
                 while let Ok(length @ 1..) = pipe.read(&mut chunk) {
-                    lock(&bytes).extend_from_slice(&chunk[..length]);
+                    bytes.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&chunk[..length]);
                 }
             })
         });
@@ -311,7 +310,7 @@ impl Output {
     }
 
     fn so_far(&self) -> Vec<u8> {
-        lock(&self.bytes).clone()
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn finish(&mut self) -> Vec<u8> {

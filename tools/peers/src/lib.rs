@@ -7,7 +7,10 @@
 //! ```
 //!
 //! A missing peer fails the test when `CI=true`; elsewhere the test says `SKIP <test>: ...` with the
-//! command that installs it, and returns. The table below is also what `cargo xtask test` installs from.
+//! command that installs it, and returns. The table below is also what `cargo xtask peers` installs from. Tests reach all
+//! of it as `cryptline_testkit::peer`; `xtask` uses it without the engine that testkit brings.
+
+#![forbid(unsafe_code)]
 
 mod process;
 
@@ -176,7 +179,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn at(path: PathBuf) -> Self {
+    /// A program that is at `path`.
+    pub fn at(path: PathBuf) -> Self {
         Self { path }
     }
 
@@ -209,7 +213,7 @@ pub fn require(name: &str) -> Option<Peer> {
     let info = PEERS
         .iter()
         .find(|info| info.name == name)
-        .unwrap_or_else(|| panic!("{name} is not in cryptline_testkit::peer::PEERS; add it there"));
+        .unwrap_or_else(|| panic!("{name} is not in cryptline_peers::PEERS; add it there"));
     let found = find(info);
     if found.is_none() {
         skip(&format!("{name} is not installed (apt-get install {})", info.package));
@@ -286,7 +290,7 @@ fn find(info: &PeerInfo) -> Option<Peer> {
 }
 
 /// Looks through `PATH` and then the system folders, which are not on every user's `PATH`.
-pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
+pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
     std::env::split_paths(&path)
@@ -335,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "is not in cryptline_testkit::peer::PEERS")]
+    #[should_panic(expected = "is not in cryptline_peers::PEERS")]
     fn an_unlisted_peer_is_a_mistake_in_the_test() {
         let _ = require("made-up-peer");
     }
@@ -351,7 +355,7 @@ mod tests {
         let this = std::env::current_exe().expect("a test knows its program");
         let skipping = |ci: &str| {
             let mut test = Command::new(&this);
-            test.args(["--exact", "--ignored", "peer::tests::needs_what_is_not_there"]);
+            test.args(["--exact", "--ignored", "tests::needs_what_is_not_there"]);
             run(test.env("CI", ci).env("NEXTEST_TEST_NAME", "some_test"), TIMEOUT_DEFAULT)
         };
         let named = skipping("false").success().stderr_text();
