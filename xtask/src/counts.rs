@@ -5,7 +5,7 @@
 //!        └─► examples/instructions under callgrind ─► count ─► within 2 % of the committed one?
 //! ```
 //!
-//! The same counts hold without LTO: what calls a kernel is inlined, or small beside it.
+//! The program that is counted is built without LTO: what calls a kernel is inlined, or small beside it.
 //!
 //! Counts do not vary with the load of a machine, so they show what times hide. They depend on the
 //! compiler, so they are compared only where it is the baseline's. They do not depend on the processor,
@@ -20,7 +20,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use crate::step::{Failed, cannot_run, cargo, output, succeeds};
+use crate::step::{Failed, cannot_run, cargo, output, skip, succeeds};
 
 const BASELINE: &str = "crates/cipher/instructions.txt";
 const HEAD: &str = "\
@@ -36,9 +36,6 @@ const TOLERANCE: u64 = 2;
 /// Counts by back end, direction and shape, as the baseline's lines begin.
 type Counts = BTreeMap<String, u64>;
 
-/// How the program that is counted is built: as it is distributed, and without LTO.
-const PROFILES: [&str; 2] = ["release", "unlinked"];
-
 /// Compares with the baseline.
 pub fn run() -> Result<(), Failed> {
     if !succeeds("valgrind", &["--version"]) {
@@ -52,27 +49,24 @@ pub fn run() -> Result<(), Failed> {
     if baseline.compiler != here {
         // In CI too: nothing about this tree has failed.
         let of = baseline.compiler;
-        println!("SKIP counts: the baseline is of {of}, and this is {here}");
+        skip("counts", &format!("the baseline is of {of}, and this is {here}"));
         return Ok(());
     }
-    for profile in PROFILES {
-        let counts = count_all(profile)?;
-        for (shape, count) in &counts {
-            println!("{profile} {shape} {count}");
-        }
-        let changed = changes(&baseline.counts, &counts);
-        if !changed.is_empty() {
-            let changed = changed.join("; ");
-            return Err(Failed(format!("{profile}: {changed}; if that is meant to be: cargo xtask recount")));
-        }
+    let counts = count_all()?;
+    for (shape, count) in &counts {
+        println!("{shape} {count}");
     }
-    Ok(())
+    let changed = changes(&baseline.counts, &counts);
+    if changed.is_empty() {
+        return Ok(());
+    }
+    Err(Failed(format!("{}; if that is meant to be: cargo xtask recount", changed.join("; "))))
 }
 
 /// Writes the baseline again.
 pub fn update() -> Result<(), Failed> {
     let mut text = format!("{HEAD}{}\n", compiler()?);
-    for (shape, count) in count_all(PROFILES[0])? {
+    for (shape, count) in count_all()? {
         let _infallible = writeln!(text, "{shape} {count}");
     }
     std::fs::write(crate::root().join(BASELINE), text).map_err(|error| Failed(format!("{BASELINE}: {error}")))?;
@@ -123,10 +117,10 @@ fn compiler() -> Result<String, Failed> {
     Ok(words.join(" "))
 }
 
-fn count_all(profile: &str) -> Result<Counts, Failed> {
-    cargo(&["build", "--profile", profile, "--package", "cryptline-cipher", "--example", "instructions", "--locked"])?;
+fn count_all() -> Result<Counts, Failed> {
+    cargo(&["build", "--release", "--package", "cryptline-cipher", "--example", "instructions", "--locked"])?;
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    let program = crate::root().join(target).join(profile).join("examples/instructions");
+    let program = crate::root().join(target).join("release/examples/instructions");
     let mut counts = Counts::new();
     for backend in BACKENDS {
         for (bytes, sector) in SHAPES {

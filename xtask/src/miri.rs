@@ -11,7 +11,7 @@
 
 use std::process::Command;
 
-use crate::step::{Failed, command, run as run_command, succeeds, toolchain_lacks};
+use crate::step::{Failed, command, run as run_command, skip, succeeds};
 
 /// The features a program under Miri asks for are those it is compiled for. The software AES of
 /// the library is what the kernels are compared with, and Miri lacks an instruction of its other.
@@ -33,7 +33,9 @@ pub fn run() -> Result<(), Failed> {
     if !is_here {
         let install = install.join(" ");
         let why = format!("there is no nightly toolchain with Miri: rustup {install}");
-        return toolchain_lacks("Miri", &why);
+        // In CI too: what is missing is no peer, and a machine without a way to it says nothing about the code.
+        skip("Miri", &why);
+        return Ok(());
     }
     tests("cryptline-cipher", CIPHER)?;
     tests("cryptline-sys", SYS)

@@ -1,19 +1,19 @@
-//! The Debian package: made from the release build, installed, used, installed again under a running server, and
-//! purged.
+//! The Debian package: a folder that dpkg-deb packs. In CI it is installed, used, installed again under a running server,
+//! and purged.
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use cryptline_peers::{self as peer, Background};
 use rustix::process::Signal;
 
-use crate::portable::{self, Build};
+use crate::portable::{self, USUAL};
 use crate::step::{Failed, cannot_run, cargo, output, run as run_command, succeeds};
-use crate::tools::CARGO_DEB;
 
+const PACKAGE: &str = "target/debian/cryptline.deb";
 const PROGRAM: &str = "/usr/bin/cryptline";
 /// Some of everything that is in it.
 const FILES: &[&str] = &[
@@ -27,40 +27,60 @@ const FILES: &[&str] = &[
     "/usr/share/doc/cryptline/THIRD-PARTY.txt",
     "/usr/share/doc/cryptline/cryptline.cdx.json",
 ];
-/// There where the program has that verb.
-const BENCH_PAGE: &str = "/usr/share/man/man1/cryptline-bench.1.gz";
+/// Files of this repository, or made before, by the folder they go to. A `*` is each file of a folder with that ending.
+const CONTENTS: &[(&str, &[&str])] = &[
+    ("usr/share/man/man1", &["target/pages/*.1"]),
+    ("usr/share/fish/vendor_completions.d", &["target/pages/cryptline.fish"]),
+    ("usr/share/zsh/vendor-completions", &["target/pages/_cryptline"]),
+    ("usr/lib/systemd/system", &["systemd/*"]),
+    ("usr/share/doc/cryptline/examples", &["udev/*"]),
+    (
+        "usr/share/doc/cryptline",
+        &[
+            "docs/*.md",
+            "docs/grafana.json",
+            "README.md",
+            "CHANGELOG.md",
+            "SECURITY.md",
+            "LICENSE-APACHE",
+            "LICENSE-MIT",
+        ],
+    ),
+];
+const DESCRIPTION: &str = "\
+Opens encrypted disks (LUKS, dm-crypt) in user space and serves them
+ cryptline opens encrypted disks in user space, byte-compatible with dm-crypt
+ and cryptsetup, and gives the decrypted disk to whoever needs it: as an NBD
+ export, as the disk of a virtual machine (vhost-user-blk), as a file (FUSE) or
+ as a block device (ublk). No root, no device-mapper.
+";
 /// What a whole program may weigh on a disk.
 const PROGRAM_BYTES_MAX: u64 = 24 << 20;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Makes the package. In CI, where the machine is there to be changed, it is installed as well.
+/// Makes a package of the usual build.
+pub fn usual() -> Result<(), Failed> {
+    cargo(&["build", "--release", "--locked", "--package=cryptline-cli", "--package=cryptline-pages"])?;
+    let notices = crate::notices::folder();
+    crate::notices::write(&notices, &USUAL)?;
+    let built = crate::root().join("target/release");
+    make(&built.join("cryptline"), &notices, &built.join("cryptline-pages"))
+}
+
+/// Makes a package of the static program, with the pages that the tests have built. In CI, where the machine is there to
+/// be changed, it is installed as well.
 pub fn run() -> Result<(), Failed> {
-    let Some(program) = CARGO_DEB.find() else {
-        return cannot_run("package", "cargo-deb is missing: cargo xtask tools installs it");
-    };
-    let package = "target/debian/cryptline.deb";
-    let mut deb = Command::new(program);
-    deb.args(["deb", "--no-build", "--locked", "--strip"]).args(["--package=cryptline-cli", "--output", package]);
-    let made = peer::in_ci().then(Build::made).flatten();
-    let build = if let Some(build) = made {
-        // The release build that is there already. Everything around it is the same.
-        deb.args(["--target", build.target, "--profile", build.profile]);
-        build
-    } else {
-        cargo(&["build", "--release", "--package=cryptline-cli", "--locked"])?;
-        portable::USUAL
-    };
-    crate::notices::write(&crate::notices::folder(), &build)?;
-    write_pages(&build)?;
-    run_command(&mut deb)?;
-    run_command(Command::new("dpkg-deb").args(["--info", package]))?;
-    check_contents(package)?;
+    let made = portable::folder();
+    if !made.join("cryptline").exists() {
+        return cannot_run("package", "there is no static program");
+    }
+    make(&made.join("cryptline"), &made.join("notices"), &crate::root().join("target/debug/cryptline-pages"))?;
     if !peer::in_ci() {
-        println!("SKIP its installation: only in CI");
+        println!("its installation is tried in CI only");
         return Ok(());
     }
-    dpkg(&["--install", package])?;
-    let used = use_it(package);
+    dpkg(&["--install", PACKAGE])?;
+    let used = use_it();
     let purged = dpkg(&["--purge", "cryptline"]);
     used.and(purged)?;
     match FILES.iter().find(|file| Path::new(file).exists()) {
@@ -69,27 +89,37 @@ pub fn run() -> Result<(), Failed> {
     }
 }
 
-/// Man pages and completions, of this very program: they know no verb that it has not.
-fn write_pages(build: &Build) -> Result<(), Failed> {
-    let program = build.program();
-    let folder = crate::root().join("target/pages");
+/// Packs a program, its notices, and what `pages` writes.
+fn make(program: &Path, notices: &Path, pages: &Path) -> Result<(), Failed> {
+    if !succeeds("dpkg-deb", &["--version"]) {
+        return cannot_run("package", "dpkg-deb is missing: only Debian and its relatives have it");
+    }
+    let folder = crate::root().join("target/debian/root");
+    for old in [&folder, &crate::root().join("target/pages")] {
+        let _none_yet = fs::remove_dir_all(old);
+    }
+    run_command(Command::new(pages).arg("target/pages"))?;
+    for (to, files) in CONTENTS {
+        for file in files.iter().map(|file| matching(file)) {
+            install(&file?, "644", &folder.join(to))?;
+        }
+    }
+    let doc = folder.join("usr/share/doc/cryptline");
+    install(&files_in(notices, "")?, "644", &doc)?;
+    install(&[program.to_owned()], "755", &folder.join("usr/bin"))?;
+    install(&matching("crates/cli/debian/*")?, "755", &folder.join("DEBIAN"))?;
+    let completions = folder.join("usr/share/bash-completion/completions");
+    install(&matching("target/pages/cryptline.bash")?, "644", &completions)?;
     let failed = |error: io::Error| Failed(format!("{}: {error}", folder.display()));
-    let man = folder.join("man");
-    if man.exists() {
-        fs::remove_dir_all(&man).map_err(failed)?;
-    }
-    fs::create_dir_all(&man).map_err(failed)?;
-    run_command(Command::new(&program).arg("man").arg(&man))?;
-    let completions = [("bash", "cryptline.bash"), ("fish", "cryptline.fish"), ("zsh", "_cryptline")];
-    for (shell, name) in completions {
-        let script = output(Command::new(&program).args(["completions", shell]))?;
-        fs::write(folder.join(name), script).map_err(failed)?;
-    }
-    Ok(())
-}
-
-fn check_contents(package: &str) -> Result<(), Failed> {
-    let contents = output(Command::new("dpkg-deb").args(["--contents", package]))?;
+    fs::rename(completions.join("cryptline.bash"), completions.join("cryptline")).map_err(failed)?;
+    // As Debian wants it: the licence is there, not only its name.
+    fs::rename(doc.join("LICENSE-MIT"), doc.join("copyright")).map_err(failed)?;
+    run_command(Command::new("strip").arg(folder.join("usr/bin/cryptline")))?;
+    run_command(Command::new("gzip").args(["-9n"]).args(files_in(&folder.join("usr/share/man/man1"), ".1")?))?;
+    fs::write(folder.join("DEBIAN/control"), control(&folder)?).map_err(failed)?;
+    run_command(Command::new("dpkg-deb").args(["--root-owner-group", "--build"]).arg(&folder).arg(PACKAGE))?;
+    run_command(Command::new("dpkg-deb").args(["--info", PACKAGE]))?;
+    let contents = output(Command::new("dpkg-deb").args(["--contents", PACKAGE]))?;
     let has = |file: &str| contents.lines().any(|line| line.ends_with(&format!(" .{file}")));
     match FILES.iter().find(|file| !has(file)) {
         Some(missing) => Err(Failed(format!("the package has no {missing}"))),
@@ -97,16 +127,66 @@ fn check_contents(package: &str) -> Result<(), Failed> {
     }
 }
 
+/// The files that a line of [`CONTENTS`] means.
+fn matching(pattern: &str) -> Result<Vec<PathBuf>, Failed> {
+    match pattern.split_once("/*") {
+        Some((folder, ending)) => files_in(&crate::root().join(folder), ending),
+        None => Ok(vec![crate::root().join(pattern)]),
+    }
+}
+
+fn files_in(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, Failed> {
+    let failed = |error: io::Error| Failed(format!("{}: {error}", folder.display()));
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.is_file() && path.to_string_lossy().ends_with(ending) {
+            files.push(path);
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+fn install(files: &[PathBuf], mode: &str, folder: &Path) -> Result<(), Failed> {
+    let mut install = Command::new("install");
+    install.args(["-D", "--mode", mode, "--target-directory"]).arg(folder);
+    run_command(install.args(files))
+}
+
+fn control(folder: &Path) -> Result<String, Failed> {
+    let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
+    let size = output(Command::new("du").args(["--summarize", "--apparent-size", "--block-size=1K"]).arg(folder))?;
+    let size = size.split_whitespace().next().unwrap_or("0").to_owned();
+    let needs =
+        output(Command::new("readelf").args(["--version-info", "--wide"]).arg(folder.join("usr/bin/cryptline")))?;
+    let depends = depends(&needs).map_or_else(String::new, |depends| format!("Depends: {depends}\n"));
+    Ok(format!(
+        "Package: cryptline\nVersion: {}-1\nArchitecture: {}\nMaintainer: cryptline developers <cryptline@localhost>\n\
+         Section: admin\nPriority: optional\nInstalled-Size: {size}\n{depends}Recommends: fuse3\n\
+         Suggests: librbd1, e2fsprogs\nDescription: {DESCRIPTION}",
+        env!("CARGO_PKG_VERSION"),
+        architecture.trim(),
+    ))
+}
+
+/// The packages that a program linked against glibc needs, by the versions of symbols in it.
+fn depends(readelf: &str) -> Option<String> {
+    let versions = readelf.split("Name: GLIBC_").skip(1).filter_map(|rest| {
+        let (major, minor) = rest.split_whitespace().next()?.split_once('.')?;
+        Some((major.parse::<u32>().ok()?, minor.split('.').next()?.parse::<u32>().ok()?))
+    });
+    let (major, minor) = versions.max()?;
+    Some(format!("libc6 (>= {major}.{minor}), libgcc-s1"))
+}
+
 /// The program runs, and a server goes on while its package is installed again.
-fn use_it(package: &str) -> Result<(), Failed> {
+fn use_it() -> Result<(), Failed> {
     let bytes = fs::metadata(PROGRAM).map_or(0, |program| program.len());
     if bytes > PROGRAM_BYTES_MAX {
         return Err(Failed(format!("{PROGRAM} has {bytes} bytes")));
     }
     print!("{}", output(Command::new(PROGRAM).arg("--version"))?);
-    if Path::new(BENCH_PAGE).exists() != succeeds(PROGRAM, &["bench", "--help"]) {
-        return Err(Failed(format!("{BENCH_PAGE} and the program differ")));
-    }
     let folder = tempfile::tempdir().map_err(|error| Failed(error.to_string()))?;
     let socket = folder.path().join("nbd.sock");
     let mut serve = Command::new(PROGRAM);
@@ -115,7 +195,7 @@ fn use_it(package: &str) -> Result<(), Failed> {
     let uri = format!("nbd+unix:///?socket={}", socket.display());
     let client = || output(Command::new("nbdinfo").args(["--size", &uri]));
     client()?;
-    dpkg(&["--install", package])?;
+    dpkg(&["--install", PACKAGE])?;
     client()?;
     server.signal(Signal::TERM);
     match server.wait(TIMEOUT) {
@@ -126,4 +206,17 @@ fn use_it(package: &str) -> Result<(), Failed> {
 
 fn dpkg(arguments: &[&str]) -> Result<(), Failed> {
     run_command(Command::new("dpkg").args(arguments))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn package_needs_the_newest_glibc_that_the_program_does() {
+        let readelf = "  0x0020:   Name: GLIBC_2.9  Flags: none\n  0x0030:   Name: GLIBC_2.34  Flags: none\n\
+                       \x20 0x0040:   Name: GLIBC_2.2.5  Flags: none\n  0x0050:   Name: GCC_3.0  Flags: none\n";
+        assert_eq!(depends(readelf).as_deref(), Some("libc6 (>= 2.34), libgcc-s1"));
+        assert_eq!(depends("No version information found in this file."), None);
+    }
 }

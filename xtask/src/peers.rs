@@ -24,7 +24,10 @@ pub fn run() -> Result<(), Failed> {
     let Some(privilege) = Privilege::find() else {
         return cannot_install(&missing);
     };
-    run_command(&mut privilege.apt(&["update", "--quiet"]))?;
+    if let Err(Failed(why)) = run_command(&mut privilege.apt(&["update", "--quiet"])) {
+        println!("{why}");
+        return cannot_install(&missing);
+    }
     for _ in 0..ROUNDS_MAX {
         let missing = peer::missing_packages();
         if missing.is_empty() {

@@ -15,14 +15,12 @@ use std::process::Command;
 
 use cryptline_peers as peer;
 
-use crate::step::{Failed, cannot_run, output, run as run_command, succeeds};
+use crate::step::{Failed, cannot_run, cargo_command, output, run as run_command, skip, succeeds};
 use crate::tools::has_target;
 
 /// How a program is built.
 pub struct Build {
     pub target: &'static str,
-    /// Whether Cargo is given the target, and so has a folder for it.
-    is_named: bool,
     pub profile: &'static str,
     /// In the place of the default ones.
     pub features: Option<&'static str>,
@@ -31,71 +29,49 @@ pub struct Build {
     bytes_max: u64,
 }
 
-/// What is distributed. Its profile makes it smaller than `release`, and no slower.
-const MUSL: Build = Build {
+/// What is distributed.
+pub const DIST: Build = Build {
     target: if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-musl" } else { "x86_64-unknown-linux-musl" },
-    is_named: true,
-    profile: "dist",
+    profile: DISTRIBUTED,
     features: Some(FEATURES),
     flags: None,
-    bytes_max: 10_000_000,
+    bytes_max: 16_000_000,
 };
+/// The same without optimisation across crates, which takes longer than all else: what each landing tries.
+pub const TRIED: Build = Build { profile: "release", bytes_max: 40_000_000, ..DIST };
 /// What CI tries where Rust cannot compile for musl: whatever takes a static program is tested even so.
-const GLIBC: Build = Build {
-    target: GLIBC_TARGET,
-    is_named: true,
-    profile: "release",
-    features: Some(FEATURES),
-    flags: Some("-C target-feature=+crt-static"),
-    bytes_max: 24 << 20,
-};
+const GLIBC: Build = Build { target: GLIBC_TARGET, flags: Some("-C target-feature=+crt-static"), ..TRIED };
 /// As `cargo build --release` builds it here.
-pub const USUAL: Build = Build {
-    target: GLIBC_TARGET,
-    is_named: false,
-    profile: "release",
-    features: None,
-    flags: None,
-    bytes_max: 24 << 20,
-};
+pub const USUAL: Build = Build { target: GLIBC_TARGET, features: None, ..TRIED };
 
+/// The profile that has debug information, too.
+const DISTRIBUTED: &str = "dist";
 const GLIBC_TARGET: &str =
     if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
-/// All but `bench`: whoever measures other programs can build this one as well.
+/// All there are.
 const FEATURES: &str = "rbd";
 /// For what is written in C below us.
 const COMPILER: &str = "musl-gcc";
 
-impl Build {
-    /// The static one that has been made, if any.
-    pub fn made() -> Option<Self> {
-        let mut static_ones = [MUSL, GLIBC].into_iter();
-        static_ones.find(|build| build.program().exists())
-    }
-
-    /// Where Cargo puts the program.
-    pub fn program(&self) -> PathBuf {
-        let target = crate::root().join("target");
-        let folder = if self.is_named { target.join(self.target) } else { target };
-        folder.join(self.profile).join("cryptline")
-    }
+/// Makes what is distributed.
+pub fn distributed() -> Result<(), Failed> {
+    run(DIST)
 }
 
 /// Builds it, puts its debug information apart, and looks at the result.
-pub fn run() -> Result<(), Failed> {
+pub fn run(build: Build) -> Result<(), Failed> {
     if !succeeds(COMPILER, &["--version"]) {
         let why = format!("{COMPILER} is missing: cargo xtask peers");
         return cannot_run("static build", &why);
     }
-    if has_target(MUSL.target)? {
-        return make(&MUSL);
+    if has_target(build.target)? {
+        return make(&build);
     }
-    let target = MUSL.target;
-    let why = format!("Rust cannot compile for it: rustup target add {target}");
+    let why = format!("Rust cannot compile for it: rustup target add {}", build.target);
     if !peer::in_ci() {
         return cannot_run("static build", &why);
     }
-    println!("SKIP musl: {why}; glibc takes its place");
+    skip("musl", &format!("{why}; glibc takes its place"));
     make(&GLIBC)
 }
 
@@ -103,7 +79,7 @@ fn make(build: &Build) -> Result<(), Failed> {
     let folder = folder();
     let installed = folder.join("installed");
     // As anybody would install it, so that this is tried as well; it builds where `cargo build` would.
-    let mut install = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut install = cargo_command();
     install.args(["install", "--locked", "--path=crates/cli"]);
     install.args(["--target", build.target, "--profile", build.profile]);
     if let Some(features) = build.features {
@@ -121,12 +97,11 @@ fn make(build: &Build) -> Result<(), Failed> {
 }
 
 /// Where all of it is.
-fn folder() -> PathBuf {
+pub fn folder() -> PathBuf {
     crate::root().join("target/static")
 }
 
-/// The program, where it has been built.
-pub fn program() -> String {
+fn program() -> String {
     folder().join("cryptline").display().to_string()
 }
 
@@ -166,7 +141,9 @@ fn check(build: &Build) -> Result<(), Failed> {
         version.contains("(commit ") && version.contains("\nfeatures: rbd"),
         "it does not say what it was made from",
     )?;
-    require(line_of_main(&debug)?.contains("main.rs:"), "its debug information has no lines")?;
+    if build.profile == DISTRIBUTED {
+        require(line_of_main(&debug)?.contains("main.rs:"), "its debug information has no lines")?;
+    }
     println!("{program}: static, {bytes} bytes");
     Ok(())
 }

@@ -7,10 +7,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::step::{Failed, cannot_run, run as run_command, succeeds};
+use crate::step::{Failed, cannot_run, run as run_command, skip, succeeds};
 
 const PYTHON: &str = "/usr/bin/python3";
 const MANIFEST: &str = "--manifest-path=python/Cargo.toml";
+/// The profiles of the workspace, so that its builds are used again.
+const PROFILES: &str = "--config=Cargo.toml";
 /// What builds the wheel, and what knows the form of the list that `notices` writes.
 const TOOLS: [&str; 2] = ["maturin==1.16.0", "cyclonedx-python-lib[json-validation]==11.12.0"];
 /// What the module is tested and measured beside. Newer versions of them may be faster: they are part of the result.
@@ -32,8 +34,8 @@ pub fn run() -> Result<(), Failed> {
         return cannot_run("Python", MISSING);
     }
     cargo(&["fmt", MANIFEST, "--check"])?;
-    cargo(&["clippy", MANIFEST, "--locked", "--", "-D", "warnings"])?;
-    cargo(&["build", MANIFEST, "--locked"])?;
+    cargo(&["clippy", MANIFEST, PROFILES, "--locked", "--", "-D", "warnings"])?;
+    cargo(&["build", MANIFEST, PROFILES, "--locked"])?;
     let root = crate::root();
     let modules = root.join("target/python/modules");
     assemble(&root, &modules).map_err(|error| Failed(error.to_string()))?;
@@ -50,7 +52,7 @@ pub fn check_wheel() -> Result<(), Failed> {
     let tools = match tools() {
         Ok(tools) => tools,
         Err(Failed(why)) => {
-            println!("SKIP wheel: {why}");
+            skip("wheel", &why);
             return Ok(());
         }
     };
@@ -104,7 +106,8 @@ pub fn bench() -> Result<(), Failed> {
 fn install_source(tools: &Path, python: &Path) -> Result<(), Failed> {
     let mut install = pip(tools, python);
     install.args(["--no-deps", "--force-reinstall", "./python"]);
-    install.env("MATURIN_PEP517_ARGS", "--profile dev");
+    let profiles = crate::root().join("Cargo.toml");
+    install.env("MATURIN_PEP517_ARGS", format!("--profile dev --config {}", profiles.display()));
     run_command(in_our_target(&mut install))?;
     let open = "import cryptline; cryptline.open('ram:1M').close()";
     run_command(Command::new(python).args(["-c", open]))
@@ -197,6 +200,9 @@ fn build(tools: &Path, profile: &str, into: &Path) -> Result<PathBuf, Failed> {
         .args(["build", "--locked", MANIFEST, "--interpreter", PYTHON])
         .args(["--profile", profile, "--out"])
         .arg(into);
+    if profile == "dev" {
+        maturin.arg(PROFILES);
+    }
     run_command(in_our_target(&mut maturin))?;
     let mut made = fs::read_dir(into).map_err(failed)?;
     let wheel = made.next().ok_or_else(|| Failed("maturin made no wheel".to_owned()))?;

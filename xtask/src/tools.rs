@@ -1,4 +1,4 @@
-//! Programs that checks run and that are no dependencies: installed below `target`, so that somebody's own stay as
+//! Programs that nightly runs and that are no dependencies: installed below `target`, so that somebody's own stay as
 //! they are.
 
 use std::path::Path;
@@ -14,16 +14,15 @@ pub struct Tool {
 
 /// Known to work with `deny.toml`.
 pub const CARGO_DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2" };
-pub const CARGO_DEB: Tool = Tool { name: "cargo-deb", version: "3.8.0" };
 /// Another version writes another header.
 pub const CBINDGEN: Tool = Tool { name: "cbindgen", version: "0.29.4" };
 
 /// Tests of mounts run it.
 pub const FSX: Tool = Tool { name: "fsx", version: "0.3.2" };
 
-/// Installs what is missing.
+/// Installs what nightly needs.
 pub fn run() -> Result<(), Failed> {
-    [CARGO_DENY, CARGO_DEB, CBINDGEN, FSX].iter().try_for_each(Tool::install)
+    [CARGO_DENY, FSX].iter().try_for_each(Tool::install)
 }
 
 /// Whether the compiler has the standard library for `target`, or gets it now.

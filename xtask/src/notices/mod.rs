@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::portable::{Build, USUAL};
-use crate::step::{Failed, output};
+use crate::step::{Failed, output, skip};
 
 /// Licences and their texts.
 pub const THIRD_PARTY: &str = "THIRD-PARTY.txt";
@@ -52,7 +52,7 @@ pub fn write(folder: &Path, build: &Build) -> Result<(), Failed> {
     match fs::copy(&library, folder.join(RUST_LIBRARY)) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            println!("SKIP {RUST_LIBRARY}: this compiler came without it");
+            skip(RUST_LIBRARY, "this compiler came without it");
             Ok(())
         }
         Err(error) => Err(failed(error)),
