@@ -15,6 +15,26 @@
 
 #![deny(unsafe_code)]
 
+/// Has a type wiped when it is dropped: by all its fields, none of which can be left out.
+macro_rules! wiped_when_dropped {
+    ($keys:ident { $($field:tt),+ }) => {
+        impl zeroize::Zeroize for $keys {
+            fn zeroize(&mut self) {
+                let Self { $($field: _),+ } = self;
+                $(self.$field.zeroize();)+
+            }
+        }
+
+        impl Drop for $keys {
+            fn drop(&mut self) {
+                zeroize::Zeroize::zeroize(self);
+            }
+        }
+
+        impl zeroize::ZeroizeOnDrop for $keys {}
+    };
+}
+
 pub mod ceiling;
 mod cpu;
 mod iv;

@@ -9,7 +9,7 @@
 //! Time depends on the number of blocks and the size of the key only.
 
 use cryptline_sys::SecretBox;
-use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+use zeroize::Zeroizing;
 
 use super::bytes::{Bytes, swapped};
 use super::lanes::Rounds;
@@ -45,11 +45,12 @@ const INTO_LEFT: u64 = 0x1f45_6cda_96c0_52e2;
 type Half<W> = [W; 2];
 
 /// The subkeys in the order of encryption.
-#[derive(Zeroize, ZeroizeOnDrop)]
 pub(super) struct Keys {
     subkeys: [[u32; 2]; SUBKEYS_MAX],
     count: usize,
 }
+
+wiped_when_dropped!(Keys { subkeys, count });
 
 impl Keys {
     /// `key` has 16, 24 or 32 bytes.

@@ -13,7 +13,7 @@
 
 use aes::Block;
 use cryptline_sys::SecretBox;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
 use super::blocks::BlockCipher;
 use super::lanes::{Rounds, Width, Words, groups};
@@ -33,9 +33,9 @@ pub(super) struct Serpent {
     width: Width,
 }
 
-#[derive(Zeroize)]
-#[zeroize(drop)]
 struct Keys(RoundKeys);
+
+wiped_when_dropped!(Keys { 0 });
 
 impl Serpent {
     /// `key` has 16 to 32 bytes.

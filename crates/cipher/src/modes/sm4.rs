@@ -8,7 +8,7 @@
 //! Time depends on the number of blocks only.
 
 use cryptline_sys::SecretBox;
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::Zeroize;
 
 use super::bytes::{Bytes, swapped};
 use super::lanes::{Rounds, Words};
@@ -23,8 +23,9 @@ const BACK: u64 = 0xf3ab_34a9_74a6_b589;
 const BACK_PLUS: i32 = 0xd3;
 
 /// The round keys.
-#[derive(Zeroize, ZeroizeOnDrop)]
 pub(super) struct Keys([u32; ROUNDS]);
+
+wiped_when_dropped!(Keys { 0 });
 
 impl Keys {
     /// `key` has 16 bytes.

@@ -11,7 +11,7 @@
 
 use aes::Block;
 use cryptline_sys::SecretBox;
-use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+use zeroize::{Zeroize, Zeroizing};
 
 use super::blocks::BlockCipher;
 use super::parallel::chain;
@@ -55,7 +55,6 @@ const CYCLE_KEYS: usize = 4;
 
 pub(super) struct Twofish(SecretBox<Schedule>);
 
-#[derive(Zeroize, ZeroizeOnDrop)]
 struct Schedule {
     /// The function g, by the bytes of its argument.
     tables: [[u32; 256]; 4],
@@ -63,6 +62,8 @@ struct Schedule {
     after: [u32; 4],
     rounds: [[u32; CYCLE_KEYS]; CYCLES],
 }
+
+wiped_when_dropped!(Schedule { tables, before, after, rounds });
 
 /// Blocks that go through the rounds side by side.
 type State<const N: usize> = [[u32; 4]; N];

@@ -11,7 +11,7 @@
 use std::arch::asm;
 
 use cryptline_sys::SecretBox;
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::Zeroize;
 
 use super::native::{AesCpu, ROUND_KEY_BYTES, inverse_mix_columns, sub_word};
 
@@ -25,7 +25,6 @@ const ROUND_KEYS_MAX: usize = 15;
 const WORD: usize = 4;
 
 /// The three schedules of XTS. Wiped when dropped.
-#[derive(Zeroize, ZeroizeOnDrop)]
 #[repr(C, align(64))]
 pub(super) struct Keys {
     pub(super) encrypt: Schedule,
@@ -35,7 +34,6 @@ pub(super) struct Keys {
 
 /// Both schedules of AES alone. Wiped when dropped.
 #[cfg(target_arch = "x86_64")]
-#[derive(Zeroize, ZeroizeOnDrop)]
 #[repr(C, align(64))]
 pub(crate) struct BlockKeys {
     pub(crate) encrypt: Schedule,
@@ -43,7 +41,6 @@ pub(crate) struct BlockKeys {
 }
 
 /// The keys of one direction.
-#[derive(Zeroize, ZeroizeOnDrop)]
 #[repr(C, align(64))]
 pub(crate) struct Schedule {
     /// What the input is XORed with, in XTS besides the tweak.
@@ -52,6 +49,11 @@ pub(crate) struct Schedule {
     middle: [RoundKey; ROUND_KEYS_MAX - 2],
     pub(super) rounds: usize,
 }
+
+wiped_when_dropped!(Keys { encrypt, decrypt, tweak });
+#[cfg(target_arch = "x86_64")]
+wiped_when_dropped!(BlockKeys { encrypt, decrypt });
+wiped_when_dropped!(Schedule { first, last, middle, rounds });
 
 impl Keys {
     /// Expands `key`: the data key, then the tweak key, of 16, 24 or 32 bytes each. In its
