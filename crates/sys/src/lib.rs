@@ -46,7 +46,7 @@ mod zone;
 
 pub use buffer::{Arena, Buffer};
 pub use confine::{
-    Attempt, Restriction, attempts, confined_threads_have_capabilities, landlock_version, on_confined_thread,
+    Attempt, Landlock, Restriction, attempts, confined_threads_have_capabilities, landlock_version, on_confined_thread,
 };
 pub use counters::Counter;
 pub use file::{

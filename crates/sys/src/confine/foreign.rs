@@ -5,16 +5,19 @@
 //! the process where one cannot) to change the user.
 
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Mutex;
 
-use super::{CAPABILITY_VERSION_3, Restriction, landlock_version, last_errno, signal_number};
+use super::{CAPABILITY_VERSION_3, Landlock, Restriction, last_errno, signal_number};
 
 /// From linux/capability.h: to read any file, and to change the user.
 const KEPT: u32 = 1 << 2 | 1 << 6 | 1 << 7;
-/// From linux/landlock.h: all that version 1 knows but to read files and folders; later ones add the next bits.
-const FILES: u64 = 0x1fff & !(1 << 2 | 1 << 3);
-const BIND_TCP: u64 = 1;
+/// What such work must not do: all but to read files, and to connect.
+const FORBIDDEN: Landlock = Landlock {
+    files: Landlock::ALL.files & !(Landlock::READ_FILE | Landlock::READ_FOLDER | Landlock::RESOLVE_UNIX),
+    network: Landlock::ALL.network & !Landlock::CONNECT_TCP,
+    scopes: 0,
+};
 
 /// All that came with such work.
 static BORN: Mutex<Vec<Born>> = Mutex::new(Vec::new());
@@ -84,26 +87,7 @@ fn start_of(thread: i32) -> Option<u64> {
 
 /// Landlock without any exception to what it forbids.
 fn restrict_files() -> io::Result<()> {
-    let version = landlock_version()?;
-    let files = match version {
-        1 => FILES,
-        2 => FILES | 1 << 13,
-        3 | 4 => FILES | 3 << 13,
-        _ => FILES | 7 << 13,
-    };
-    let attributes = [files, if version >= 4 { BIND_TCP } else { 0 }];
-    let len = if version >= 4 { 16 } else { 8 };
-    // SAFETY: the kernel reads `len` bytes, which the array has and which lives until the end of the call.
-    let made = unsafe {
-        let attributes = attributes.as_ptr();
-        libc::syscall(libc::SYS_landlock_create_ruleset, attributes, len, 0)
-    };
-    let made = i32::try_from(made).unwrap_or(-1);
-    if made < 0 {
-        return Err(io::Error::from_raw_os_error(last_errno()));
-    }
-    // SAFETY: the kernel has just made this descriptor, so nobody else has it.
-    let ruleset = unsafe { OwnedFd::from_raw_fd(made) };
+    let ruleset = FORBIDDEN.ruleset(&[])?;
     Restriction::Landlock(ruleset.as_fd()).apply_here()
 }
 

@@ -13,9 +13,11 @@
 
 mod attempts;
 mod foreign;
+mod landlock;
 
 pub use attempts::{Attempt, attempts};
 pub use foreign::{confined_threads_have_capabilities, on_confined_thread};
+pub use landlock::Landlock;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

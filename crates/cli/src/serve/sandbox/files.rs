@@ -2,20 +2,16 @@
 //! the server made in the file system may be removed, and nothing else but what lies beside it and below:
 //! Linux knows that right for folders only.
 
+use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, Scope,
-};
+use cryptline_sys::Landlock;
+use rustix::fs::OFlags;
 
 use crate::serve::cleanup::folder_of;
-
-/// The newest version of Landlock whose rights we know and have looked at. Older kernels get
-/// what they can enforce.
-const NEWEST: ABI = ABI::V9;
 
 /// What a confined thread may do with names.
 #[derive(Debug, Default)]
@@ -33,49 +29,36 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// Rights to names of files that are given up but for exceptions.
-    fn handled(&self) -> BitFlags<AccessFs> {
-        let all = AccessFs::from_all(NEWEST);
-        if self.unix { all & !AccessFs::ResolveUnix } else { all }
-    }
-
-    /// What outside cannot be reached.
-    fn scope(&self) -> BitFlags<Scope> {
-        let mut scope = Scope::from_all(NEWEST);
-        if self.signals {
-            scope.remove(Scope::Signal);
-        }
+    /// All else is given up.
+    fn forbidden(&self) -> Landlock {
+        let mut forbidden = Landlock::ALL;
         if self.unix {
-            scope.remove(Scope::AbstractUnixSocket);
+            forbidden.files &= !Landlock::RESOLVE_UNIX;
+            forbidden.scopes &= !Landlock::ABSTRACT_UNIX;
         }
-        scope
+        if self.signals {
+            forbidden.scopes &= !Landlock::SIGNAL;
+        }
+        if self.connections {
+            forbidden.network &= !Landlock::CONNECT_TCP;
+        }
+        forbidden
     }
 }
 
 /// A ruleset that allows this, to be applied to threads.
 pub fn ruleset(allowed: &Allowed) -> io::Result<OwnedFd> {
-    let network = if allowed.connections {
-        AccessNet::from_all(NEWEST) & !AccessNet::ConnectTcp
-    } else {
-        AccessNet::from_all(NEWEST)
+    let folders = |paths: &[PathBuf], right| {
+        let mut options = File::options();
+        options.read(true).custom_flags(OFlags::PATH.bits().cast_signed());
+        // A folder that cannot be opened now cannot be changed later either.
+        let open = |path: &PathBuf| options.open(folder_of(path)).ok();
+        paths.iter().filter_map(open).map(|folder| (folder, right)).collect::<Vec<_>>()
     };
-    let build = || -> Result<Option<OwnedFd>, landlock::RulesetError> {
-        let mut created = Ruleset::default()
-            .set_compatibility(CompatLevel::BestEffort)
-            .handle_access(allowed.handled())?
-            .handle_access(network)?
-            .scope(allowed.scope())?
-            .create()?;
-        for (paths, right) in [(&allowed.files, AccessFs::RemoveFile), (&allowed.folders, AccessFs::RemoveDir)] {
-            // A folder that cannot be opened now cannot be changed later either.
-            let folders = paths.iter().map(|path| folder_of(path));
-            for folder in folders.filter_map(|folder| PathFd::new(folder).ok()) {
-                created = created.add_rule(PathBeneath::new(folder, right))?;
-            }
-        }
-        Ok(created.into())
-    };
-    build().map_err(|error| io::Error::other(error.to_string()))?.ok_or_else(|| io::ErrorKind::Unsupported.into())
+    let mut left = folders(&allowed.files, Landlock::REMOVE_FILE);
+    left.extend(folders(&allowed.folders, Landlock::REMOVE_FOLDER));
+    let left: Vec<_> = left.iter().map(|(folder, right)| (folder.as_fd(), *right)).collect();
+    allowed.forbidden().ruleset(&left)
 }
 
 #[cfg(test)]
@@ -85,10 +68,10 @@ mod tests {
     #[test]
     fn unix_sockets_are_reached_only_where_a_server_below_has_one() {
         for unix in [false, true] {
-            let allowed = Allowed { unix, ..Allowed::default() };
-            assert_eq!(allowed.handled().contains(AccessFs::ResolveUnix), !unix);
-            assert_eq!(allowed.scope().contains(Scope::AbstractUnixSocket), !unix);
-            assert!(allowed.scope().contains(Scope::Signal));
+            let forbidden = Allowed { unix, ..Allowed::default() }.forbidden();
+            assert_eq!(forbidden.files & Landlock::RESOLVE_UNIX == 0, unix);
+            assert_eq!(forbidden.scopes & Landlock::ABSTRACT_UNIX == 0, unix);
+            assert!(forbidden.scopes & Landlock::SIGNAL != 0);
         }
     }
 }
