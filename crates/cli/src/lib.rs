@@ -20,6 +20,7 @@ pub mod error;
 mod harden;
 mod log;
 pub mod output;
+mod progress;
 mod serve;
 mod short_help;
 mod terminal;

@@ -11,7 +11,6 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use cryptline_engine::base::PersistentMemory;
 use cryptline_engine::btt::BttError;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::CliError;
 use crate::error::btt_advice;
@@ -66,14 +65,4 @@ fn open(path: &Path, read_only: bool) -> Result<(PersistentMemory, String), CliE
 
 fn failed(name: &str, error: &BttError) -> CliError {
     CliError::device(format!("{name}: {error}{}", btt_advice(error)))
-}
-
-/// Shown on a terminal for work that takes long; says nothing elsewhere.
-fn progress(total: u64, what: &'static str, template: &str) -> ProgressBar {
-    let bar = ProgressBar::new(total);
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    bar.set_message(what);
-    bar
 }

@@ -7,13 +7,12 @@ mod signals;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
 use cryptline::luks::format::{FormatOptions, Version};
 use cryptline::{Copy, Create, Holes, Problem, Progress, Target};
 use cryptline_sys::lock;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use layout::LayoutArgs;
 pub use new::{NewVolume, VERSIONS};
@@ -23,6 +22,7 @@ use crate::args::choice::{self, Words};
 use crate::args::{FromArgs, Taker, refuse_shared_input};
 use crate::cmd::copy::{FileSystem, From, How, Report, Show};
 use crate::output::{for_shell, print_report};
+use crate::progress::Spinner;
 use crate::size;
 
 pub(super) const HOLES: &Words<Holes> = &[
@@ -280,7 +280,7 @@ pub(super) fn show(measures: bool) -> impl Fn(Progress<'_>) -> Result<(), cryptl
         let mut shown = lock(&shown);
         // Cleared before the next appears.
         drop(shown.take());
-        *shown = message.map(spinner);
+        *shown = message.map(Spinner::new);
     };
     move |progress| {
         match progress {
@@ -299,15 +299,4 @@ pub(super) fn show(measures: bool) -> impl Fn(Progress<'_>) -> Result<(), cryptl
         }
         Ok(())
     }
-}
-
-/// Turns on a terminal until it is dropped; says nothing elsewhere.
-pub(super) fn spinner(message: &'static str) -> ProgressBar {
-    let spinner = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
-        spinner.set_style(style);
-    }
-    spinner.set_message(message);
-    spinner.enable_steady_tick(Duration::from_millis(100));
-    spinner
 }

@@ -8,9 +8,10 @@ use clap::Args;
 use cryptline_engine::btt::{Findings, check, locate};
 use serde::Serialize;
 
-use super::{failed, open, progress};
+use super::{failed, open};
 use crate::CliError;
 use crate::output::print_report;
+use crate::progress::Meter;
 
 /// What to check.
 #[derive(Args, Debug)]
@@ -75,10 +76,13 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, CliError> {
     let (memory, name) = open(&args.path, !args.repair)?;
     let arenas = locate(&memory).map_err(|error| failed(&name, &error))?;
     let sectors = arenas.iter().map(|arena| u64::from(arena.info.layout.external_nlba));
-    let template = "{msg} {bar:30} {pos}/{len} sectors {eta}";
-    let bar = progress(sectors.sum(), "Checking ...", template);
-    let checked = check(&memory, args.repair, |sectors| bar.inc(sectors));
-    bar.finish_and_clear();
+    let (all, mut done) = (sectors.sum(), 0);
+    let mut meter = Meter::new("Sectors checked:", |sectors| sectors.to_string());
+    let checked = check(&memory, args.repair, |sectors| {
+        done += sectors;
+        meter.show(done, Some(all));
+    });
+    drop(meter);
     let (_, findings) = checked.map_err(|error| failed(&name, &error))?;
     let report = Report::new(name, &findings);
     print_report(&report, args.json, Report::text)?;

@@ -2,12 +2,15 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Mutex;
 
 use clap::Args;
 use cryptline::{CreateBtt, Progress};
+use cryptline_sys::lock;
 
-use super::{progress, uuid};
+use super::uuid;
 use crate::CliError;
+use crate::progress::Meter;
 use crate::size;
 
 /// What to make.
@@ -51,13 +54,11 @@ pub struct CreateArgs {
 /// # Errors
 /// As the help says.
 pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
-    let bar = progress(0, "Clearing ...", "{msg} {bar:30} {bytes}/{total_bytes} {eta}");
-    let shown = bar.clone();
+    let meter = Mutex::new(Meter::new("Cleared", size::human));
     let mut create =
         CreateBtt::new(&args.path).sector_size(args.sector_size).replace(args.force).on_progress(move |progress| {
             if let Progress::Done { bytes, of } = progress {
-                shown.set_length(of);
-                shown.set_position(bytes);
+                lock(&meter).show(bytes, Some(of));
             }
             Ok(())
         });
@@ -67,9 +68,8 @@ pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
     if let Some(uuid) = args.uuid {
         create = create.uuid(uuid);
     }
-    let made = create.create();
-    bar.finish_and_clear();
-    let made = made?;
+    // The line of the terminal goes with it.
+    let made = create.create()?;
     let (name, data) = (args.path.display(), size::human(made.data_size));
     crate::output::print(&format!(
         "{name}: BTT with {data} in {}-byte sectors, UUID {}\nTo serve the volume in it: cryptline serve btt:{name}\n",
