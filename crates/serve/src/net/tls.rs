@@ -6,16 +6,19 @@
 //! | `server-key.pem` | its private key (PKCS#8, PKCS#1 or SEC1) |
 //! | `ca-cert.pem` | where clients are verified: who signs their certificates |
 
+mod certificate;
 mod clients;
 mod current;
+mod der;
 mod key;
+mod name;
 mod subject;
 
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
@@ -23,12 +26,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys, ServerConfig};
-use x509_cert::Certificate;
-use x509_cert::der::Decode;
-use x509_cert::ext::pkix::SubjectAltName;
-use x509_cert::ext::pkix::name::GeneralName;
-use x509_cert::time::Validity;
 use zeroize::Zeroizing;
+
+use certificate::{Fields, host_of, is_old_version};
 
 pub use clients::Clients;
 pub(super) use clients::why_refused;
@@ -107,7 +107,7 @@ pub struct Certificates {
     pub config: Arc<ServerConfig>,
     /// The first host name that the server's certificate is for.
     pub host: Option<String>,
-    validity: Option<Validity>,
+    own: Option<Fields>,
 }
 
 impl Certificates {
@@ -115,8 +115,8 @@ impl Certificates {
     pub fn read(directory: &Path, clients: &Clients, read: Read<'_>) -> Result<Self, TlsConfigError> {
         let provider = Arc::new(cryptline_tls::provider());
         let certified = certified_key(directory, &provider, read)?;
-        let own = certified.cert.first();
-        let own = own.and_then(|own| Certificate::from_der(own).ok());
+        let certificate = certified.cert.first();
+        let (host, own) = (certificate.and_then(host_of), certificate.and_then(Fields::of));
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsConfigError::unusable(directory, error.to_string()))?;
@@ -131,40 +131,30 @@ impl Certificates {
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
-        Ok(Self {
-            config: Arc::new(config),
-            host: own.as_ref().and_then(host_of),
-            validity: own.map(|own| *own.tbs_certificate().validity()),
-        })
+        Ok(Self { config: Arc::new(config), host, own })
     }
 
     /// Until when the server's certificate is valid.
     #[must_use]
     pub fn expiry(&self) -> Option<String> {
-        let validity = self.validity.as_ref();
-        validity.map(|validity| validity.not_after.to_date_time().to_string())
+        self.own.as_ref().map(|own| own.not_after.to_string())
     }
 
     /// Whether the server's certificate was valid once, and is no more.
     #[must_use]
     pub fn has_expired(&self, now: SystemTime) -> bool {
-        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let validity = self.validity.as_ref();
-        validity.is_some_and(|validity| validity.not_after.to_unix_duration() < now)
+        self.own.as_ref().is_some_and(|own| own.not_after.moment() < now)
     }
 
     /// Why clients refuse the server's certificate at this time, if they do.
     pub fn check(&self, directory: &Path, now: SystemTime) -> Result<(), TlsConfigError> {
-        let Some(validity) = &self.validity else {
+        let Some(Fields { not_before, not_after, .. }) = &self.own else {
             return Ok(());
         };
-        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let (from, until) = (validity.not_before, validity.not_after);
-        let why = if until.to_unix_duration() < now {
-            format!("it expired at {}; renew it", until.to_date_time())
-        } else if from.to_unix_duration() > now {
-            let from = from.to_date_time();
-            format!("it is not valid before {from}; is the clock right?")
+        let why = if not_after.moment() < now {
+            format!("it expired at {not_after}; renew it")
+        } else if not_before.moment() > now {
+            format!("it is not valid before {not_before}; is the clock right?")
         } else {
             return Ok(());
         };
@@ -172,26 +162,11 @@ impl Certificates {
     }
 }
 
-/// Of what is a name for whoever reads it, and not a pattern for many.
-fn host_of(certificate: &Certificate) -> Option<String> {
-    let certificate = certificate.tbs_certificate();
-    let (_, names) = certificate.get_extension::<SubjectAltName>().ok()??;
-    let is_host = |name: &str| {
-        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
-        !name.is_empty() && name.bytes().all(is_part)
-    };
-    let hosts = names.0.iter().filter_map(|name| match name {
-        GeneralName::DnsName(name) => Some(name.as_str()),
-        _ => None,
-    });
-    hosts.map(str::to_owned).find(|name| is_host(name))
-}
-
 /// The server's certificate with its key.
 fn certified_key(directory: &Path, provider: &CryptoProvider, read: Read<'_>) -> Result<CertifiedKey, TlsConfigError> {
     let path = directory.join(CERTIFICATE);
     let chain = certificates(&path, read)?;
-    if clients::is_old_version(&chain[0]) {
+    if is_old_version(&chain[0]) {
         return Err(TlsConfigError::unusable(&path, clients::OLD_VERSION));
     }
     let key_path = private_key_path(directory);

@@ -13,10 +13,8 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, RootCertStore, SignatureScheme,
 };
-use x509_cert::Certificate;
-use x509_cert::certificate::Version;
-use x509_cert::der::Decode;
 
+use super::certificate::{Fields, is_old_version};
 use super::{Read, Subject, TlsConfigError, certificates};
 
 /// What to say of certificates that are older than the extensions that tell what they are for.
@@ -78,10 +76,9 @@ impl Verifier {
         let Some(named) = &self.named else {
             return Ok(());
         };
-        let read = Certificate::from_der(certificate)
-            .map_err(|error| refused(format!("the client's certificate cannot be read: {error}")))?;
-        let subject = read.tbs_certificate().subject();
-        if named.iter().any(|one| one.fits(subject)) {
+        let fields = Fields::of(certificate);
+        let subject = fields.ok_or_else(|| refused("the client's certificate cannot be read".to_owned()))?.subject;
+        if named.iter().any(|one| one.fits(&subject)) {
             Ok(())
         } else {
             Err(refused(format!("the client {subject} is not authorized")))
@@ -132,11 +129,6 @@ impl ClientCertVerifier for Verifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.signed.supported_verify_schemes()
     }
-}
-
-/// `false` for what is no certificate at all.
-pub fn is_old_version(certificate: &CertificateDer<'_>) -> bool {
-    Certificate::from_der(certificate).is_ok_and(|read| read.tbs_certificate().version() != Version::V3)
 }
 
 /// Why a client was turned away, in our own words.

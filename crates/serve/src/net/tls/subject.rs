@@ -3,10 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use x509_cert::attr::AttributeTypeAndValue;
-use x509_cert::der::asn1::{Ia5StringRef, PrintableStringRef, Utf8StringRef};
-use x509_cert::der::{Tag, Tagged};
-use x509_cert::name::{Name, RdnSequence};
+use super::name::{Attribute, Name};
 
 /// What a subject must say of itself.
 ///
@@ -14,7 +11,7 @@ use x509_cert::name::{Name, RdnSequence};
 /// fewer of them, letter by letter. Attributes that are not named may be anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    wanted: RdnSequence,
+    wanted: Name,
 }
 
 /// A text that names no subject.
@@ -28,11 +25,10 @@ impl FromStr for Subject {
     type Err = SubjectError;
 
     fn from_str(text: &str) -> Result<Self, SubjectError> {
-        let wanted: RdnSequence = text.parse().map_err(|_| SubjectError)?;
-        let subject = Self { wanted };
-        let has_text = |attribute| text_of(attribute).is_some_and(|text| !text.is_empty());
-        let is_one = subject.attributes().next().is_some() && subject.attributes().all(has_text);
-        is_one.then_some(subject).ok_or(SubjectError)
+        let wanted = Name::of_text(text).ok_or(SubjectError)?;
+        let has_text = |attribute: &Attribute| attribute.text().is_some_and(|text| !text.is_empty());
+        let is_one = wanted.attributes().all(has_text);
+        is_one.then_some(Self { wanted }).ok_or(SubjectError)
     }
 }
 
@@ -43,41 +39,21 @@ impl fmt::Display for Subject {
 }
 
 impl Subject {
-    fn attributes(&self) -> impl Iterator<Item = &AttributeTypeAndValue> {
-        self.wanted.iter().flat_map(|relative| relative.iter())
-    }
-
     /// Whether the subject of a certificate is this one.
     pub(super) fn fits(&self, name: &Name) -> bool {
-        self.attributes().all(|attribute| {
-            let same_kind = |other: &&AttributeTypeAndValue| other.oid == attribute.oid;
-            let mut wanted = self.attributes().filter(same_kind);
-            let mut found = name.iter().filter(same_kind);
+        self.wanted.attributes().all(|attribute| {
+            let same_kind = |other: &&Attribute| other.kind == attribute.kind;
+            let mut wanted = self.wanted.attributes().filter(same_kind);
+            let mut found = name.attributes().filter(same_kind);
             loop {
                 match (wanted.next(), found.next()) {
                     (None, None) => return true,
-                    (Some(wanted), Some(found)) if same_text(wanted, found) => {}
+                    // A text that cannot be read is never the same.
+                    (Some(wanted), Some(found)) if found.text().is_some() && wanted.text() == found.text() => {}
                     _ => return false,
                 }
             }
         })
-    }
-}
-
-/// What cannot be read is never the same.
-fn same_text(one: &AttributeTypeAndValue, other: &AttributeTypeAndValue) -> bool {
-    text_of(one).is_some() && text_of(one) == text_of(other)
-}
-
-/// The same name is encoded in several ways.
-fn text_of(attribute: &AttributeTypeAndValue) -> Option<&str> {
-    let value = &attribute.value;
-    let bytes = value.value();
-    match value.tag() {
-        Tag::Utf8String => Utf8StringRef::new(bytes).ok()?.as_str().into(),
-        Tag::PrintableString => PrintableStringRef::new(bytes).ok()?.as_str().into(),
-        Tag::Ia5String => Ia5StringRef::new(bytes).ok()?.as_str().into(),
-        _ => None,
     }
 }
 
@@ -89,7 +65,7 @@ mod tests {
         let wanted: Subject = wanted.parse().unwrap();
         let subject = match subject {
             "" => Name::default(),
-            subject => Name::from_str(subject).unwrap(),
+            subject => Name::of_text(subject).unwrap(),
         };
         wanted.fits(&subject)
     }
@@ -105,6 +81,10 @@ mod tests {
             ("O=Example\\, Inc.", "CN=x,O=Example\\, Inc."),
             ("OU=a,OU=b", "CN=x,OU=a,OU=b"),
             ("C=DE", "C=DE"),
+            ("UID=7,CN=alice", "CN=alice+UID=7"),
+            ("CN=a\\2cb", "CN=a\\,b"),
+            ("CN=a\\\\,O=b", "O=b,CN=a\\5C"),
+            ("CN=#0c05616c696365", "CN=#1305616c696365"),
             ("CN=Zoë", "CN=Zoë"),
         ] {
             assert!(fits(wanted, subject), "{wanted} / {subject}");
@@ -147,6 +127,14 @@ mod tests {
             "CN=#0500",
             "CN=alice, O=Example",
             "CN=\\",
+            "CN=alice\\",
+            "CN=alice\\4",
+            "CN=alice\\ff",
+            "CN=#",
+            "CN=#0c05616c6963",
+            "CN=#0c05616c69636500",
+            "2.5.04.3=alice",
+            "+2.5=alice",
         ] {
             assert_eq!(text.parse::<Subject>(), Err(SubjectError), "{text:?}");
         }
