@@ -16,8 +16,7 @@
 //! ```
 //!
 //! Read in this order: [`Channel`], [`request`], [`device`], [`queue`], [`gate`], then `base/` and
-//! `layer/`; for zoned devices [`zone`] and [`layer::zoned`]. Layers for tests are in `test/`, behind the
-//! feature `test-layers`.
+//! `layer/`; for zoned devices [`zone`] and [`layer::zoned`]. Layers for tests are in `test/`.
 //!
 //! No thread hand-off, no lock and no allocation happens between `submit` and the completion:
 //! tests/steady_state.rs proves it.
@@ -39,7 +38,6 @@ pub mod queue;
 pub mod request;
 pub mod slab;
 pub mod table;
-#[cfg(feature = "test-layers")]
 mod test;
 pub mod units;
 pub mod zone;

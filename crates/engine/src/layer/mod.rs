@@ -9,5 +9,4 @@ pub use crypt::{CipherRange, CryptDevice, CryptOptions, Zeroes};
 pub use linear::LinearDevice;
 pub use subblock::{Exclusion, SubBlockDevice, SubBlockOptions};
 
-#[cfg(feature = "test-layers")]
 pub use crate::test::{DelayDevice, DelaySpec, FaultDevice, FaultPlan, FaultRule};

@@ -1,4 +1,4 @@
-//! Layers that make a device slow or let it fail, for tests and measurements: feature `test-layers`.
+//! Layers that make a device slow or let it fail, for tests and measurements: `cryptline testing`.
 
 mod delay;
 mod fault;
