@@ -108,9 +108,6 @@ pub enum Command {
     Certs(cmd::certs::CertsArgs),
     /// Print a shell completion script
     Completions(cmd::completions::CompletionsArgs),
-    /// Write the man pages into a folder
-    #[command(hide = true)]
-    Man(cmd::man::ManArgs),
     /// What cryptsetup calls these verbs.
     #[command(flatten)]
     Word(Box<cmd::words::Word>),
@@ -183,7 +180,6 @@ impl Command {
             Self::Testing(args) => cmd::testing::run(&args, Cli::command()),
             Self::Certs(args) => cmd::certs::run(&args),
             Self::Completions(args) => cmd::completions::run(&args, Cli::command()),
-            Self::Man(args) => cmd::man::run(&args, Cli::command()),
         }
     }
 }

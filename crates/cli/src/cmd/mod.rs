@@ -15,7 +15,6 @@ pub mod erase;
 pub mod header;
 pub mod info;
 pub mod key;
-pub mod man;
 pub mod mount;
 pub mod open;
 pub mod recover;

@@ -1,36 +1,11 @@
-//! `man`: the man pages, made from the same table of options as the help texts.
+//! One man page for the program, one for each verb, and one for each verb of a verb.
 
-mod sections;
-
-use std::fs;
 use std::io;
-use std::path::PathBuf;
-use std::process::ExitCode;
 
-use clap::{Args, Command};
+use clap::Command;
 use clap_mangen::Man;
 
-use crate::CliError;
-
-/// Where to.
-#[derive(Args, Debug)]
-pub struct ManArgs {
-    /// Folder that gets the pages; it is made if it is missing
-    pub folder: PathBuf,
-}
-
-/// Writes every page of `program`.
-///
-/// # Errors
-/// Exit code 4 when the folder takes no files.
-pub fn run(args: &ManArgs, program: Command) -> Result<ExitCode, CliError> {
-    let failed = |error: io::Error| CliError::device(format!("cannot write to {}: {error}", args.folder.display()));
-    fs::create_dir_all(&args.folder).map_err(failed)?;
-    for (name, text) in pages(program).map_err(failed)? {
-        fs::write(args.folder.join(name), text).map_err(failed)?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
+use crate::sections;
 
 /// File name and text of every page: one for the program, one for each verb, and one for each verb
 /// of a verb.
