@@ -15,11 +15,11 @@ if ! [[ $duration =~ ^[1-9][0-9]*$ ]]; then
 fi
 shift
 if [ $# -eq 0 ]; then
-    set -- $(basename -s .rs fuzz_targets/*.rs)
+    set -- $(ls corpus)
 fi
 for target in "$@"; do
-    if ! [ -f "fuzz_targets/$target.rs" ]; then
-        echo "no target $target; there are: $(basename -s .rs fuzz_targets/*.rs | xargs)" >&2
+    if ! [ -d "corpus/$target" ]; then
+        echo "no target $target; there are: $(ls corpus | xargs)" >&2
         exit 2
     fi
 done
@@ -36,8 +36,7 @@ export RUSTFLAGS="--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module
     -Cllvm-args=-sanitizer-coverage-trace-compares
     -Cllvm-args=-simplifycfg-branch-fold-threshold=0"
 host=$(rustc -vV | sed -n 's/^host: //p')
-cargo build --quiet --release --target "$host" --target-dir target \
-    $(printf -- '--bin %s ' "$@")
+cargo build --quiet --release --target "$host" --target-dir target
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -47,7 +46,7 @@ fuzz_one() {
     local target=$1 log=$work/$1.log
     mkdir -p "artifacts/$target" "$work/$target"
     cp "corpus/$target/"* "$work/$target/"
-    if "target/$host/release/$target" "$work/$target" -max_total_time="$duration" \
+    if FUZZ_TARGET=$target "target/$host/release/parsers" "$work/$target" -max_total_time="$duration" \
         -max_len=20480 -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 \
         -artifact_prefix="artifacts/$target/" >"$log" 2>&1; then
         rmdir "artifacts/$target" 2>/dev/null || true
@@ -57,7 +56,7 @@ fuzz_one() {
         echo "$target: ok, $runs runs, $coverage"
     else
         grep -v '^#' "$log" | tail -40 >&2
-        echo "$target: FAILED; again: fuzz/target/$host/release/$target fuzz/artifacts/$target/*" >&2
+        echo "$target: FAILED; again: FUZZ_TARGET=$target fuzz/target/$host/release/parsers fuzz/artifacts/$target/*" >&2
         return 1
     fi
 }

@@ -8,19 +8,17 @@
 //!
 //! Checked is what holds whatever the server does: opening ends, every request ends once, a read brings what was
 //! written as long as nobody has lied, and no flush says yes once something was lost. Nothing hangs.
-#![no_main]
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::liar::{Liar, SIZE, Script};
 use cryptline_engine::base::NbdDevice;
 use cryptline_engine::{BackendChoice, Buffer, Channel, Fault, Gate, Operation, Request, Submitted};
-use cryptline_fuzz::liar::{Liar, SIZE, Script};
 use cryptline_nbd::NbdUri;
 use cryptline_nbd::uri::{Address, TlsOptions};
-use libfuzzer_sys::fuzz_target;
 
 const RECORDS_MAX: usize = 48;
 /// Requests under way at a time.
@@ -30,7 +28,8 @@ const RECONNECT: Duration = Duration::from_millis(150);
 /// Bytes of one request, about.
 const LEN_MAX: usize = 96 << 10;
 
-fuzz_target!(|data: &[u8]| {
+/// Tries one input.
+pub fn target(data: &[u8]) {
     let Some((setup, records)) = data.split_first_chunk::<8>() else {
         return;
     };
@@ -64,7 +63,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     server.end();
-});
+}
 
 /// Who uses the disk.
 struct User<'a> {

@@ -1,12 +1,10 @@
 //! The NBD handshake: whatever a client sends, and however it is split, the outcome is the same.
 //!
 //! Input: one byte for the TLS mode, one for the length of the pieces, then the client's bytes.
-#![no_main]
 
 use std::sync::{Arc, LazyLock};
 
 use cryptline_nbd::{BlockSizes, Capabilities, ExportInfo, Handshake, ProtocolError, ServerOffer, Step, TlsMode};
-use libfuzzer_sys::fuzz_target;
 
 type Trace = (Vec<u8>, Vec<Step>, Result<usize, ProtocolError>);
 
@@ -27,7 +25,8 @@ fn offer(tls: TlsMode) -> Arc<ServerOffer> {
     Arc::new(ServerOffer::new(exports, tls).expect("a valid offer"))
 }
 
-fuzz_target!(|data: &[u8]| {
+/// Tries one input.
+pub fn target(data: &[u8]) {
     let [mode, piece, input @ ..] = data else {
         return;
     };
@@ -35,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
     let whole = run(offer, input, input.len());
     let split = run(offer, input, usize::from(*piece).max(1));
     assert_eq!(whole, split);
-});
+}
 
 /// Feeds `input` in pieces until the handshake ends or the input does.
 fn run(offer: &Arc<ServerOffer>, input: &[u8], piece: usize) -> Trace {

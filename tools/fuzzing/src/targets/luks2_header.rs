@@ -2,15 +2,14 @@
 //!
 //! Input: one byte whose bits 0 and 1 say which copies get a fitting checksum, then the first
 //! bytes of the disk. The second copy starts where the first one ends.
-#![no_main]
 
-use cryptline_fuzz::{Disk, seal_at, use_header};
-use libfuzzer_sys::fuzz_target;
+use crate::{Disk, seal_at, use_header};
 
 /// Bytes of a copy in the seeds: the smallest the format allows.
 const COPY: usize = 0x4000;
 
-fuzz_target!(|data: &[u8]| {
+/// Tries one input.
+pub fn target(data: &[u8]) {
     let Some((&mode, parts)) = data.split_first() else {
         return;
     };
@@ -28,4 +27,4 @@ fuzz_target!(|data: &[u8]| {
         seal_at(&mut image, COPY);
     }
     use_header(Disk::new(image, 64 << 20));
-});
+}

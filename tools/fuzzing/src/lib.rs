@@ -1,4 +1,5 @@
-//! What the fuzz targets share: a disk in memory, and LUKS2 headers around fuzzed parts.
+//! Targets for fuzzing, and what they share: a disk in memory, and LUKS2 headers around fuzzed parts. `fuzz/run.sh` fuzzes
+//! them; a test here tries every input that is committed.
 //!
 //! Without a valid checksum no LUKS2 input would get past the first check, so [`seal`] writes the
 //! one that fits.
@@ -7,6 +8,7 @@
 
 pub mod liar;
 pub mod session;
+pub mod targets;
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -137,7 +139,7 @@ mod tests {
     use super::*;
 
     fn seed(path: &str) -> Vec<u8> {
-        std::fs::read(format!("{}/corpus/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+        std::fs::read(format!("{}/../../fuzz/corpus/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap()
     }
 
     fn segment_of(image: Vec<u8>) -> Result<u64, cryptline_luks::Error> {

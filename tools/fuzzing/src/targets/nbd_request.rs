@@ -2,13 +2,12 @@
 //!
 //! Input: 2 bytes of transmission flags, one of settings, 4 for the export's size in units of
 //! 4 KiB, then requests of 28 bytes.
-#![no_main]
 
 use cryptline_nbd::export::DEFAULT_MAX_PAYLOAD;
 use cryptline_nbd::{Command, ExportLimits, Rejection, TransmissionFlags, client, parse_request, validate};
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
+/// Tries one input.
+pub fn target(data: &[u8]) {
     let Some(([f0, f1, settings, s0, s1, s2, s3], requests)) = data.split_first_chunk::<7>() else {
         return;
     };
@@ -42,4 +41,4 @@ fuzz_target!(|data: &[u8]| {
             Err(Rejection::DropConnection) => return,
         }
     }
-});
+}

@@ -7,7 +7,6 @@
 //!
 //! Checked is what holds whatever is asked: each message that wants an answer gets one, of the length that it says,
 //! with a number of an error or with bytes, and none gets two; the session goes on and serves the next.
-#![no_main]
 
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -20,7 +19,6 @@ use cryptline_engine::{BackendChoice, Gate};
 use cryptline_serve::fuse::{Nodes, Options, Over, Session};
 use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
-use libfuzzer_sys::fuzz_target;
 
 /// As many as are on their way at a time.
 const RECORDS_MAX: usize = 16;
@@ -41,7 +39,8 @@ struct Kernel {
     session: Session,
 }
 
-fuzz_target!(|data: &[u8]| {
+/// Tries one input.
+pub fn target(data: &[u8]) {
     static KERNEL: OnceLock<Mutex<Kernel>> = OnceLock::new();
     let kernel = KERNEL.get_or_init(|| Mutex::new(Kernel::start()));
     let mut kernel = kernel.lock().expect("no run has failed");
@@ -59,7 +58,7 @@ fuzz_target!(|data: &[u8]| {
     let next = kernel.send([GETATTR, 1, 0, 16, 0, 0], &[0; 16]);
     kernel.hear(next.into_iter().collect());
     assert!(!kernel.session.is_over());
-});
+}
 
 impl Kernel {
     fn start() -> Self {

@@ -9,7 +9,6 @@
 //! A record becomes a request, most of them valid; some become bytes that are none. Checked is what
 //! holds whatever happens: every request is answered once and in the form that was negotiated, a
 //! client that waits for each answer reads what it wrote, the server ends, and nothing hangs.
-#![no_main]
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -18,20 +17,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::session::{Client, Pace, SIZE};
 use cryptline_engine::base::RamDevice;
 use cryptline_engine::layer::{FaultDevice, FaultPlan, FaultRule};
 use cryptline_engine::{BackendChoice, Gate};
-use cryptline_fuzz::session::{Client, Pace, SIZE};
 use cryptline_nbd::TlsMode;
 use cryptline_serve::lane::Poll;
 use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
 use cryptline_serve::stats::ExportStats;
-use libfuzzer_sys::fuzz_target;
 
 /// A session longer than this finds nothing that a shorter one does not.
 const RECORDS_MAX: usize = 64;
 
-fuzz_target!(|data: &[u8]| {
+/// Tries one input.
+pub fn target(data: &[u8]) {
     let Some(([setup, fault, nth, _], records)) = data.split_first_chunk::<4>() else {
         return;
     };
@@ -49,7 +48,7 @@ fuzz_target!(|data: &[u8]| {
     let (records, _) = records.as_chunks::<8>();
     client.send(&records[..records.len().min(RECORDS_MAX)]);
     served.end();
-});
+}
 
 /// One rule, or two: each bit of `which` that may say something does.
 fn faults(which: u8, nth: u8) -> FaultPlan {

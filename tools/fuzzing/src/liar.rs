@@ -1,4 +1,4 @@
-//! A server for [`nbd_client`](../../fuzz_targets/nbd_client.rs): keeps the protocol and a disk, but for what a script
+//! A server for the target `nbd_client`: keeps the protocol and a disk, but for what a script
 //! tells it to do to each answer. It never lets a client wait for ever, except for a request that was never sent.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! A client for [`nbd_session`](../../fuzz_targets/nbd_session.rs): sends requests made of fuzzed
+//! A client for the target `nbd_session`: sends requests made of fuzzed
 //! records, judges every answer.
 
 use std::collections::HashMap;
@@ -291,8 +291,8 @@ fn encode(record: &[u8; 8], cookie: u64) -> (Option<Request>, Vec<u8>) {
     let mut offset = u64::from(u16::from_be_bytes([o0, o1])) << shift;
     let mut len = u64::from(u16::from_be_bytes([l0, l1])) << (shifts >> 4);
     if extra & 3 != 0 {
-        offset = offset % SIZE & !4095;
-        len = len % (PAYLOAD_MAX / 2) & !4095;
+        offset = (offset % SIZE) & !4095;
+        len = (len % (PAYLOAD_MAX / 2)) & !4095;
     }
     let len = u32::try_from(len).unwrap_or(u32::MAX);
     let mut bytes = Vec::with_capacity(28);

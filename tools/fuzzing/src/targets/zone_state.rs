@@ -2,7 +2,6 @@
 //!
 //! Input: one byte of choices, then the file; or, where the choice is so, patches of a sound file: an
 //! offset in two bytes, a length in one, the bytes.
-#![no_main]
 
 use std::cell::RefCell;
 use std::io;
@@ -10,7 +9,6 @@ use std::io;
 use cryptline_engine::zone::journal::{Journal, StateStore, create, load};
 use cryptline_engine::zone::state::{BLOCK, Block, finish};
 use cryptline_engine::zone::{ZoneLayout, ZoneTable};
-use libfuzzer_sys::fuzz_target;
 
 struct Memory(RefCell<Vec<u8>>);
 
@@ -40,7 +38,8 @@ impl StateStore for Memory {
     }
 }
 
-fuzz_target!(|data: &[u8]| {
+/// Tries one input.
+pub fn target(data: &[u8]) {
     let Some((choices, rest)) = data.split_first() else {
         return;
     };
@@ -72,7 +71,7 @@ fuzz_target!(|data: &[u8]| {
         table.each_unsaved(|index, saved| unsaved.push((index, saved)));
         journal.commit(&unsaved, &table).expect("memory does not fail");
     }
-});
+}
 
 /// A sound state with patches; with right checksums again where `sealed`.
 fn patched(store: &Memory, sealed: bool, mut patches: &[u8]) {

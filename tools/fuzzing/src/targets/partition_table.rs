@@ -2,17 +2,16 @@
 //!
 //! Input: one byte of choices, then patches of a sound table: an offset in three bytes, a length in one, the
 //! bytes. Patches of a GPT get the right checksums where the choices say so.
-#![no_main]
 
 use std::io::Cursor;
 
 use cryptline::partition::{PartitionName, PartitionTable};
-use libfuzzer_sys::fuzz_target;
 
 const SIZE: usize = 512 << 10;
 const ENTRIES: usize = 8;
 
-fuzz_target!(|data: &[u8]| {
+/// Tries one input.
+pub fn target(data: &[u8]) {
     let Some((choices, mut patches)) = data.split_first() else {
         return;
     };
@@ -45,7 +44,7 @@ fuzz_target!(|data: &[u8]| {
             assert!(range.start >= 512 && range.start < range.end && range.end <= SIZE as u64);
         }
     }
-});
+}
 
 fn gpt(sector: usize) -> Vec<u8> {
     let mut disk = vec![0; SIZE];

@@ -6,7 +6,6 @@
 //!
 //! A record becomes a message, most of them with a header that is whole. Checked is what holds whatever is said: no
 //! panic, bounded memory, and a server that ends when its front-end has gone.
-#![no_main]
 
 use std::io::{IoSlice, Write as _};
 use std::mem::MaybeUninit;
@@ -23,7 +22,6 @@ use cryptline_serve::StopHandle;
 use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::vhost_user::{Disk, Front, Server, ServerOptions};
-use libfuzzer_sys::fuzz_target;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -38,7 +36,8 @@ const IS_RAW: u8 = 0x80;
 /// All descriptors are the end of a channel.
 const HAS_CHANNEL: u8 = 0x10;
 
-fuzz_target!(|data: &[u8]| {
+/// Tries one input.
+pub fn target(data: &[u8]) {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
     let disk = Disk {
         name: "disk".to_owned(),
@@ -67,7 +66,7 @@ fuzz_target!(|data: &[u8]| {
         let flushed = served.join().expect("no panic");
         assert_eq!(flushed.expect("it could serve"), Ok(()));
     });
-});
+}
 
 fn say(stream: &UnixStream, data: &[u8]) {
     let memory = memfd_create("memory", MemfdFlags::CLOEXEC).expect("memory");
