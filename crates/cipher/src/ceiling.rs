@@ -117,6 +117,25 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(lower, upper))
 }
 
+/// A quarter of the values lies below the first and a quarter above the second; 0 of none.
+#[must_use]
+pub fn quartiles(values: &[f64]) -> [f64; 2] {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().saturating_sub(1);
+    [last / 4, last - last / 4].map(|at| sorted.get(at).copied().unwrap_or(0.0))
+}
+
+/// Distance of the quartiles over the median: half of the values are this close together.
+#[must_use]
+pub fn spread(values: &[f64]) -> f64 {
+    let [low, high] = quartiles(values);
+    match median(values) {
+        None | Some(0.0) => 0.0,
+        Some(median) => (high - low) / median,
+    }
+}
+
 /// Not a number of none.
 fn middle(values: impl Iterator<Item = f64>) -> f64 {
     median(&values.collect::<Vec<_>>()).unwrap_or(f64::NAN)
@@ -317,6 +336,22 @@ rounds!(chain, "0");
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_disturbed_sample_moves_neither_median_nor_spread() {
+        let mut rates = [10.0; 9];
+        rates[4] = 1.0;
+        assert_eq!((median(&rates), spread(&rates)), (Some(10.0), 0.0));
+        assert_eq!(spread(&[]), 0.0);
+        assert_eq!(spread(&[1.0, 3.0, 5.0, 4.0, 2.0]), 2.0 / 3.0);
+    }
+
+    #[test]
+    fn half_of_the_values_lie_between_the_quartiles() {
+        assert_eq!(quartiles(&[5.0, 1.0, 4.0, 2.0, 3.0]), [2.0, 4.0]);
+        assert_eq!(quartiles(&[7.0]), [7.0, 7.0]);
+        assert_eq!(quartiles(&[7.0, 8.0]), [7.0, 8.0]);
+    }
 
     #[test]
     fn work_that_takes_longer_has_a_smaller_share() {

@@ -97,11 +97,8 @@ pub enum Command {
     Top(cmd::top::TopArgs),
     /// Control a running server: list, add, remove, flush and grow its exports
     Ctl(Box<cmd::ctl::CtlArgs>),
-    /// Compare ways of encrypting, serving and storing a volume
-    #[cfg(feature = "bench")]
-    Bench(cryptline_bench::BenchArgs),
     /// Measure ciphers and key derivation functions
-    Benchmark(cryptline_bench::BenchmarkArgs),
+    Benchmark(cmd::benchmark::BenchmarkArgs),
     /// Options for tests and measurements: failing and slow media (a page of help)
     Testing(cmd::testing::TestingArgs),
     /// Make certificates for TLS: an authority, a server and a client
@@ -172,9 +169,7 @@ impl Command {
             Self::Table(args) => cmd::table::run(&args),
             Self::Top(args) => cmd::top::run(&args),
             Self::Ctl(args) => cmd::ctl::run(&args),
-            #[cfg(feature = "bench")]
-            Self::Bench(args) => cmd::bench::print(cryptline_bench::run(&args)),
-            Self::Benchmark(args) => cmd::bench::print(cryptline_bench::benchmark(&args)),
+            Self::Benchmark(args) => cmd::benchmark::run(&args),
             Self::Btt(args) => cmd::btt::run(&args),
             Self::Zones(args) => cmd::zones::run(&args),
             Self::Testing(args) => cmd::testing::run(&args, Cli::command()),

@@ -8,12 +8,7 @@ pub static LONG: LazyLock<String> = LazyLock::new(|| {
         Some(commit) => format!(" (commit {commit})"),
         None => String::new(),
     };
-    let features = match (cfg!(feature = "bench"), cfg!(feature = "rbd")) {
-        (true, true) => "bench rbd",
-        (true, false) => "bench",
-        (false, true) => "rbd",
-        (false, false) => "none",
-    };
+    let features = if cfg!(feature = "rbd") { "rbd" } else { "none" };
     let version = env!("CARGO_PKG_VERSION");
     let machine = std::env::consts::ARCH;
     format!("{version}{commit}\nfeatures: {features}\nmachine:  {machine}\nlicense:  MIT or Apache-2.0")

@@ -16,7 +16,7 @@ const fn entry(of: &'static [&'static str], name: &'static str, text: &'static s
 
 const ENVIRONMENT: &[Entry] = &[
     entry(
-        &["cryptline", "key_file", "bench", "benchmark"],
+        &["cryptline", "key_file", "benchmark"],
         "CRYPTLINE_CPU",
         "Implementation of AES-XTS to use in place of the fastest that the processor has; a wrong one is an error that lists them",
     ),
@@ -93,7 +93,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("cryptline-zones", "blkzone(8)"),
     ("cryptline-top", "cryptline-serve(1)"),
     ("cryptline-certs", "cryptline-serve(1), certtool(1)"),
-    ("cryptline-testing", "cryptline-serve(1), cryptline-bench(1)"),
+    ("cryptline-testing", "cryptline-serve(1), cryptline-benchmark(1)"),
 ];
 
 /// The sections of the page called `name`.

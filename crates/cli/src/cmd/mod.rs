@@ -1,7 +1,7 @@
 //! One file for each verb: its arguments, its help, and `run`.
 
 pub mod attach;
-pub mod bench;
+pub mod benchmark;
 pub mod btt;
 pub mod certs;
 pub mod completions;

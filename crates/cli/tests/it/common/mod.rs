@@ -21,8 +21,6 @@ pub const PASSPHRASE: &str = "pass phrase";
 pub const SIZE: u64 = 20 << 20;
 /// Nothing here takes longer.
 const TIMEOUT: Duration = Duration::from_secs(180);
-/// Of a bench, which first makes its images.
-pub const BENCH_TIMEOUT: Duration = Duration::from_secs(300);
 /// Bytes of one copy of the header as `create` makes it.
 const COPY_SIZE: usize = 0x4000;
 const BINARY_LEN: usize = 4096;
@@ -196,26 +194,6 @@ pub fn poke(image: &Path, offset: usize, with: &[u8]) {
 pub fn resize(image: &Path, len: u64) {
     let file = fs::File::options().write(true).open(image).expect("the image opens");
     file.set_len(len).expect("the image can be resized");
-}
-
-/// Runs a bench for ever, with its files in `dir`, until its folder there has `sign`: it measures then. A signal must
-/// end it and all that it has started.
-#[track_caller]
-pub fn is_ended_by_a_signal(bench: &mut Command, dir: &Path, sign: &str) {
-    let mut process = Background::spawn(bench);
-    let deadline = Instant::now() + BENCH_TIMEOUT;
-    let is_serving = || {
-        let inside = fs::read_dir(dir).expect("a folder").next()?.ok()?;
-        inside.path().join(sign).exists().then_some(())
-    };
-    while is_serving().is_none() {
-        assert!(process.wait(Duration::from_millis(5)).is_none(), "it ended");
-        assert!(Instant::now() < deadline, "no server");
-    }
-    let run = process.stop().exited_with(4);
-    assert!(run.stderr_text().contains("stopped by a signal"), "{run}");
-    let left = fs::read_dir(dir).expect("a folder").count();
-    assert_eq!(left, 0, "something was left behind");
 }
 
 /// A loop device, detached when dropped.

@@ -1,0 +1,198 @@
+//! `benchmark`: how fast ciphers and key derivation functions are on this machine.
+//!
+//! ```text
+//! ciphers  every cipher of this build ─┐
+//! ceiling  AES, of the possible       ─┼─ work ─► Report ─► text, table; or JSON
+//! kdfs     PBKDF2, Argon2             ─┤
+//! compare  cryptsetup, side by side   ─┘
+//! ```
+
+mod ceiling;
+mod ciphers;
+mod compare;
+mod kdfs;
+mod report;
+mod table;
+mod text;
+mod work;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use cryptline_luks::format::KdfCost;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::{CliError, output};
+use report::Report;
+
+/// One PBKDF2 hash takes as long as this many measurements of a cipher.
+const SHARES_OF_PBKDF2: u32 = 4;
+/// Longest measurement, in seconds.
+const SECONDS_MAX: f64 = 3600.0;
+
+/// What to measure, and for how long.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline benchmark                                      everything, in about 20 seconds
+  cryptline benchmark --cipher aes-xts-plain64 --key-size 512
+  cryptline benchmark --kdf argon2id --kdf pbkdf2-sha512
+  cryptline benchmark --json | jq '.ciphers[] | select(.threads == 1)'
+  cryptline benchmark --compare-cryptsetup --no-cipher     unlocking, compared with cryptsetup
+
+No disk is read or written. --cipher alone measures only ciphers and --kdf alone only key derivation
+functions; give both to measure both. Each speed is the median of several samples after a warm-up,
+with buffers that fit the L2 cache. CRYPTLINE_CPU selects the cipher implementation.
+docs/benchmark-json.md describes the JSON.")]
+pub struct BenchmarkArgs {
+    /// Cipher to measure; may be repeated [default: all]
+    #[arg(long, value_name = "SPEC")]
+    pub cipher: Vec<String>,
+
+    /// Key length in bits [default: the shortest and the longest]
+    #[arg(long, value_name = "BITS")]
+    pub key_size: Option<usize>,
+
+    /// Key derivation function to measure: argon2id, argon2i, pbkdf2 or pbkdf2-HASH; may be repeated [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub kdf: Vec<String>,
+
+    /// Skip the ciphers
+    #[arg(long, conflicts_with = "cipher")]
+    pub no_cipher: bool,
+
+    /// Skip the key derivation functions
+    #[arg(long, conflicts_with = "kdf")]
+    pub no_kdf: bool,
+
+    /// Total time for the ciphers and PBKDF2; each Argon2 measurement adds about 1.5 times --iter-time
+    #[arg(long, value_name = "S", default_value_t = 12.0)]
+    pub seconds: f64,
+
+    /// Target time for Argon2, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    pub iter_time: u64,
+
+    /// Largest amount of memory for Argon2, in KiB
+    #[arg(long, value_name = "KIB")]
+    pub pbkdf_memory: Option<u32>,
+
+    /// Argon2 lanes [default: one per processor, at most 4]
+    #[arg(long, value_name = "N")]
+    pub pbkdf_parallel: Option<u32>,
+
+    /// Compare unlocking a new LUKS2 header (Argon2id, 4 iterations, 1 GiB, 4 lanes) with cryptsetup, which must
+    /// be installed
+    #[arg(long)]
+    pub compare_cryptsetup: bool,
+
+    /// Say which figures reach the goals of this project, for its developers; the JSON always does
+    #[arg(long)]
+    pub goals: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Measures, and prints the report when all of it is there.
+///
+/// # Errors
+/// What was asked for is not there, memory is too short for Argon2, or standard output takes no more.
+pub fn run(args: &BenchmarkArgs) -> Result<ExitCode, CliError> {
+    let plan = Plan::new(args)?;
+    let mut report = Report { cores: std::thread::available_parallelism().map_or(1, usize::from), ..Report::default() };
+    plan.measure(args, &mut report)?;
+    report.finish();
+    output::print_report(&report, args.json, |report| text::render(report, args.goals))?;
+    output::warn(&report.warnings);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `--seconds` as a length of time.
+fn seconds(given: f64) -> Result<Duration, CliError> {
+    if given > 0.0 && given <= SECONDS_MAX {
+        Ok(Duration::from_secs_f64(given))
+    } else {
+        Err(CliError::parameters(format!("--seconds {given}: give more than 0 and at most {SECONDS_MAX}")))
+    }
+}
+
+/// A bar on a terminal, drawn only between measurements: a thread that redraws would take time from what is measured.
+fn progress(steps: usize) -> ProgressBar {
+    let bar = ProgressBar::new(steps as u64);
+    let style = "{bar:24} {percent:>3} %  {elapsed} gone, {eta} left  {msg}";
+    match ProgressStyle::with_template(style) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// What to measure, checked before anything is.
+struct Plan {
+    ciphers: Vec<ciphers::Case>,
+    kdfs: Vec<kdfs::Case>,
+    time: Duration,
+    cost: KdfCost,
+}
+
+impl Plan {
+    fn new(args: &BenchmarkArgs) -> Result<Self, CliError> {
+        let time = seconds(args.seconds)?;
+        if args.no_cipher && args.no_kdf && !args.compare_cryptsetup {
+            return Err(CliError::parameters("nothing is left to measure; leave out --no-cipher or --no-kdf"));
+        }
+        // As cryptsetup: naming one thing is asking for that alone.
+        let ciphers = !args.no_cipher && (!args.cipher.is_empty() || args.kdf.is_empty());
+        let kdfs = !args.no_kdf && (!args.kdf.is_empty() || args.cipher.is_empty());
+        let plan = Self {
+            ciphers: if ciphers { ciphers::cases(&args.cipher, args.key_size)? } else { Vec::new() },
+            kdfs: if kdfs { kdfs::cases(&args.kdf)? } else { Vec::new() },
+            time,
+            cost: KdfCost {
+                target: Duration::from_millis(args.iter_time),
+                iterations: None,
+                memory_kib: args.pbkdf_memory,
+                cpus: args.pbkdf_parallel,
+            },
+        };
+        Ok(plan)
+    }
+
+    fn measure(&self, args: &BenchmarkArgs, report: &mut Report) -> Result<(), CliError> {
+        let of_ciphers = ciphers::count(&self.ciphers, report.cores);
+        let is_pbkdf2 = |case: &&kdfs::Case| matches!(case, kdfs::Case::Pbkdf2(_));
+        let pbkdf2s = self.kdfs.iter().filter(is_pbkdf2).count();
+        let shares = of_ciphers + pbkdf2s * SHARES_OF_PBKDF2 as usize;
+        let share = self.time / u32::try_from(shares.max(1)).unwrap_or(u32::MAX);
+
+        let steps = of_ciphers + self.kdfs.len() + usize::from(args.compare_cryptsetup);
+        let progress = progress(steps);
+        for &case in &self.kdfs {
+            progress.set_message(case.name());
+            progress.tick();
+            let row = case.measure(share * SHARES_OF_PBKDF2, &self.cost)?;
+            report.kdfs.push(row);
+            progress.inc(1);
+        }
+        for case in &self.ciphers {
+            progress.set_message(case.name());
+            progress.tick();
+            report.figures.extend(case.of_ceiling()?);
+            let rows = case.measure(report.cores, share, &|| progress.inc(1))?;
+            report.ciphers.extend(rows);
+        }
+        report.figures.extend(ciphers::speeds(&report.ciphers));
+        if args.compare_cryptsetup {
+            progress.set_message("unlocking, beside cryptsetup");
+            progress.tick();
+            let (comparison, figure) = compare::measure(&self.cost)?;
+            report.comparison = Some(comparison);
+            report.figures.push(figure);
+        }
+        progress.finish_and_clear();
+        Ok(())
+    }
+}

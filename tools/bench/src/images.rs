@@ -1,0 +1,157 @@
+//! Encrypted images and a plain one, with the same clear text.
+
+use std::fs::{self, File};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
+use cryptline::{Create, DirectMode, Open, Volume, size};
+use cryptline_engine::Gate;
+
+use tempfile::TempDir;
+
+use crate::contents::Contents;
+use crate::error::{Of as _, Result, fail};
+
+/// Where the images go unless told otherwise: memory.
+pub const FOLDER: &str = "/dev/shm";
+/// Name of the socket of whoever serves one.
+pub const SOCKET: &str = "socket";
+/// Longest path of a socket, see unix(7).
+const SOCKET_MAX: usize = 107;
+/// The passphrase's file.
+pub const KEY_FILE: &str = "passphrase";
+/// It protects noise.
+const PASSPHRASE: &str = "no secret at all";
+/// The fewest that there can be, so that servers start quickly.
+const ITERATIONS: u32 = 1000;
+/// More than any header made here.
+const HEADER_ROOM: u64 = 32 << 20;
+/// Bytes written at a time.
+const PIECE: usize = 1 << 20;
+/// Which contents.
+const SEED: u64 = 0x6372_7970_746c_696e;
+
+/// The images.
+#[derive(Debug)]
+pub struct Images {
+    /// Of each version that was asked for.
+    pub luks1: PathBuf,
+    pub luks2: PathBuf,
+    /// The clear text of the encrypted ones.
+    pub plain: PathBuf,
+    pub key: PathBuf,
+    /// Of the clear text, in bytes.
+    pub size: u64,
+    pub contents: Contents,
+    pub sha256: String,
+    /// What the folder lies on, for people.
+    pub medium: String,
+}
+
+impl Images {
+    /// Makes the plain one and one of each of `versions` in `folder`.
+    pub fn make(folder: &Path, size: u64, versions: &[Version]) -> Result<Self> {
+        let (file_system, free) = file_system(folder)?;
+        let count = versions.len() as u64 + 1;
+        let needed = size.saturating_add(HEADER_ROOM).saturating_mul(count);
+        if needed > free {
+            fail!(
+                "the images need {} and {} has {} free; give a smaller --size or another --dir",
+                size::human(needed),
+                folder.display(),
+                size::human(free)
+            );
+        }
+        let mut images = Self {
+            luks1: folder.join("luks1.img"),
+            luks2: folder.join("luks2.img"),
+            plain: folder.join("plain.img"),
+            key: folder.join(KEY_FILE),
+            size,
+            contents: Contents::new(SEED),
+            sha256: String::new(),
+            medium: format!("{file_system}, {} of clear disk", size::human(size)),
+        };
+        images.fill(versions)?;
+        Ok(images)
+    }
+
+    /// Opens an encrypted one in this process.
+    pub fn open(&self, version: Version) -> Result<Volume> {
+        let open = Open::new(self.luks(version)).direct(DirectMode::Off);
+        Ok(open.passphrase(PASSPHRASE).open()?)
+    }
+
+    fn luks(&self, version: Version) -> &Path {
+        match version {
+            Version::Luks1 => &self.luks1,
+            Version::Luks2 => &self.luks2,
+        }
+    }
+
+    /// Makes the files.
+    fn fill(&mut self, versions: &[Version]) -> Result<()> {
+        let private = |path: &Path| {
+            let mut new = File::options();
+            new.write(true).create_new(true).mode(0o600).open(path)
+        };
+        private(&self.key).and_then(|_| fs::write(&self.key, PASSPHRASE)).of(self.key.display())?;
+        private(&self.plain).and_then(|plain| plain.set_len(self.size)).of(self.plain.display())?;
+        let encrypted = versions.iter().map(|&version| self.encrypted(version));
+        let encrypted = encrypted.collect::<Result<Vec<_>>>()?;
+        // All are flushed: on a disk, writing back later would disturb what is measured.
+        let (plain, _) = Open::new(&self.plain).direct(DirectMode::Off).base()?;
+        let mut gates: Vec<&Gate> = encrypted.iter().map(Volume::gate).collect();
+        gates.push(&plain);
+        self.sha256 = self.contents.write_to_each(&gates, PIECE)?;
+        Ok(())
+    }
+
+    /// Makes an empty encrypted one, whose clear disk is as large as the plain image, to the byte.
+    fn encrypted(&self, version: Version) -> Result<Volume> {
+        let path = self.luks(version);
+        let header = FormatOptions {
+            version,
+            kdf: Some(KdfKind::Pbkdf2),
+            cost: KdfCost { iterations: Some(ITERATIONS), ..KdfCost::default() },
+            ..FormatOptions::default()
+        };
+        let room = self.size + HEADER_ROOM;
+        let luks = Create::new(path).size(room).format(header);
+        luks.passphrase(PASSPHRASE).create()?;
+        let spare = self.open(version)?.gate().geometry().size - self.size;
+        let resized = File::options().write(true).open(path).and_then(|luks| luks.set_len(room - spare));
+        resized.of(path.display())?;
+        self.open(version)
+    }
+}
+
+/// A private folder for images and sockets.
+pub fn private_folder(dir: &Path) -> Result<TempDir> {
+    let made = tempfile::Builder::new().prefix("cryptline-bench-").tempdir_in(dir);
+    let name = format!("--dir {}", dir.display());
+    let made = made.of(format_args!("{name}: give a folder that can be written to"))?;
+    if made.path().join(SOCKET).as_os_str().len() > SOCKET_MAX {
+        fail!("{name}: the path is too long for a socket; give a shorter one");
+    }
+    Ok(made)
+}
+
+/// What `folder` lies on, and how many bytes are free there.
+fn file_system(folder: &Path) -> Result<(String, u64)> {
+    /// Magic of tmpfs, see statfs(2).
+    const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+    let name = format!("--dir {}", folder.display());
+    let stat = rustix::fs::statfs(folder).of(&name)?;
+    let space = rustix::fs::statvfs(folder).of(&name)?;
+    let parent = folder.parent().unwrap_or(folder);
+    let parent = fs::canonicalize(parent).unwrap_or_else(|_| parent.to_owned());
+    let kind = if stat.f_type == TMPFS {
+        "memory (tmpfs)".to_owned()
+    } else {
+        format!("a file system of type {:#x}, through the page cache", stat.f_type)
+    };
+    let name = format!("{kind} at {}", parent.display());
+    Ok((name, space.f_bavail.saturating_mul(space.f_frsize)))
+}

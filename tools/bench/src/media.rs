@@ -1,0 +1,341 @@
+//! What a request costs on media that answer at once, beside a bare copy.
+//!
+//! The 2017 thread that removed `rw_page` asked whether a page needs a path of its own, beside an on-stack request. It
+//! does not: docs/bench-json.md has the figures.
+//!
+//! ```text
+//! media      ram, pmem (a mapped file), and a block translation table over each
+//! ways       memcpy │ an on-stack request │ a request from the heap
+//! check      what each way writes every way must read                          ── first
+//! runs       every way of every medium has its turn, in an order that changes  ── timed
+//! counts     instructions and allocations of each, where the system lets us    ── last
+//! ```
+//!
+//! The blocks of a medium lie in four parts, each larger than a second-level cache. Each turn walks another part than the
+//! one before it: no way finds in the caches what another has just touched, as no user of a disk does that is larger than
+//! the caches. With `--warm` a turn walks its part twice and only the second walk is timed.
+
+mod places;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use cryptline::size;
+use cryptline_cipher::ceiling::median;
+use cryptline_engine::Buffer;
+use cryptline_sys::Counter;
+
+use crate::contents::{Contents, random};
+use crate::error::{Result, fail};
+use crate::load;
+use crate::plan::Plan;
+use crate::report::{Comparison, Direction, Pattern, Quantity, Report, Row, Sample, Shape, word};
+use places::{Place, Way};
+
+/// Bytes in a request: a page.
+const BLOCK: u32 = 4096;
+/// Requests in a turn at most: 16 MiB of blocks, more than a second-level cache holds.
+const TURN: usize = 4096;
+/// Parts that the blocks of a medium lie in.
+const PARTS: usize = 4;
+/// Requests between two looks at the clock. A turn's time is the median of such pieces, most of which are not disturbed
+/// by other programs.
+const PIECE: usize = 64;
+/// Requests whose instructions and allocations are counted.
+const COUNTED: usize = 512;
+/// Least size: a piece for each part.
+const SIZE_MIN: u64 = 1 << 20;
+/// Below this size, blocks stay in caches.
+const SIZE_OF_GOALS: u64 = 64 << 20;
+const DIRECTIONS: [Direction; 2] = [Direction::Read, Direction::Write];
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline-bench media                                 in half a minute
+  cryptline-bench media --warm --size 16M               blocks that the outer cache holds
+  cryptline-bench media --on /mnt/pmem                  a folder on persistent memory (DAX)
+
+Reads and writes 4 KiB blocks at random, one at a time: by a bare copy, as an on-stack request over the ordinary path,
+and the same from the heap. On RAM, on a mapped file, and on a block translation table over each. Takes four times
+--size of memory, and a little more.")]
+pub struct MediaArgs {
+    /// Size of each medium; take more than the caches hold
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse)]
+    size: u64,
+
+    /// Folder for the files that are mapped [default: /dev/shm, or else that of temporary files]
+    #[arg(long, value_name = "FOLDER")]
+    on: Option<PathBuf>,
+
+    /// How often each way is measured
+    #[arg(long, value_name = "N", default_value_t = 201, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    runs: u32,
+
+    /// Time what has been touched a moment before: the copy is fast, and what is around it shows
+    #[arg(long)]
+    warm: bool,
+}
+
+/// One way over one medium, in one direction.
+#[derive(Clone, Copy, Debug)]
+struct Subject {
+    /// In the list of media.
+    place: usize,
+    medium: &'static str,
+    way: Way,
+    direction: Direction,
+}
+
+/// Measures.
+pub fn measure(args: &MediaArgs) -> Result<Report> {
+    if args.size < SIZE_MIN || !args.size.is_multiple_of(u64::from(BLOCK)) {
+        fail!("--size {}: give a multiple of {BLOCK} bytes, at least {SIZE_MIN}, such as 16M", args.size);
+    }
+    let folder = places::folder(args.on.as_deref())?;
+    let (places, how) = places::make(args.size, &folder)?;
+    let mut bench = Bench { places, blocks: Blocks::new(args.size), buffer: Some(load::buffer(BLOCK)?) };
+    bench.check()?;
+    let subjects = subjects(&bench.places);
+    let medium = format!("RAM and mapped files in {} ({how}), {} each", folder.display(), size::human(args.size));
+    let plan = Plan {
+        bench: "media",
+        title: "Media that answer at once, and the ways to them",
+        medium,
+        runs: args.runs,
+        rows: subjects
+            .iter()
+            .map(|subject| Row::new(subject.name(), Shape::new(subject.direction, Pattern::Random, BLOCK, 1)))
+            .collect(),
+        notes: notes(args),
+        ..Plan::default()
+    };
+    let mut report = plan.run(|_, turn| {
+        let seconds = bench.turn(subjects[turn.row], args.warm)?;
+        Ok(Sample { bytes_per_second: f64::from(BLOCK) / seconds, ..Sample::default() })
+    })?;
+    for (&subject, row) in subjects.iter().zip(&mut report.rows) {
+        // A machine may offer a counter that stands still.
+        row.instructions = bench.count(subject, Counter::instructions())?.filter(|&count| count > 0.0);
+        row.allocations = bench.count(subject, Counter::allocations())?;
+    }
+    let each: Vec<f64> = report.rows.iter().flat_map(|row| row.each(Quantity::Time)).collect();
+    let requests = u32::try_from(turn_len(bench.blocks.offsets.len()))?;
+    report.seconds = median(&each).unwrap_or(0.0) * f64::from(requests);
+    compare(&mut report, &subjects, args);
+    Ok(report)
+}
+
+/// Reads and writes of every way that a place has, in the order of the table.
+fn subjects(places: &[Place]) -> Vec<Subject> {
+    let mut subjects = Vec::new();
+    for direction in DIRECTIONS {
+        for (place, at) in places.iter().enumerate() {
+            let ways = at.ways().into_iter();
+            subjects.extend(ways.map(|way| Subject { place, medium: at.name, way, direction }));
+        }
+    }
+    subjects
+}
+
+impl Subject {
+    fn name(&self) -> String {
+        format!("{} {}, {}", self.medium, word(&self.direction), self.way.name())
+    }
+}
+
+fn compare(report: &mut Report, subjects: &[Subject], args: &MediaArgs) {
+    // Each beside a partner: another way, or the medium below.
+    let mut compared = |name, partner: &dyn Fn(&Subject) -> Option<Subject>, unless: Option<String>| {
+        let pair = |one: &Subject| Some((one.name(), vec![partner(one)?.name()]));
+        let pairs = subjects.iter().filter_map(pair).collect();
+        report.compare(&Comparison { name, of: Quantity::Time, pairs, unless, ..Comparison::default() });
+    };
+    let is_table = |one: &Subject| one.medium.starts_with("BTT");
+    let cached = args.size < SIZE_OF_GOALS || args.warm;
+    let cached = cached.then(|| format!("the goal is for {} or more, without --warm", size::human(SIZE_OF_GOALS)));
+    let by = |one: &Subject, of, way| (one.way == of).then_some(Subject { way, ..*one });
+    compared("onstack_over_memcpy", &|one| by(one, Way::OnStack, Way::Memcpy).filter(|_| !is_table(one)), cached);
+    compared("heap_over_onstack", &|one| by(one, Way::Heap, Way::OnStack), None);
+    let below = |one: &Subject| {
+        let is_compared = is_table(one) && one.way == Way::OnStack && one.direction == Direction::Write;
+        is_compared.then_some(Subject { medium: one.medium.trim_start_matches("BTT over "), ..*one })
+    };
+    compared("btt_write_over_plain", &below, None);
+    let count = |way| {
+        let of_way = subjects.iter().zip(&report.rows).filter(move |(one, _)| one.way == way);
+        of_way.map(|(_, row)| row.allocations).collect::<Vec<_>>()
+    };
+    let counted = allocations(&count(Way::Heap), &count(Way::OnStack));
+    report.figure("allocations_per_io", counted, None);
+}
+
+/// Of on-stack requests. A counter that does not see those of requests from the heap sees nothing.
+fn allocations(heap: &[Option<f64>], stack: &[Option<f64>]) -> Result<(f64, String), String> {
+    let sees = heap.iter().all(|count| count.is_some_and(|count| count >= 1.0));
+    let most = stack.iter().try_fold(0.0, |most: f64, count| Some(most.max((*count)?)));
+    let note = || "of on-stack requests, on whichever medium has the most".to_owned();
+    most.filter(|_| sees).map(|most| (most, note())).ok_or_else(|| {
+        "not available here: the system does not let programs set breakpoints (perf_event_open)".to_owned()
+    })
+}
+
+fn notes(args: &MediaArgs) -> Vec<String> {
+    vec![
+        "Blocks of 4 KiB at random offsets, one at a time, by all ways from and into the same buffer. Each turn walks other blocks than the one before it, so that no way finds in the caches what another has just touched. A run's time is the median of pieces of 64 requests.".into(),
+        if args.warm {
+            "Each turn walks its blocks twice and the second is timed: the outer cache holds them."
+        } else {
+            "Each turn walks its blocks once: as on a disk that is larger than the caches, most come from memory."
+        }
+        .into(),
+        "Before, each way wrote all blocks with contents of its own, and every way read them: all were equal.".into(),
+        "memcpy is the medium's own bounded copy and nothing else. A heap request is an on-stack request in a box of its own.".into(),
+        "A write to a table is durable, and torn by no crash; a plain write to a mapped file is neither. Where the mapping is the page cache, a table makes four system calls for each write.".into(),
+        "The 2017 thread has 5.54 µs (deviation 8.89 %, 4.20 to 6.02) for a page by rw_page and 5.27 µs (13.03 %, 3.55 to 5.96) by an on-stack bio.".into(),
+    ]
+}
+
+/// The media, where on them requests go, and a buffer for one block, which all ways use.
+struct Bench {
+    places: Vec<Place>,
+    blocks: Blocks,
+    buffer: Option<Buffer>,
+}
+
+impl Bench {
+    /// Whether every way writes and reads the same bytes: each writes all blocks with contents of its
+    /// own, and every way reads them.
+    fn check(&mut self) -> Result<()> {
+        let Self { places, blocks, buffer } = self;
+        for place in places {
+            for (seed, writer) in (1..).zip(place.ways()) {
+                let contents = Contents::new(seed);
+                for &offset in &blocks.offsets {
+                    contents.fill(offset, buffer.as_deref_mut().unwrap_or_default());
+                    place.walk(writer, Direction::Write, &[offset], buffer)?;
+                }
+                for &offset in &blocks.offsets {
+                    for reader in place.ways() {
+                        buffer.as_deref_mut().unwrap_or_default().fill(0);
+                        place.walk(reader, Direction::Read, &[offset], buffer)?;
+                        let found = buffer.as_deref().unwrap_or_default();
+                        if contents.first_difference(offset, found).is_some() {
+                            fail!(
+                                "{}: the block at byte {offset} was written by {} and came back otherwise by {}; this is a bug in cryptline, or the memory is bad",
+                                place.name,
+                                writer.name(),
+                                reader.name()
+                            );
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Walks a part of the blocks with a look at the clock after each piece, and another time before
+    /// that to warm it up. Seconds for each request.
+    fn turn(&mut self, subject: Subject, warm: bool) -> Result<f64> {
+        let offsets = self.blocks.next_part();
+        let mut times = [0.0; TURN / PIECE];
+        let pieces = offsets.chunks_exact(PIECE);
+        let count = pieces.len().min(times.len());
+        let place = &mut self.places[subject.place];
+        if warm {
+            place.walk(subject.way, subject.direction, offsets, &mut self.buffer)?;
+        }
+        let mut start = Instant::now();
+        for (piece, time) in pieces.zip(&mut times) {
+            place.walk(subject.way, subject.direction, piece, &mut self.buffer)?;
+            let now = Instant::now();
+            *time = (now - start).as_secs_f64();
+            start = now;
+        }
+        let requests = f64::from(u32::try_from(PIECE).unwrap_or(u32::MAX));
+        Ok(median(&times[..count]).unwrap_or(f64::NAN) / requests)
+    }
+
+    /// Walks some blocks while the kernel counts. For each request; `None` where it could not be
+    /// counted.
+    fn count(&mut self, subject: Subject, counter: std::io::Result<Counter>) -> Result<Option<f64>> {
+        let Ok(counter) = counter else {
+            return Ok(None);
+        };
+        let offsets = self.blocks.next_part();
+        let offsets = &offsets[..COUNTED.min(offsets.len())];
+        let before = counter.read();
+        let place = &mut self.places[subject.place];
+        place.walk(subject.way, subject.direction, offsets, &mut self.buffer)?;
+        let counted = before.and_then(|before| Ok(counter.read()? - before)).ok();
+        let requests = f64::from(u32::try_from(offsets.len()).unwrap_or(u32::MAX).max(1));
+        let each = |count| f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / requests;
+        Ok(counted.map(each))
+    }
+}
+
+/// Offsets of all blocks in a random order, part after part.
+struct Blocks {
+    offsets: Vec<u64>,
+    next: usize,
+}
+
+impl Blocks {
+    fn new(size: u64) -> Self {
+        let blocks = 0..size / u64::from(BLOCK);
+        let mut offsets: Vec<u64> = blocks.map(|block| block * u64::from(BLOCK)).collect();
+        offsets.sort_by_cached_key(|&offset| random(0, offset));
+        Self { offsets, next: 0 }
+    }
+
+    /// What the next turn walks: whole pieces.
+    fn next_part(&mut self) -> &[u64] {
+        let part = self.next;
+        self.next = (part + 1) % PARTS;
+        let each = self.offsets.len() / PARTS;
+        &self.offsets[part * each..][..turn_len(self.offsets.len())]
+    }
+}
+
+/// Requests in a turn on a medium of so many blocks.
+fn turn_len(blocks: usize) -> usize {
+    let len = TURN.min(blocks / PARTS);
+    len - len % PIECE
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn turns_that_follow_each_other_share_no_block_and_are_at_random() {
+        for size in [1 << 20, 64 << 20, 1 << 30] {
+            let mut blocks = Blocks::new(size);
+            let mut walked = BTreeSet::new();
+            let mut parts = 0;
+            for _ in 0..PARTS {
+                let part = blocks.next_part();
+                assert!(!part.is_empty() && part.len().is_multiple_of(PIECE));
+                assert!(part.len() <= TURN && !part.is_sorted());
+                let inside = |offset: &u64| offset.is_multiple_of(4096) && *offset < size;
+                assert!(part.iter().all(inside));
+                parts += part.len();
+                walked.extend(part.iter().copied());
+            }
+            assert_eq!(walked.len(), parts);
+        }
+    }
+
+    #[test]
+    fn counter_that_does_not_see_the_heap_proves_nothing() {
+        assert_eq!(allocations(&[Some(1.0)], &[Some(0.0)]).map(|it| it.0), Ok(0.0));
+        assert_eq!(allocations(&[Some(1.0)], &[Some(0.0), Some(0.5)]).map(|it| it.0), Ok(0.5));
+        assert!(allocations(&[Some(0.0)], &[Some(0.0)]).is_err());
+        assert!(allocations(&[None], &[None]).is_err());
+    }
+}

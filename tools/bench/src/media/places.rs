@@ -1,0 +1,229 @@
+//! The media, and the ways of a page to them and back.
+//!
+//! ```text
+//! Memcpy    the medium's own copy, and nothing else
+//! OnStack   a request as a value, through gate and queue: the ordinary path of everything else
+//! Heap      the same, but each request has a heap allocation of its own, as a bio had
+//! ```
+
+use std::fs::File;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cryptline::size;
+use cryptline_engine::base::{PersistentMemory, PmemDevice, RamDevice};
+use cryptline_engine::btt::{Btt, BttDevice, Medium, NewTable};
+use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Fault, Gate, Operation, Submitted};
+use cryptline_sys::SharedMemory;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use super::BLOCK;
+use crate::error::{Of as _, Result, fail};
+use crate::load::request;
+use crate::report::{Direction, word};
+use crate::volume::check_memory;
+
+/// Where Linux has a file system in memory.
+const SHARED_MEMORY: &str = "/dev/shm";
+/// What a table takes beside its sectors, at most: its least size, and a 256th of it.
+const TABLE_LEAST: u64 = 17 << 20;
+
+/// One medium, and every way to it.
+pub struct Place {
+    /// For people.
+    pub name: &'static str,
+    ways: Vec<(Way, Walk)>,
+}
+
+impl Place {
+    /// A copy into the middle of a table would destroy it: only other media have one.
+    fn new(name: &'static str, gate: &Gate, copy: Option<Walk>) -> Result<Self> {
+        let mut ways = vec![(Way::OnStack, requests::<false>(gate)?), (Way::Heap, requests::<true>(gate)?)];
+        if let Some(copy) = copy {
+            ways.insert(0, (Way::Memcpy, copy));
+        }
+        Ok(Self { name, ways })
+    }
+
+    /// The ways that there are.
+    pub fn ways(&self) -> Vec<Way> {
+        self.ways.iter().map(|(way, _)| *way).collect()
+    }
+
+    /// Moves the blocks at `offsets` by a way.
+    pub fn walk(&mut self, way: Way, direction: Direction, offsets: &[u64], slot: &mut Option<Buffer>) -> Result<()> {
+        let mut ways = self.ways.iter_mut();
+        let found = ways.find(|(found, _)| *found == way);
+        let walked = found.map_or(Err(Fault::NotSupported), |(_, walk)| walk(direction, offsets, slot));
+        walked.of(format_args!("{}: a {} by {} failed", self.name, word(&direction), way.name()))
+    }
+}
+
+/// The folder for mapped files.
+pub fn folder(given: Option<&Path>) -> Result<PathBuf> {
+    match given {
+        Some(folder) if folder.is_dir() => Ok(folder.to_owned()),
+        Some(other) => {
+            fail!("--on {}: give a folder that exists; files are made in it and removed", other.display())
+        }
+        None if Path::new(SHARED_MEMORY).is_dir() => Ok(SHARED_MEMORY.into()),
+        None => Ok(std::env::temp_dir()),
+    }
+}
+
+/// All media, `bytes` bytes of data each, and what makes stores to the mapped file durable.
+pub fn make(bytes: u64, folder: &Path) -> Result<(Vec<Place>, String)> {
+    let table_bytes = bytes.saturating_add(bytes / 256).saturating_add(TABLE_LEAST);
+    let needed = bytes.saturating_add(table_bytes).saturating_mul(2);
+    check_memory(bytes, needed, " for all media together")?;
+    let ram = Arc::new(memory(bytes)?);
+    let pmem = Arc::new(mapped(bytes, folder)?);
+    let how = pmem.how().to_owned();
+    let over_ram = BttDevice::over(table(memory(table_bytes)?)?, false);
+    let over_pmem = BttDevice::over(table(mapped(table_bytes, folder)?)?, false);
+    let gate_of_ram = Gate::new(RamDevice::over(Arc::clone(&ram))?);
+    let gate_of_pmem = Gate::new(PmemDevice::over(Arc::clone(&pmem), false));
+    let places = vec![
+        Place::new("ram", &gate_of_ram, Some(copies(ram)))?,
+        Place::new("pmem", &gate_of_pmem, Some(copies(pmem)))?,
+        Place::new("BTT over ram", &Gate::new(over_ram), None)?,
+        Place::new("BTT over pmem", &Gate::new(over_pmem), None)?,
+    ];
+    Ok((places, how))
+}
+
+fn memory(bytes: u64) -> Result<SharedMemory> {
+    SharedMemory::new(usize::try_from(bytes)?).of("no memory for a medium; give a smaller --size")
+}
+
+/// A mapped file without a name: it is gone when this program ends, however it ends.
+fn mapped(bytes: u64, folder: &Path) -> Result<PersistentMemory> {
+    let file = tempfile::Builder::new().prefix(".cryptline-bench-").tempfile_in(folder);
+    let file = file.and_then(|file| reserve(file.as_file(), bytes).map(|()| file));
+    let file = file.of(format_args!(
+        "{}: no file of {}; name another folder with --on",
+        folder.display(),
+        size::human(bytes)
+    ))?;
+    // Its name goes with `file`; what is mapped lives on without.
+    Ok(PersistentMemory::open(file.path(), false)?)
+}
+
+/// Space for all of it now: a disk that is full would otherwise be met in the middle of a store.
+fn reserve(file: &File, bytes: u64) -> std::io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Err(Errno::OPNOTSUPP) => file.set_len(bytes),
+        other => Ok(other?),
+    }
+}
+
+/// A new table of 4 KiB sectors.
+fn table<M: Medium>(medium: M) -> Result<Arc<Btt<M>>> {
+    let new = NewTable { sector_size: BLOCK, uuid: [1; 16], is_zero: true };
+    new.write(&medium, |_| {}).of("cannot make a table")?;
+    Ok(Arc::new(Btt::open(medium, false).of("the new table")?))
+}
+
+/// Entries of a ring that nothing is ever put into.
+const RING_ENTRIES: u32 = 8;
+
+/// How a page comes to a medium, in the order of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Memcpy,
+    OnStack,
+    Heap,
+}
+
+impl Way {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memcpy => "memcpy",
+            Self::OnStack => "on-stack request",
+            Self::Heap => "heap request",
+        }
+    }
+}
+
+/// Moves the blocks at some offsets, all from or into the buffer, which is lost with a request that
+/// fails.
+type Walk = Box<dyn FnMut(Direction, &[u64], &mut Option<Buffer>) -> Result<(), Fault>>;
+
+/// Copies blocks out of a medium or into it.
+fn copies(memory: Arc<impl Medium + 'static>) -> Walk {
+    Box::new(move |direction, offsets, slot| {
+        let block = slot.as_deref_mut().ok_or(Fault::NotSupported)?;
+        for &offset in offsets {
+            match direction {
+                Direction::Read => memory.read(offset, block)?,
+                Direction::Write => memory.store(offset, block)?,
+            }
+            black_box(&mut *block);
+        }
+        Ok(())
+    })
+}
+
+/// Moves blocks by requests through a gate, each in a box of its own until it has ended where they are
+/// to come from the heap. All media here answer at once; one that does not is not what is measured.
+fn requests<const HEAP: bool>(gate: &Gate) -> Result<Walk> {
+    let mut channel = Channel::open(gate, BackendChoice::Auto, RING_ENTRIES)?;
+    Ok(Box::new(move |direction, offsets, slot| {
+        let mut buffer = slot.take().ok_or(Fault::NotSupported)?;
+        for &offset in offsets {
+            let request = request(direction, offset, buffer, 0);
+            let submitted = if HEAP {
+                let mut boxed = Box::new(Some(request));
+                // The compiler must not see that the box is not needed.
+                let request = black_box(&mut *boxed).take().ok_or(Fault::NotSupported)?;
+                channel.submit(request)
+            } else {
+                channel.submit(request)
+            };
+            let Submitted::Done(Completion { request, result }) = submitted else {
+                return Err(Fault::NotSupported);
+            };
+            result?;
+            buffer = match request.operation {
+                Operation::Read(buffer) | Operation::Write { data: buffer, .. } => buffer,
+                _ => return Err(Fault::NotSupported),
+            };
+            black_box(&mut *buffer);
+        }
+        *slot = Some(buffer);
+        Ok(())
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_table_has_room_for_all_blocks_and_no_file_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for bytes in [1 << 20, 100 << 20] {
+            let (places, _) = make(bytes, folder.path()).expect("media");
+            assert_eq!(places.len(), 4);
+            let mut buffer = Some(crate::load::buffer(BLOCK).expect("a buffer"));
+            for mut place in places {
+                for way in place.ways() {
+                    let last = [bytes - u64::from(BLOCK)];
+                    place.walk(way, Direction::Write, &last, &mut buffer).expect("room");
+                }
+            }
+        }
+        let left = std::fs::read_dir(folder.path()).expect("a folder").count();
+        assert_eq!(left, 0);
+    }
+
+    #[test]
+    fn what_is_no_folder_is_refused() {
+        let error = folder(Some(Path::new("/no/such/folder"))).expect_err("none");
+        assert!(error.to_string().starts_with("--on /no/such/folder"), "{error}");
+        assert!(folder(None).is_ok());
+    }
+}

@@ -1,0 +1,215 @@
+//! A plan, and how it is carried out: all ways take turns, run after run.
+//!
+//! ```text
+//! for each run
+//!     for each group                   ways that are compared with each other
+//!         as often as the group says
+//!             for each way             warm up, measure: one Sample for its Row
+//! ```
+//!
+//! The runs are outermost: what disturbs the machine for a while disturbs one run of many ways, and the medians leave it
+//! out. The ways of a group are innermost: what a ratio compares lies close together in time. The order of the turns
+//! changes from run to run, so that each way has now this and now that neighbour before it.
+//!
+//! A plan is data (rows, which are named and shaped before anything runs, in groups), a function that gives a way its
+//! turn, and then comparisons of its rows: [`Report::compare`]. What must be checked before anything is timed is checked
+//! before [`Plan::run`].
+
+use std::ops::Range;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::error::{Result, fail};
+use crate::machine::{Machine, Moment, Others, Watch, this_command};
+use crate::report::{Report, Row, Sample};
+
+/// What is to be measured.
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub bench: &'static str,
+    pub title: &'static str,
+    pub medium: String,
+    pub runs: u32,
+    /// Of a turn.
+    pub seconds: f64,
+    pub rows: Vec<Row>,
+    /// Of rows; all in one where there are none.
+    pub groups: Vec<Group>,
+    pub notes: Vec<String>,
+}
+
+/// Ways that take their turns one right after the other.
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub rows: Range<usize>,
+    /// Turns that each way has in a run: several short ones where ways differ by little.
+    pub times: u32,
+}
+
+/// One turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// The place of its row.
+    pub row: usize,
+    pub run: u32,
+    /// How many turns its group has had before, each of all its ways.
+    pub nth: u32,
+}
+
+impl Group {
+    /// Rows in groups of so many, each with one turn in a run.
+    pub fn each(rows: usize, of: usize) -> Vec<Self> {
+        (0..rows).step_by(of.max(1)).map(|first| Self { rows: first..(first + of).min(rows), times: 1 }).collect()
+    }
+}
+
+impl Plan {
+    /// Gives every way its turns, and sums up the rows. Each notes what share of the processors other programs had.
+    pub fn run(mut self, mut turn: impl FnMut(&Row, Turn) -> Result<Sample>) -> Result<Report> {
+        if self.groups.is_empty() {
+            self.groups = Group::each(self.rows.len(), self.rows.len());
+        }
+        let mut others = Others::look();
+        let progress = progress(self.groups.len() * self.runs as usize);
+        let mut all = Watch::default();
+        for run in 0..self.runs {
+            for group in &self.groups {
+                progress.set_message(format!("run {} of {}  {}", run + 1, self.runs, self.rows[group.rows.start].name));
+                progress.tick();
+                for time in 0..group.times {
+                    let nth = run * group.times + time;
+                    for place in order(nth, group.rows.len()) {
+                        let row = group.rows.start + place;
+                        let start = Moment::now();
+                        let sample = turn(&self.rows[row], Turn { row, run, nth })?;
+                        let mut watch = Watch::default();
+                        watch.add(start, Moment::now());
+                        all.add_all(&watch);
+                        self.rows[row].turns.push(sample);
+                        self.rows[row].watch.add_all(&watch);
+                    }
+                }
+                progress.inc(1);
+            }
+        }
+        progress.finish_and_clear();
+        others.during = all.share();
+        self.rows.iter_mut().for_each(Row::settle);
+        Ok(Report {
+            bench: self.bench,
+            title: self.title,
+            medium: self.medium,
+            machine: Machine::here(),
+            others,
+            commands: vec![this_command()],
+            runs: self.runs,
+            seconds: self.seconds,
+            notes: self.notes,
+            rows: self.rows,
+            ..Report::default()
+        })
+    }
+}
+
+/// A bar on a terminal, drawn only between measurements: a thread that redraws would take time from what is measured.
+pub fn progress(steps: usize) -> ProgressBar {
+    let bar = ProgressBar::new(steps as u64);
+    match ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed} gone, {eta} left  {msg}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// Longest turn, in seconds.
+const SECONDS_MAX: f64 = 3600.0;
+
+/// `--seconds` as a length of time.
+pub fn seconds(given: f64) -> Result<Duration> {
+    if given > 0.0 && given <= SECONDS_MAX {
+        return Ok(Duration::from_secs_f64(given));
+    }
+    fail!("--seconds {given}: give more than 0 and at most {SECONDS_MAX}")
+}
+
+/// In this order, each once.
+pub fn unique<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut once = Vec::new();
+    for one in all {
+        if !once.contains(&one) {
+            once.push(one);
+        }
+    }
+    once
+}
+
+/// The order of `ways` ways in a run: from another one on every second run, and backwards in the other.
+fn order(run: u32, ways: usize) -> Vec<usize> {
+    let first = usize::try_from(run / 2).unwrap_or(0) % ways.max(1);
+    let mut order: Vec<usize> = (0..ways).map(|way| (first + way) % ways).collect();
+    if run % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::error::Error;
+
+    fn plan(rows: usize) -> Plan {
+        Plan { bench: "inline", runs: 4, rows: vec![Row::default(); rows], ..Plan::default() }
+    }
+
+    #[test]
+    fn every_way_comes_once_in_each_run_and_at_every_place_in_some() {
+        let ways = 8;
+        let mut places = BTreeSet::new();
+        for run in 0..16 {
+            let order = order(run, ways);
+            assert_eq!(order.iter().collect::<BTreeSet<_>>().len(), ways);
+            places.extend(order.into_iter().enumerate());
+        }
+        assert_eq!(places.len(), ways * ways);
+        assert!(order(3, 0).is_empty());
+    }
+
+    #[test]
+    fn each_row_has_a_sample_for_each_of_its_turns() {
+        let mut plan = plan(3);
+        plan.groups = Group::each(2, 2);
+        plan.groups.push(Group { rows: 2..3, times: 3 });
+        let mut seen = BTreeSet::new();
+        let report = plan.run(|_, turn| {
+            assert!(seen.insert((turn.row, turn.nth)), "{turn:?} came twice");
+            Ok(Sample { bytes_per_second: f64::from(turn.run + 1), ..Sample::default() })
+        });
+        let report = report.expect("nothing failed");
+        let counts = report.rows.iter().map(|row| row.samples.len());
+        assert_eq!(counts.collect::<Vec<_>>(), [4, 4, 12]);
+        assert_eq!(report.rows[0].bytes_per_second, 2.5);
+    }
+
+    #[test]
+    fn a_turn_that_fails_ends_the_plan() {
+        let mut turns = 0;
+        let failed = plan(3).run(|_, turn| {
+            turns += 1;
+            if turn.run == 1 { Err(Error("on purpose".into())) } else { Ok(Sample::default()) }
+        });
+        assert!(failed.is_err());
+        assert_eq!(turns, 4);
+    }
+
+    #[test]
+    fn a_time_that_is_none_is_refused() {
+        assert_eq!(seconds(0.5).ok(), Some(Duration::from_millis(500)));
+        for wrong in [0.0, -1.0, 3601.0, f64::NAN, f64::INFINITY] {
+            let error = seconds(wrong).expect_err("no length of time");
+            assert!(error.to_string().starts_with("--seconds "), "{error}");
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! Every block size, queue depth, direction and number of streams, by each dispatch mode, and what a busy machine does to
+//! latencies.
+//!
+//! ```text
+//! points   cipher × direction × streams × depth × block        by each mode
+//! loaded   one 4 KiB read at a time                            by each mode, alone and beside hogs
+//! ```
+//!
+//! Hogs are threads that use up the processors. The claim of the 2020 dm-devel thread: inline, the latency of a request
+//! stays near that of device and cipher, whatever else runs; through a queue it waits for a worker to get a processor.
+
+mod medium;
+
+use std::fmt::Display;
+use std::hint::black_box;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use cryptline::size;
+use cryptline_engine::Gate;
+use cryptline_engine::dispatch::Mode;
+
+use crate::error::{Of as _, Result, fail};
+use crate::load::{self, Job};
+use crate::machine::{available_memory, cores};
+use crate::plan::{Group, Plan, seconds, unique};
+use crate::report::{Comparison, Direction, Pattern, Quantity, Report, Row, Shape, word};
+use crate::volume::{Cipher, HelperArgs, SECTOR_SIZE, check_size, in_words};
+use medium::Medium;
+
+/// Before each measurement: helpers look every 100 ms whether the machine is idle.
+const WARM_UP: Duration = Duration::from_millis(200);
+/// Largest values that make any sense.
+const BLOCK_MAX: u64 = 1 << 30;
+const DEPTH_MAX: u32 = 1024;
+const STREAMS_MAX: u32 = 256;
+const ROUNDS_MAX: u32 = 10_000;
+/// More hogs than this for each processor say nothing more.
+const HOGS_MAX: usize = 64;
+/// Cores that the goal for one large request supposes to be idle, and its bytes.
+const IDLE_CORES: usize = 2;
+const LARGE: u32 = 1 << 20;
+/// Share of the processors that others may have had when they count as idle.
+const IDLE: f64 = 0.05;
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline-bench sweep --html sweep.html                  everything, in about 7 minutes
+  cryptline-bench sweep --block-sizes 4k,1M --depths 1 --streams 1
+  cryptline-bench sweep --medium delay:read=80us,write=20us --json sweep.json
+  cryptline-bench sweep --medium /mnt/nvme --size 8G       a file there, gone afterwards
+
+The loaded part reads 4 KiB at a time while --hog threads use up the processors.")]
+pub struct SweepArgs {
+    /// Bytes in a request
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "4k,16k,64k,128k,256k,1M,4M", value_parser = size::parse)]
+    block_sizes: Vec<u64>,
+
+    /// Requests that each stream has in flight
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,4,32")]
+    depths: Vec<u32>,
+
+    /// Ways of the data
+    #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',', default_values_t = [Direction::Read, Direction::Write])]
+    directions: Vec<Direction>,
+
+    /// Threads with requests of their own
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2")]
+    streams: Vec<u32>,
+
+    /// Who runs the cipher: inline, queue, auto
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "inline,queue,auto")]
+    dispatch: Vec<String>,
+
+    /// Ciphers
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "aes-xts-plain64")]
+    cipher: Vec<String>,
+
+    /// Order of the offsets
+    #[arg(long, value_enum, default_value_t = Pattern::Random)]
+    pattern: Pattern,
+
+    /// What the volumes lie on: `ram`, `delay:SPEC` (RAM that is as slow as SPEC says, such as
+    /// delay:read=100us,write=20us..40us), or a folder or new file, which is overwritten and gone
+    /// afterwards
+    #[arg(long, value_name = "MEDIUM", default_value = "ram")]
+    medium: String,
+
+    /// Size of the medium
+    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = size::parse)]
+    size: u64,
+
+    #[command(flatten)]
+    helpers: HelperArgs,
+
+    /// Threads that use up processor time in the loaded part; 0 leaves it out [default: one for
+    /// each processor]
+    #[arg(long, value_name = "N")]
+    hog: Option<usize>,
+
+    /// How often everything is measured
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    rounds: u32,
+
+    /// How long each measurement takes, after a warm-up of 0.2 s
+    #[arg(long, value_name = "S", default_value_t = 0.1)]
+    seconds: f64,
+}
+
+/// A checked [`SweepArgs`]: each value of a list once, in the order given.
+struct Sweep {
+    points: Vec<Point>,
+    modes: Vec<Mode>,
+    ciphers: Vec<Cipher>,
+    medium: Medium,
+    helpers: usize,
+    hogs: u32,
+    time: Duration,
+}
+
+/// What each mode has its turn at.
+#[derive(Clone, Debug, PartialEq)]
+struct Point {
+    /// In the list of ciphers.
+    cipher: usize,
+    shape: Shape,
+    hogs: u32,
+    /// Whether it is of the loaded part, alone or beside hogs.
+    is_alone_or_loaded: bool,
+}
+
+/// Measures.
+pub fn measure(args: &SweepArgs) -> Result<Report> {
+    let sweep = Sweep::new(args)?;
+    let rows = sweep.rows();
+    let gates = sweep.volumes(args)?;
+    let modes = sweep.modes.len();
+    let plan = Plan {
+        bench: "sweep",
+        title: "Every size, depth and dispatch mode",
+        medium: sweep.medium.describe(args.size),
+        runs: args.rounds,
+        seconds: args.seconds,
+        groups: Group::each(rows.len(), modes),
+        rows,
+        notes: sweep.notes(args),
+    };
+    let ways = u64::try_from(plan.rows.len())?;
+    let mut report = plan.run(|row, turn| {
+        // Each turn goes elsewhere, so that none finds in the caches what another has just read. Steps by the golden
+        // ratio of the range spread evenly (Fibonacci hashing).
+        let nth = u64::from(turn.nth) * ways + u64::try_from(turn.row)?;
+        let start = (nth + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
+        let job = Job { shape: row.shape, warm_up: WARM_UP, time: sweep.time, start, latency: true, ..Job::default() };
+        let cipher = sweep.points[turn.row / modes].cipher;
+        beside_hogs(row.hogs, || load::run(&gates[cipher * modes + turn.row % modes], &job))
+    })?;
+    sweep.compare(&mut report);
+    Ok(report)
+}
+
+impl Sweep {
+    /// Checks what was asked for.
+    fn new(args: &SweepArgs) -> Result<Self> {
+        let hogs = args.hog.unwrap_or(cores());
+        let hogs_max = cores().saturating_mul(HOGS_MAX);
+        if hogs > hogs_max {
+            fail!("--hog {hogs}: give at most {hogs_max}");
+        }
+        let count = |most: u32| {
+            move |&count: &u32| match count {
+                count if count > 0 && count <= most => Ok(count),
+                _ => Err(format!("give numbers from 1 to {most}")),
+            }
+        };
+        list("--rounds", &[args.rounds], count(ROUNDS_MAX))?;
+        let ciphers = unique(args.cipher.clone());
+        let sweep = Self {
+            points: Vec::new(),
+            modes: list("--dispatch", &args.dispatch, |word| Mode::from_str(word))?,
+            ciphers: ciphers.iter().map(|word| Cipher::new(word)).collect::<Result<_>>()?,
+            medium: Medium::parse(&args.medium)?,
+            helpers: args.helpers.count()?,
+            hogs: u32::try_from(hogs)?,
+            time: seconds(args.seconds)?,
+        };
+        let blocks = list("--block-sizes", &args.block_sizes, block)?;
+        let depths = list("--depths", &args.depths, count(DEPTH_MAX))?;
+        let all_streams = list("--streams", &args.streams, count(STREAMS_MAX))?;
+        sweep.check_size(args.size, blocks.iter().copied().max().unwrap_or(0))?;
+        let mut points = Vec::new();
+        for cipher in 0..sweep.ciphers.len() {
+            for direction in unique(args.directions.clone()) {
+                for &streams in &all_streams {
+                    for &depth in &depths {
+                        points.extend(blocks.iter().map(|&block| {
+                            let shape = Shape { direction, pattern: args.pattern, block, depth, streams };
+                            Point { cipher, shape, hogs: 0, is_alone_or_loaded: false }
+                        }));
+                    }
+                }
+            }
+        }
+        let most = |of: fn(&Shape) -> u32| u64::from(points.iter().map(|one| of(&one.shape)).max().unwrap_or(0));
+        let buffers = most(|it| it.block).saturating_mul(most(|it| it.depth)).saturating_mul(most(|it| it.streams));
+        if available_memory().is_some_and(|available| buffers > available) {
+            fail!(
+                "the buffers of all requests take {}, and less of memory are free; give smaller --block-sizes, --depths or --streams",
+                size::human(buffers)
+            );
+        }
+        if sweep.hogs > 0 {
+            let shape = Shape::new(Direction::Read, args.pattern, 4096, 1);
+            points.extend([0, sweep.hogs].map(|hogs| Point { cipher: 0, shape, hogs, is_alone_or_loaded: true }));
+        }
+        Ok(Self { points, ..sweep })
+    }
+
+    fn check_size(&self, size: u64, largest: u32) -> Result<()> {
+        check_size(size)?;
+        if u64::from(largest) > size {
+            fail!(
+                "--size {}: a request of {} does not fit; give a larger --size or smaller --block-sizes",
+                size::human(size),
+                size::human(largest.into())
+            );
+        }
+        Ok(())
+    }
+
+    /// A row by each mode for every point.
+    fn rows(&self) -> Vec<Row> {
+        let row = |point: &Point, mode: Mode| Row {
+            cipher: Some(self.ciphers[point.cipher].word().to_owned()),
+            dispatch: Some(mode.to_string()),
+            hogs: point.hogs,
+            ..Row::new(self.name(point, mode), point.shape)
+        };
+        self.points.iter().flat_map(|point| self.modes.iter().map(move |&mode| row(point, mode))).collect()
+    }
+
+    /// `4 KiB random reads, 32 in flight, 2 streams, inline`.
+    fn name(&self, point: &Point, mode: Mode) -> String {
+        let mut name = point.shape.title();
+        if point.shape.streams > 1 {
+            name = format!("{name}, {} streams", point.shape.streams);
+        }
+        if self.ciphers.len() > 1 {
+            name = format!("{name}, {}", self.ciphers[point.cipher].word());
+        }
+        let beside = match (point.is_alone_or_loaded, point.hogs) {
+            (false, _) => String::new(),
+            (true, 0) => ", without load".into(),
+            (true, hogs) => format!(", beside {hogs} busy threads"),
+        };
+        format!("{name}, {}{beside}", in_words(mode))
+    }
+
+    /// A volume of each cipher by each mode, all on one medium that is full of data.
+    fn volumes(&self, args: &SweepArgs) -> Result<Vec<Gate>> {
+        let medium = self.medium.open(args.size)?;
+        let helpers = args.helpers.pool()?;
+        let by_modes = |cipher: &Cipher| self.modes.iter().map(|&mode| cipher.over(&medium, mode, &helpers)).collect();
+        let volumes = self.ciphers.iter().map(by_modes).collect::<Result<Vec<Vec<Gate>>>>()?;
+        Ok(volumes.concat())
+    }
+
+    fn compare(&self, report: &mut Report) {
+        use Mode::{Auto, Inline, Queue};
+        let points = || self.points.iter().filter(|point| !point.is_alone_or_loaded);
+        let both = |point: &Point| vec![self.name(point, Inline), self.name(point, Queue)];
+        let needs = "needs --dispatch inline,queue,auto";
+        for (name, of) in [("auto_over_best_min", Quantity::Speed), ("auto_p99_over_best_max", Quantity::P99)] {
+            let pairs = points().map(|point| (self.name(point, Auto), both(point))).collect();
+            report.compare(&Comparison { name, of, pairs, needs: needs.into(), ..Comparison::default() });
+        }
+        for (name, of) in [("best_over_itself_min", Quantity::Speed), ("best_p99_over_itself_max", Quantity::P99)] {
+            let best = |point| report.best(&both(point), of).map(|row| row.name.clone());
+            let pairs = points().map(|point| best(point).map(|best| (best.clone(), vec![best])));
+            let pairs = pairs.collect::<Option<_>>().filter(|_| self.modes.contains(&Auto)).unwrap_or_default();
+            report.compare(&Comparison { name, of, pairs, needs: needs.into(), ..Comparison::default() });
+        }
+        // One request of 1 MiB at a time: what helpers are for.
+        let alone = points().filter(|point| {
+            let Shape { block, depth, streams, .. } = point.shape;
+            point.cipher == 0 && (block, depth, streams) == (LARGE, 1, 1)
+        });
+        let pairs: Vec<_> = alone.map(|point| (self.name(point, Auto), vec![self.name(point, Inline)])).collect();
+        let others = pairs.iter().filter_map(|(of, _)| report.row(of)?.others).reduce(f64::max);
+        let unless = match others {
+            _ if cores() < IDLE_CORES || self.helpers == 0 => Some("needs 2 processors and a helper".to_owned()),
+            Some(share) if share <= IDLE => None,
+            Some(share) => Some(format!(
+                "no verdict: other programs had {:.0} % of the processors, and the goal is for idle ones",
+                share * 100.0
+            )),
+            None => Some("no verdict: nobody knows whether the processors were idle".into()),
+        };
+        let needs = "needs --block-sizes 1M, --depths 1, --streams 1 and --dispatch inline,auto".into();
+        report.compare(&Comparison { name: "auto_over_inline_1m_qd1", pairs, unless, needs, ..Comparison::default() });
+        for (name, mode) in [("inline_p99_loaded_over_idle", Inline), ("queue_p99_loaded_over_idle", Queue)] {
+            let part: Vec<_> = self.points.iter().filter(|point| point.is_alone_or_loaded).collect();
+            let pair = |part: &[&Point]| (self.name(part[1], mode), vec![self.name(part[0], mode)]);
+            let pairs = part.chunks_exact(2).map(pair).collect();
+            let needs = format!("needs --hog and --dispatch {mode}");
+            report.compare(&Comparison { name, of: Quantity::P99, pairs, needs, ..Comparison::default() });
+        }
+    }
+
+    fn notes(&self, args: &SweepArgs) -> Vec<String> {
+        vec![
+            format!(
+                "All volumes use the same medium. In each round every point has its turn, and at each point every mode, in an order that rotates; each measurement comes after a warm-up of {} s.",
+                WARM_UP.as_secs_f64()
+            ),
+            "A latency counts from the moment the stream wants the request, so it includes the time that requests of one stream wait for each other. Where a round has fewer than 100 requests, its p99 is its longest.".into(),
+            format!("{} helpers; offsets are {}.", self.helpers, word(&args.pattern)),
+            "The threads beside which the loaded part runs belong to this program and have the same priority.".into(),
+        ]
+    }
+}
+
+/// What the values of a list mean, each once.
+fn list<G: Display, T: PartialEq>(
+    option: &str,
+    given: &[G],
+    parse: impl Fn(&G) -> Result<T, String>,
+) -> Result<Vec<T>> {
+    let parsed = given.iter().map(|value| parse(value).of(format_args!("{option} {value}")));
+    Ok(unique(parsed.collect::<Result<Vec<_>>>()?))
+}
+
+fn block(&bytes: &u64) -> Result<u32, String> {
+    let fits = bytes > 0 && bytes <= BLOCK_MAX && bytes.is_multiple_of(u64::from(SECTOR_SIZE));
+    u32::try_from(bytes).ok().filter(|_| fits).ok_or_else(|| {
+        format!("give multiples of {SECTOR_SIZE} bytes, and not 0, up to {}, such as 4k,1M", size::human(BLOCK_MAX))
+    })
+}
+
+/// Does `work` while `count` threads use up as much processor time as they get.
+fn beside_hogs<T>(count: u32, work: impl FnOnce() -> T) -> T {
+    /// Ends the threads however `work` ends.
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..count {
+            scope.spawn(|| {
+                let mut number = 1u64;
+                while !stop.load(Ordering::Relaxed) {
+                    for _ in 0..1000 {
+                        number = black_box(number.wrapping_mul(0x5851_f42d_4c95_7f2d));
+                    }
+                }
+            });
+        }
+        let _stop = Stop(&stop);
+        work()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        sweep: SweepArgs,
+    }
+
+    fn sweep(options: &[&str]) -> Result<Sweep> {
+        let line = Line::try_parse_from(["sweep"].iter().chain(options));
+        Sweep::new(&line.expect("a command line").sweep)
+    }
+
+    #[test]
+    fn without_options_every_point_of_the_goal_is_measured() {
+        let sweep = sweep(&[]).expect("a plan");
+        let rows = sweep.rows();
+        assert_eq!(rows.len(), (7 * 3 * 2 * 2 + 2) * 3);
+        let names: std::collections::BTreeSet<_> = rows.iter().map(|row| &row.name).collect();
+        assert_eq!(names.len(), rows.len(), "no two have the same name");
+        let blocks = rows.iter().map(|row| row.shape.block);
+        assert_eq!((blocks.clone().min(), blocks.max()), (Some(4096), Some(4 << 20)));
+    }
+
+    #[test]
+    fn each_axis_can_be_narrowed() {
+        let options = [
+            "--block-sizes=4k,64k,4k",
+            "--depths=1",
+            "--directions=write",
+            "--streams=2",
+            "--dispatch=auto",
+            "--hog=0",
+        ];
+        let rows = sweep(&options).expect("a plan").rows();
+        assert_eq!(rows.len(), 2);
+        for row in rows {
+            assert_eq!(row.dispatch.as_deref(), Some("auto"));
+            assert_eq!((row.shape.direction, row.shape.streams), (Direction::Write, 2));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_name() {
+        let helpers = format!("--helpers={}", cores() + 1);
+        for (option, text) in [
+            ("--dispatch=outline", "--dispatch outline"),
+            ("--block-sizes=0", "--block-sizes 0"),
+            ("--block-sizes=5000", "--block-sizes 5000"),
+            ("--depths=0", "--depths 0"),
+            ("--streams=0", "--streams 0"),
+            ("--streams=1000", "--streams 1000"),
+            ("--rounds=0", "--rounds 0"),
+            ("--seconds=0", "--seconds 0"),
+            ("--seconds=NaN", "--seconds NaN"),
+            ("--size=0", "--size 0"),
+            ("--size=1M", "does not fit"),
+            ("--cipher=rot13", "--cipher rot13"),
+            ("--hog=100000", "--hog 100000"),
+            ("--medium=delay:soon", "--medium delay:soon"),
+            ("--medium=/etc/passwd", "it exists"),
+            (helpers.as_str(), "--helpers"),
+        ] {
+            let error = sweep(&[option]).map(drop).expect_err(option);
+            assert!(error.to_string().contains(text), "{option}: {error}");
+        }
+        let greedy = ["--block-sizes=1G", "--depths=1024", "--streams=256", "--size=1G"];
+        let error = sweep(&greedy).map(drop).expect_err("too much memory");
+        assert!(error.to_string().contains("memory are free"), "{error}");
+    }
+
+    #[test]
+    fn hogs_end_with_the_work_they_disturb() {
+        assert_eq!(beside_hogs(3, || 7), 7);
+        let panicked = std::panic::catch_unwind(|| beside_hogs(1, || panic!("on purpose")));
+        assert!(panicked.is_err());
+    }
+}

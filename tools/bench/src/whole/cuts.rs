@@ -1,0 +1,263 @@
+//! Changes of a header that a crash of the machine cuts off anywhere, in memory.
+//!
+//! ```text
+//! change ─► every write and flush is kept ─► each disk that a cut may leave ─► what opens it?
+//! ```
+//!
+//! Of the sectors that were written since the last flush, a cut leaves the first ones, or any. A cut is survived where
+//! the passphrases of the old header open the volume or those of the new one.
+
+use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
+
+use cryptline_luks::edit::{Change, Edit, LastSlot, NewSlot, Priority};
+use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version, format};
+use cryptline_luks::{UnlockOptions, read};
+use cryptline_sys::SecretBuf;
+
+use crate::error::{Of as _, Result};
+
+const SECTOR: usize = 512;
+const SIZE: u64 = 3 << 20;
+/// The first two open the volume; the third comes with a change.
+const PASSPHRASES: [&[u8]; 3] = [b"first", b"second", b"third"];
+/// Which of [`PASSPHRASES`] open something.
+type Opens = [bool; 3];
+const BEFORE: Opens = [true, true, false];
+/// Sets of sectors that are tried of each epoch, beside those in order.
+const SHUFFLES: u64 = 4;
+/// Places in an epoch where it is cut in order: key material has hundreds of sectors.
+const IN_ORDER: usize = 8;
+
+/// What became of all cuts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cuts {
+    pub tried: u64,
+    pub survived: u64,
+}
+
+impl Cuts {
+    /// Part of them that was survived.
+    pub fn rate(self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "thousands")]
+        let rate = self.survived as f64 / self.tried.max(1) as f64;
+        rate
+    }
+}
+
+/// What changes the header that was loaded of the disk.
+type Making = for<'a> fn(&'a Edit, &SecretBuf) -> Result<Change<'a>, cryptline_luks::Error>;
+
+/// A change, and what may open the volume once it was begun.
+struct Step {
+    make: Making,
+    opens: &'static [Opens],
+}
+
+const ADDED: &[Opens] = &[BEFORE, [true, true, true]];
+const REMOVED: &[Opens] = &[BEFORE, [true, false, false]];
+const CHANGED: &[Opens] = &[BEFORE, [true, false, true]];
+/// With one copy of the header, the new passphrase opens before the old one no longer does.
+const CHANGED_LUKS1: &[Opens] = &[BEFORE, [true, true, true], [true, false, true]];
+
+fn added<'a>(edit: &'a Edit, key: &SecretBuf) -> Result<Change<'a>, cryptline_luks::Error> {
+    let added = edit.add(key, PASSPHRASES[2], &new_slot());
+    added.map(|(change, _)| change)
+}
+
+fn changed<'a>(edit: &'a Edit, key: &SecretBuf) -> Result<Change<'a>, cryptline_luks::Error> {
+    let changed = edit.replace(1, key, PASSPHRASES[2], &new_slot());
+    changed.map(|(change, _)| change)
+}
+
+fn removed<'a>(edit: &'a Edit, _: &SecretBuf) -> Result<Change<'a>, cryptline_luks::Error> {
+    edit.remove(1, LastSlot::Keep)
+}
+
+fn labelled<'a>(edit: &'a Edit, _: &SecretBuf) -> Result<Change<'a>, cryptline_luks::Error> {
+    edit.set_label(Some("new"), Some("other"))
+}
+
+fn named<'a>(edit: &'a Edit, _: &SecretBuf) -> Result<Change<'a>, cryptline_luks::Error> {
+    edit.set_uuid(None)
+}
+
+fn preferred<'a>(edit: &'a Edit, _: &SecretBuf) -> Result<Change<'a>, cryptline_luks::Error> {
+    edit.set_priority(1, Priority::Prefer)
+}
+
+const LUKS1: &[Step] = &[
+    Step { make: added, opens: ADDED },
+    Step { make: changed, opens: CHANGED_LUKS1 },
+    Step { make: removed, opens: REMOVED },
+    Step { make: named, opens: &[BEFORE] },
+];
+const LUKS2: &[Step] = &[
+    Step { make: added, opens: ADDED },
+    Step { make: changed, opens: CHANGED },
+    Step { make: removed, opens: REMOVED },
+    Step { make: named, opens: &[BEFORE] },
+    Step { make: labelled, opens: &[BEFORE] },
+    Step { make: preferred, opens: &[BEFORE] },
+];
+
+/// Makes every change and cuts it everywhere.
+///
+/// # Errors
+/// A change that cannot be made at all.
+pub fn count() -> Result<Cuts> {
+    let mut cuts = Cuts::default();
+    for (version, steps) in [(Version::Luks1, LUKS1), (Version::Luks2, LUKS2)] {
+        let (before, key) = volume(version).of("header")?;
+        for step in steps {
+            cut_everywhere(&before, &key, step, &mut cuts).of("header")?;
+        }
+    }
+    Ok(cuts)
+}
+
+fn cut_everywhere(before: &[u8], key: &SecretBuf, step: &Step, cuts: &mut Cuts) -> Result<(), cryptline_luks::Error> {
+    let mut disk = Disk { bytes: Cursor::new(before.to_vec()), done: Vec::new() };
+    let edit = Edit::load(&mut disk, SIZE)?;
+    (step.make)(&edit, key)?.commit(&mut disk, SIZE)?;
+    each_cut(before, &disk.done, |left| {
+        cuts.tried += 1;
+        let opens = opens(left, key);
+        cuts.survived += u64::from(step.opens.contains(&opens));
+    });
+    Ok(())
+}
+
+fn new_slot() -> NewSlot {
+    NewSlot { kdf: Some(KdfKind::Pbkdf2), cost: cheap(), ..NewSlot::default() }
+}
+
+fn cheap() -> KdfCost {
+    KdfCost { iterations: Some(1000), ..KdfCost::default() }
+}
+
+/// A volume with the first two passphrases.
+fn volume(version: Version) -> Result<(Vec<u8>, SecretBuf), cryptline_luks::Error> {
+    let options = FormatOptions {
+        version,
+        key_len: 32,
+        kdf: Some(KdfKind::Pbkdf2),
+        cost: cheap(),
+        data_offset: (version == Version::Luks2).then_some(1 << 20),
+        ..FormatOptions::default()
+    };
+    let mut device = Cursor::new(vec![0; 3 << 20]);
+    let key = format(&mut device, SIZE, PASSPHRASES[0], &options)?;
+    let edit = Edit::load(&mut device, SIZE)?;
+    let (change, _) = edit.add(&key, PASSPHRASES[1], &new_slot())?;
+    change.commit(&mut device, SIZE)?;
+    Ok((device.into_inner(), key))
+}
+
+fn opens(disk: &[u8], key: &SecretBuf) -> Opens {
+    let mut device = Cursor::new(disk);
+    let Ok(header) = read(&mut device, SIZE) else {
+        return [false; 3];
+    };
+    PASSPHRASES.map(|passphrase| {
+        let unlocked = header.unlock(&mut device, passphrase, &UnlockOptions::default());
+        unlocked.is_ok_and(|unlocked| *unlocked.key == **key)
+    })
+}
+
+enum Done {
+    Write { offset: usize, bytes: Vec<u8> },
+    Flush,
+}
+
+/// A disk that remembers what was done to it.
+struct Disk {
+    bytes: Cursor<Vec<u8>>,
+    done: Vec<Done>,
+}
+
+impl Read for Disk {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.bytes.read(out)
+    }
+}
+
+impl Write for Disk {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let offset = usize::try_from(self.bytes.position()).map_err(io::Error::other)?;
+        let written = self.bytes.write(bytes)?;
+        let bytes = bytes[..written].to_vec();
+        self.done.push(Done::Write { offset, bytes });
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.done.push(Done::Flush);
+        Ok(())
+    }
+}
+
+impl Seek for Disk {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.bytes.seek(to)
+    }
+}
+
+/// Shows `judge` each disk that a cut may leave.
+fn each_cut(before: &[u8], done: &[Done], mut judge: impl FnMut(&[u8])) {
+    let mut durable = before.to_vec();
+    judge(&durable);
+    let mut seed = 1_u64;
+    for epoch in done.split_inclusive(|done| matches!(done, Done::Flush)) {
+        let sectors: Vec<_> = epoch.iter().flat_map(pieces).collect();
+        for shuffle in 0..SHUFFLES {
+            let mut torn = durable.clone();
+            for &(at, sector) in &sectors {
+                // A linear congruential generator, so that each run tries the same.
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(shuffle | 1);
+                if seed >> 33 & 1 == 1 {
+                    torn[at..at + sector.len()].copy_from_slice(sector);
+                }
+            }
+            judge(&torn);
+        }
+        let stride = sectors.len().div_ceil(IN_ORDER).max(1);
+        for (number, &(at, sector)) in sectors.iter().enumerate() {
+            durable[at..at + sector.len()].copy_from_slice(sector);
+            if number % stride == 0 || number + 1 == sectors.len() {
+                judge(&durable);
+            }
+        }
+    }
+}
+
+/// Pieces of a write, none of which crosses a sector's border.
+fn pieces(done: &Done) -> impl Iterator<Item = (usize, &[u8])> {
+    let (offset, bytes) = match done {
+        Done::Write { offset, bytes } => (*offset, &bytes[..]),
+        Done::Flush => (0, &[][..]),
+    };
+    let first = (SECTOR - offset % SECTOR).min(bytes.len());
+    let (head, rest) = bytes.split_at(first);
+    let starts = (offset + first..).step_by(SECTOR);
+    let pieces = std::iter::once((offset, head)).chain(starts.zip(rest.chunks(SECTOR)));
+    pieces.filter(|(_, piece)| !piece.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_that_opens_with_other_passphrases_is_not_survived() {
+        let (before, key) = volume(Version::Luks2).unwrap();
+        let mut cuts = Cuts::default();
+        let step = Step {
+            make: removed,
+            // As if the second passphrase had to stay.
+            opens: &[BEFORE],
+        };
+        cut_everywhere(&before, &key, &step, &mut cuts).unwrap();
+        assert!(cuts.survived > 0 && cuts.survived < cuts.tried, "{cuts:?}");
+        assert!(cuts.rate() < 1.0);
+    }
+}
