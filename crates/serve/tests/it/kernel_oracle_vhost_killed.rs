@@ -83,7 +83,10 @@ fn disk(folder: &Path, name: &str) -> (Disk, Vec<Box<dyn Any>>) {
 fn start(folder: &Path) -> Child {
     let program = std::env::current_exe().expect("a program knows its path");
     let mut command = Command::new(program);
-    command.args(["--ignored", "--exact", "kernel_oracle_vhost_killed::serves_until_it_is_killed"]).env(FOLDER, folder).stdout(Stdio::null());
+    command
+        .args(["--ignored", "--exact", "kernel_oracle_vhost_killed::serves_until_it_is_killed"])
+        .env(FOLDER, folder)
+        .stdout(Stdio::null());
     command.spawn().expect("a server")
 }
 
