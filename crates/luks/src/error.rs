@@ -6,6 +6,8 @@
 use std::io;
 use std::time::Duration;
 
+use cryptline_hash::UnknownHash;
+
 /// What kind of failure it is, for callers that treat alike what has the same remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
@@ -248,6 +250,12 @@ impl Error {
     }
 }
 
+impl From<UnknownHash> for Error {
+    fn from(UnknownHash(name): UnknownHash) -> Self {
+        Self::NotSupported(format!("hash {}", quote(&name)))
+    }
+}
+
 /// A time in the unit that people would choose.
 #[must_use]
 pub fn time_text(time: &Duration) -> String {
@@ -291,6 +299,7 @@ mod tests {
     #[test]
     fn quoted_text_stays_on_one_short_line() {
         assert_eq!(quote("aes"), "'aes'");
+        assert_eq!(Error::from(UnknownHash("md4\n".into())).to_string(), "not supported yet: hash 'md4\\n'");
         assert_eq!(quote("a\nb\u{1b}["), "'a\\nb\\u{1b}['");
         assert!(quote(&"x".repeat(10_000)).len() < 60);
     }

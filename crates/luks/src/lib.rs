@@ -31,7 +31,6 @@ mod device;
 pub mod edit;
 mod error;
 pub mod format;
-mod hash;
 mod identity;
 pub mod info;
 mod kdf;
@@ -59,10 +58,11 @@ mod testing;
 use std::io::{Read, Seek};
 use std::time::Duration;
 
+pub use cryptline_hash::Hash;
+
 pub use area::{Extent, KEY_LEN_MAX};
 pub use budget::KdfLimits;
 pub use error::{Error, ErrorKind, time_text};
-pub use hash::Hash;
 pub use info::Info;
 pub use kdf::{Argon2Variant, Kdf};
 pub use memory::{Available, available_for_files};
