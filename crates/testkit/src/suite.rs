@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! conformance! {
-//!     ram => devices::ram;
-//!     crypt_over_file => || devices::crypt(devices::file_buffered()?, &AES_512);
+//!     ram [Discard, Zeroes, Hint] => devices::ram;
+//!     crypt_over_file [Discard, Hint] => || devices::crypt(devices::file_buffered()?, &AES_512);
 //! }
 //! ```
 //!
-//! makes one test for each promise and device. Each runs on a fresh device over every [`Setup`]:
-//! io_uring, io_uring with registered memory, and plain system calls.
+//! makes one test for each device and promise, those of its abilities among them: what a device does not offer
+//! makes no test. One test holds the list to the device, so that none is missing either. Each runs on a fresh
+//! device over every [`Setup`]: io_uring, io_uring with registered memory, and plain system calls.
 //!
 //! The promises are in [`checks`], the driver that speaks to a queue in [`Driver`], ready-made
 //! devices in [`devices`].
@@ -21,7 +22,7 @@ use std::any::Any;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use cryptline_engine::{BackendChoice, Gate};
+use cryptline_engine::{BackendChoice, Gate, Geometry};
 
 pub use driver::Driver;
 
@@ -41,6 +42,32 @@ impl Setup {
         Self { backend: BackendChoice::Auto, registered: true },
         Self { backend: BackendChoice::Syscalls, registered: false },
     ];
+}
+
+/// What a device may offer or not, in its [`Geometry`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ability {
+    /// Discards.
+    Discard,
+    /// Writes of zeros.
+    Zeroes,
+    /// Hints that a range will be read soon.
+    Hint,
+}
+
+impl Ability {
+    /// All there are.
+    pub const ALL: [Self; 3] = [Self::Discard, Self::Zeroes, Self::Hint];
+
+    /// Whether a device has it.
+    #[must_use]
+    pub fn is_of(self, geometry: &Geometry) -> bool {
+        match self {
+            Self::Discard => geometry.discard,
+            Self::Zeroes => geometry.write_zeroes,
+            Self::Hint => geometry.cache,
+        }
+    }
 }
 
 /// A device made for one check, with what must live as long (its temporary files).
@@ -110,26 +137,23 @@ pub fn fill(data: &mut [u8], offset: u64, seed: u64) {
     }
 }
 
-/// Makes a module for each device, with one test for each promise of [`checks`].
+/// Makes a module for each device, with one test for each promise of [`checks`] that a device of its abilities makes.
 #[macro_export]
 macro_rules! conformance {
-    ($($device:ident => $make:expr;)+) => { $(
+    ($($device:ident [$($ability:ident),*] => $make:expr;)+) => { $(
         mod $device {
             #[allow(unused_imports)]
             use super::*;
+            $crate::conformance! { @abilities [$($ability),*] $make }
             $crate::conformance! { @checks $make,
                 what_is_written_is_read_back_at_every_alignment_and_size
                 last_block_is_written_and_nothing_after_it
                 durable_write_is_read_back
                 flush_succeeds_with_and_without_writes
-                discarded_range_leaves_its_neighbours_alone
-                zeroed_range_reads_as_zeros_and_leaves_its_neighbours_alone
-                hint_ends_well_where_offered_and_changes_nothing
                 range_past_the_end_is_refused
                 offset_that_overflows_is_refused
                 misaligned_request_is_refused
                 empty_request_is_refused
-                operation_that_is_not_offered_is_refused
                 refused_request_changes_nothing_and_latches_nothing
                 extents_cover_the_device_and_hide_no_data
                 deep_queue_completes_each_request_once
@@ -139,6 +163,25 @@ macro_rules! conformance {
             }
         }
     )+ };
+    (@abilities [$($ability:ident),*] $make:expr) => {
+        #[test]
+        fn it_offers_what_is_listed_and_refuses_the_rest() {
+            let listed = [$($crate::suite::Ability::$ability),*];
+            $crate::suite::run($make, |fresh, setup| {
+                $crate::suite::checks::it_offers_what_is_listed_and_refuses_the_rest(fresh, setup, &listed);
+            });
+        }
+        $($crate::conformance! { @ability $ability $make })*
+    };
+    (@ability Discard $make:expr) => {
+        $crate::conformance! { @checks $make, discarded_range_leaves_its_neighbours_alone }
+    };
+    (@ability Zeroes $make:expr) => {
+        $crate::conformance! { @checks $make, zeroed_range_reads_as_zeros_and_leaves_its_neighbours_alone }
+    };
+    (@ability Hint $make:expr) => {
+        $crate::conformance! { @checks $make, hint_ends_well_and_changes_nothing }
+    };
     (@checks $make:expr, $($check:ident)+) => { $(
         #[test]
         fn $check() {

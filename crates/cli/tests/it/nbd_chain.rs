@@ -7,13 +7,11 @@ use cryptline_testkit::conformance;
 use cryptline_testkit::suite::Fresh;
 use cryptline_testkit::suite::devices::SIZE;
 
+conformance! { @abilities [Discard, Zeroes, Hint] chain }
 conformance! { @checks chain,
     what_is_written_is_read_back_at_every_alignment_and_size
     durable_write_is_read_back
     flush_succeeds_with_and_without_writes
-    discarded_range_leaves_its_neighbours_alone
-    zeroed_range_reads_as_zeros_and_leaves_its_neighbours_alone
-    hint_ends_well_where_offered_and_changes_nothing
     extents_cover_the_device_and_hide_no_data
     deep_queue_completes_each_request_once
     queues_of_two_threads_see_each_others_completed_writes

@@ -3,6 +3,7 @@
 mod broken_ring;
 mod channel;
 mod conformance;
+mod covering;
 mod delay;
 mod dispatch;
 mod faults;

@@ -1,19 +1,17 @@
 //! Random sequences of operations, many in flight, against the model disk.
 //!
 //! A failure prints a seed; `CRYPTLINE_SEED=<seed>` runs the same sequences again.
-//! `CRYPTLINE_CASES` sets how many sequences each device gets.
+//! `CRYPTLINE_SEQUENCES` sets how many sequences each device gets.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cryptline_engine::layer::Exclusion;
 use cryptline_engine::{Completion, Operation, Request};
 use cryptline_testkit::model::ModelDisk;
-use cryptline_testkit::suite::devices::{
-    self, AES_512, AES_4096, AUTO, CBC_4096, INLINE, NULL, QUEUE, QUEUE_FLAGS, QUICK,
-};
 use cryptline_testkit::suite::{Driver, Fresh, Setup, Watchdog, fill, noise};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+
+use crate::covering::*;
 
 /// One step; places and sizes are fractions of whatever device runs it.
 #[derive(Clone, Debug)]
@@ -180,7 +178,7 @@ fn against_the_model(make: impl Fn() -> Option<Fresh>) {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let seed = number("CRYPTLINE_SEED").unwrap_or_else(|| noise(since.as_secs() ^ u64::from(since.subsec_nanos())));
-    let cases = number("CRYPTLINE_CASES").unwrap_or(10);
+    let cases = number("CRYPTLINE_SEQUENCES").unwrap_or(10);
     for setup in Setup::ALL {
         let bytes: Vec<u8> = (0..4).flat_map(|word| noise(seed ^ word).to_le_bytes()).collect();
         let config = Config {
@@ -203,7 +201,7 @@ fn against_the_model(make: impl Fn() -> Option<Fresh>) {
 }
 
 macro_rules! devices_behave_like_the_model {
-    ($($device:ident => $make:expr;)+) => { $(
+    ($($device:ident [$($ability:ident),*] => $make:expr;)+) => { $(
         #[test]
         fn $device() {
             against_the_model($make);
@@ -211,85 +209,7 @@ macro_rules! devices_behave_like_the_model {
     )+ };
 }
 
-devices_behave_like_the_model! {
-    ram => devices::ram;
-    file_buffered => devices::file_buffered;
-    file_direct => devices::file_direct;
-    file_direct_in_4096 => devices::file_direct_4096;
-    pmem => devices::pmem;
-    btt_512_in_memory => || devices::btt_in_memory(512);
-    btt_4096_in_memory => || devices::btt_in_memory(4096);
-    btt_512_in_file => || devices::btt_in_file(512);
-    btt_4096_in_file => || devices::btt_in_file(4096);
-    fault_over_ram => || devices::ram().map(devices::faultless);
-    delay_over_ram => || Some(devices::delayed(devices::ram()?, QUICK));
-    delay_over_direct_file => || Some(devices::delayed(devices::file_direct()?, QUICK));
-    aes_512_over_delay_over_ram =>
-        || Some(devices::crypt(devices::delayed(devices::ram()?, QUICK), &AES_512));
-    aes_512_over_ram => || Some(devices::crypt(devices::ram()?, &AES_512));
-    aes_4096_over_ram => || Some(devices::crypt(devices::ram()?, &AES_4096));
-    aes_512_over_file => || Some(devices::crypt(devices::file_buffered()?, &AES_512));
-    aes_512_over_direct_file => || Some(devices::crypt(devices::file_direct()?, &AES_512));
-    aes_4096_over_direct_file => || Some(devices::crypt(devices::file_direct_4096()?, &AES_4096));
-    queue_over_ram => || Some(devices::dispatched(devices::ram()?, &AES_512, QUEUE));
-    queue_over_delay_over_ram => || {
-        let lower = devices::delayed(devices::ram()?, QUICK);
-        Some(devices::dispatched(lower, &AES_4096, QUEUE))
-    };
-    queue_with_flags_over_direct_file =>
-        || Some(devices::dispatched(devices::file_direct()?, &AES_512, QUEUE_FLAGS));
-    auto_over_ram => || Some(devices::dispatched(devices::ram()?, &AES_512, AUTO));
-    auto_in_4096_over_ram => || Some(devices::dispatched(devices::ram()?, &AES_4096, AUTO));
-    auto_over_file => || Some(devices::dispatched(devices::file_buffered()?, &AES_4096, AUTO));
-    auto_over_direct_file =>
-        || Some(devices::dispatched(devices::file_direct()?, &AES_512, AUTO));
-    auto_over_delay_over_ram => || {
-        let lower = devices::delayed(devices::ram()?, QUICK);
-        Some(devices::dispatched(lower, &AES_4096, AUTO))
-    };
-    aes_4096_over_pmem => || Some(devices::crypt(devices::pmem()?, &AES_4096));
-    aes_512_over_btt_512 => || Some(devices::crypt(devices::btt_in_memory(512)?, &AES_512));
-    aes_4096_over_btt_4096 => || Some(devices::crypt(devices::btt_in_memory(4096)?, &AES_4096));
-    xts_in_512_of_4096_over_ram => || {
-        Some(devices::in_blocks(devices::ram()?, &AES_4096, 512, Exclusion::Shared, INLINE))
-    };
-    xts_in_1024_of_4096_over_delay_over_ram => || {
-        let lower = devices::delayed(devices::ram()?, QUICK);
-        Some(devices::in_blocks(lower, &AES_4096, 1024, Exclusion::Shared, INLINE))
-    };
-    xts_in_512_of_4096_over_direct_file => || {
-        Some(devices::in_blocks(devices::file_direct()?, &AES_4096, 512, Exclusion::Shared, AUTO))
-    };
-    xts_in_512_of_4096_over_direct_file_of_4096 => || {
-        Some(devices::in_blocks(devices::file_direct_4096()?, &AES_4096, 512, Exclusion::Shared, INLINE))
-    };
-    xts_in_512_of_4096_exclusive_over_delay_over_ram => || {
-        let lower = devices::delayed(devices::ram()?, QUICK);
-        Some(devices::in_blocks(lower, &AES_4096, 512, Exclusion::Exclusive, INLINE))
-    };
-    cbc_in_512_of_4096_over_ram => || {
-        Some(devices::in_blocks(devices::ram()?, &CBC_4096, 512, Exclusion::Shared, INLINE))
-    };
-    cbc_in_512_of_4096_over_delay_over_ram => || {
-        let lower = devices::delayed(devices::ram()?, QUICK);
-        Some(devices::in_blocks(lower, &CBC_4096, 512, Exclusion::Shared, INLINE))
-    };
-    cbc_in_512_of_4096_exclusive_over_delay_over_ram => || {
-        let lower = devices::delayed(devices::ram()?, QUICK);
-        Some(devices::in_blocks(lower, &CBC_4096, 512, Exclusion::Exclusive, INLINE))
-    };
-    cbc_in_512_of_4096_over_file => || {
-        Some(devices::in_blocks(devices::file_buffered()?, &CBC_4096, 512, Exclusion::Shared, AUTO))
-    };
-    cbc_in_2048_of_4096_under_queue_over_direct_file => || {
-        Some(devices::in_blocks(devices::file_direct()?, &CBC_4096, 2048, Exclusion::Shared, QUEUE))
-    };
-    xts_with_holes_over_ram => || Some(devices::sparse(devices::ram()?, &AES_4096));
-    cbc_with_holes_over_file => || Some(devices::sparse(devices::file_buffered()?, &CBC_4096));
-    null_over_ram => || Some(devices::crypt(devices::ram()?, &NULL));
-    null_over_file => || Some(devices::crypt(devices::file_buffered()?, &NULL));
-    null_over_direct_file => || Some(devices::crypt(devices::file_direct()?, &NULL));
-}
+covering_array!(devices_behave_like_the_model);
 
 #[test]
 fn device_that_loses_one_write_is_caught() {

@@ -17,10 +17,10 @@ use cryptline_testkit::suite::{self, Driver, Fresh, Setup, Watchdog, checks};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
+// Each kind of server once, and crypt over one that is slow, and with holes.
 conformance! {
-    nbdkit_memory => || nbdkit(&["memory", &SIZE.to_string()]);
-    nbdkit_file => nbdkit_file;
-    nbdkit_of_small_requests => || nbdkit(&[
+    nbdkit_file [Discard, Zeroes, Hint] => nbdkit_file;
+    nbdkit_of_small_requests [Discard, Zeroes, Hint] => || nbdkit(&[
         "--filter=blocksize-policy",
         "memory",
         &SIZE.to_string(),
@@ -29,33 +29,28 @@ conformance! {
         "blocksize-maximum=65536",
         "blocksize-error-policy=error",
     ]);
-    nbdkit_without_structured_replies => || nbdkit(&["--no-sr", "memory", &SIZE.to_string()]);
-    nbdkit_without_fua => || nbdkit(&["--filter=fua", "memory", &SIZE.to_string()]);
-    aes_512_over_nbdkit_memory => || {
-        Some(devices::crypt(nbdkit(&["memory", &SIZE.to_string()])?, &AES_512))
-    };
-    aes_4096_with_holes_over_nbdkit_memory => || {
+    nbdkit_without_structured_replies [Discard, Zeroes, Hint] => || nbdkit(&["--no-sr", "memory", &SIZE.to_string()]);
+    nbdkit_without_fua [Discard, Zeroes, Hint] => || nbdkit(&["--filter=fua", "memory", &SIZE.to_string()]);
+    nbdkit_through_tls [Discard, Zeroes, Hint] => nbdkit_through_tls;
+    aes_4096_with_holes_over_nbdkit_memory [Discard, Zeroes, Hint] => || {
         Some(devices::sparse(nbdkit(&["memory", &SIZE.to_string()])?, &AES_4096))
     };
-    nbdkit_through_tls => nbdkit_through_tls;
-    aes_512_over_nbdkit_through_tls => || Some(devices::crypt(nbdkit_through_tls()?, &AES_512));
-    aes_4096_over_slow_nbdkit => || {
+    aes_512_over_slow_nbdkit [Discard, Hint] => || {
         let slow = nbdkit(&["--filter=delay", "memory", &SIZE.to_string(), "rdelay=1ms"])?;
-        Some(devices::crypt(slow, &AES_4096))
+        Some(devices::crypt(slow, &AES_512))
     };
 }
 
 /// Other kinds of servers, by the promises that depend on one.
 macro_rules! promises_of {
-    ($($server:ident => $make:expr;)+) => { $(
+    ($($server:ident [$($ability:ident),*] => $make:expr;)+) => { $(
         mod $server {
             use super::*;
+            conformance! { @abilities [$($ability),*] $make }
             conformance! { @checks $make,
                 what_is_written_is_read_back_at_every_alignment_and_size
                 durable_write_is_read_back
                 flush_succeeds_with_and_without_writes
-                discarded_range_leaves_its_neighbours_alone
-                zeroed_range_reads_as_zeros_and_leaves_its_neighbours_alone
                 extents_cover_the_device_and_hide_no_data
                 deep_queue_completes_each_request_once
                 dropping_a_queue_with_requests_in_flight_harms_nobody
@@ -65,14 +60,14 @@ macro_rules! promises_of {
 }
 
 promises_of! {
-    nbdkit_of_one_request_at_a_time => || nbdkit(&[
+    nbdkit_of_one_request_at_a_time [Discard, Zeroes, Hint] => || nbdkit(&[
         "--filter=noparallel",
         "memory",
         &SIZE.to_string(),
         "serialize=requests",
     ]);
-    nbdkit_that_tries_again => || nbdkit(&["--filter=retry", "memory", &SIZE.to_string()]);
-    qemu_nbd_of_qcow2_with_a_backing_file => || qcow2(&vec![0; BACKED]);
+    nbdkit_that_tries_again [Discard, Zeroes, Hint] => || nbdkit(&["--filter=retry", "memory", &SIZE.to_string()]);
+    qemu_nbd_of_qcow2_with_a_backing_file [Discard, Zeroes, Hint] => || qcow2(&vec![0; BACKED]);
 }
 
 #[test]

@@ -378,8 +378,7 @@ fn direct_or_skip(granularity: u32) -> Option<Fresh> {
     match file(granularity, DirectMode::On) {
         Ok(fresh) => Some(fresh),
         Err(OpenError::Geometry(why)) => {
-            let name = std::thread::current().name().unwrap_or("?").to_owned();
-            eprintln!("SKIP {name}: {why}");
+            crate::peer::skip_everywhere(&why);
             None
         }
         Err(error) => panic!("{error}"),

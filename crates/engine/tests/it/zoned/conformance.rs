@@ -16,8 +16,8 @@ use crate::zoned::common::AES;
 const ZONE: u64 = 4 << 20;
 
 conformance! {
-    crypt_over_a_conventional_zone => || Some(crypt(512, Mode::Inline));
-    crypt_with_helpers_over_a_conventional_zone => || Some(crypt(4096, Mode::Auto));
+    crypt_over_a_conventional_zone [Discard, Hint] => || Some(crypt(512, Mode::Inline));
+    crypt_with_helpers_over_a_conventional_zone [Discard, Hint] => || Some(crypt(4096, Mode::Auto));
 }
 
 /// The clear disk on the first of two zones.

@@ -2,7 +2,7 @@
 
 use cryptline_engine::{Fault, Operation};
 
-use crate::suite::{Driver, Fresh, Setup};
+use crate::suite::{Ability, Driver, Fresh, Setup};
 
 /// One of each operation with a range, of `len` bytes, that the device offers.
 fn offered(driver: &Driver, len: u64) -> Vec<Operation> {
@@ -82,24 +82,23 @@ pub fn empty_request_is_refused(fresh: &Fresh, setup: Setup) {
     all_refused(&mut driver, size, 0, Fault::Misaligned);
 }
 
-/// What the geometry does not offer is not tried.
-pub fn operation_that_is_not_offered_is_refused(fresh: &Fresh, setup: Setup) {
+/// The device has the abilities of the list and no others, and what it has not is not tried.
+pub fn it_offers_what_is_listed_and_refuses_the_rest(fresh: &Fresh, setup: Setup, listed: &[Ability]) {
     let mut driver = Driver::new(&fresh.gate, setup);
     let (len, geometry) = (driver.block(), *driver.channel.geometry());
-    let refused = Err(Fault::NotSupported);
-    if !geometry.discard {
-        assert_eq!(driver.result(Operation::Discard { len }, 0), refused);
-    }
-    if !geometry.cache {
-        assert_eq!(driver.result(Operation::Cache { len }, 0), refused);
-    }
-    if !geometry.write_zeroes {
-        for may_unmap in [false, true] {
-            let operation = Operation::WriteZeroes { len, may_unmap };
-            assert_eq!(driver.result(operation, 0), refused);
+    let model = driver.fill_device(1);
+    for ability in Ability::ALL {
+        let is_offered = ability.is_of(&geometry);
+        assert_eq!(is_offered, listed.contains(&ability), "{ability:?} of the device, and of the list");
+        let operations = match ability {
+            Ability::Discard => vec![Operation::Discard { len }],
+            Ability::Zeroes => [false, true].map(|may_unmap| Operation::WriteZeroes { len, may_unmap }).into(),
+            Ability::Hint => vec![Operation::Cache { len }],
+        };
+        for operation in operations.into_iter().filter(|_| !is_offered) {
+            assert_eq!(driver.result(operation, 0), Err(Fault::NotSupported));
         }
     }
-    let model = driver.fill_device(1);
     driver.verify_all(&model);
 }
 
