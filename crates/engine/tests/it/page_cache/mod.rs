@@ -2,7 +2,12 @@
 //! there afterwards, whatever the kernel, other programs and the power supply do meanwhile.
 //!
 //! A failure prints the shortest history that fails, and a seed: `CRYPTLINE_SEED=<seed>` runs the same
-//! history again. `CRYPTLINE_CASES` sets how many histories each stack gets.
+//! history again.
+//!
+//! A base gets 2,000 histories: the slowest of the mistakes that were made once needs 880 (`known_mistakes_are_found`
+//! prints how many each takes). Layers over it get as many as are cheap, and 100 at least: a layer that drops the
+//! durability of a write, or a flush of one of its devices, is found within 20. `CRYPTLINE_CASES` sets
+//! another number for all: 10,000 at night.
 
 mod careless;
 mod history;
@@ -32,22 +37,22 @@ fn hunt(stack: &Stack, seed: u64, cases: usize) -> Result<usize, Broken> {
     hunt::hunt(&stack.scope(), seed, cases, |history, log| stack.run(history, log))
 }
 
-/// The seed, and the number of histories, that the environment asks for.
-fn asked_for(cases: usize) -> (u64, usize) {
+/// The seed, and the number of histories, that the environment asks for; and what ends the test where they hang.
+fn asked_for(usual: usize) -> (u64, usize, Watchdog) {
     let number = |name| {
         let text = std::env::var(name).ok()?;
         Some(text.parse::<u64>().expect("a number"))
     };
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let seed = number("CRYPTLINE_SEED").unwrap_or_else(|| noise(since.as_secs() ^ u64::from(since.subsec_nanos())));
-    let cases = number("CRYPTLINE_CASES").map_or(cases, |cases| usize::try_from(cases).unwrap());
-    (seed, cases)
+    let cases = number("CRYPTLINE_CASES").map_or(usual, |cases| usize::try_from(cases).unwrap());
+    let times = u32::try_from(cases.div_ceil(usual)).unwrap();
+    (seed, cases, Watchdog::start(Duration::from_secs(200) * times))
 }
 
 /// Runs histories over a stack that must keep its promises.
 fn keeps_its_promises(stack: &Stack, cases: usize) {
-    let _watchdog = Watchdog::start(Duration::from_secs(200));
-    let (seed, cases) = asked_for(cases);
+    let (seed, cases, _watchdog) = asked_for(cases);
     match hunt(stack, seed, cases) {
         Ok(kept) => assert!(cases < 100 || kept > cases / 4, "nothing was promised"),
         Err(Broken { count, seed, story }) => {
@@ -70,42 +75,41 @@ macro_rules! promises_are_kept {
 }
 
 promises_are_kept! {
-    file_through_the_cache: 10_000, stacks::file(Habits::ALL);
-    file_of_one_patient_client: 10_000, stacks::file(Habits { durable: true, ..Habits::QUIET });
-    file_of_one_hasty_client: 10_000, stacks::file(Habits { foreign: false, restless: false, ..Habits::ALL });
-    file_that_others_sync: 10_000, stacks::file(Habits { hasty: false, ..Habits::ALL });
-    file_whose_failures_only_the_gate_remembers: 10_000, forgetful();
-    file_by_direct_io: 10_000, stacks::direct_file(Habits::ALL);
-    file_by_direct_io_of_patient_clients: 10_000, stacks::direct_file(Habits { hasty: false, ..Habits::ALL });
-    file_in_memory: 10_000, stacks::file_in_memory(Habits::ALL);
-    file_in_memory_of_patient_clients: 10_000, stacks::file_in_memory(Habits { hasty: false, ..Habits::ALL });
-    xts_in_512: 6_000, stacks::encrypted(&AES_512, 512, Exclusion::Shared, INLINE);
-    xts_in_4096: 3_000, stacks::encrypted(&AES_4096, 4096, Exclusion::Shared, INLINE);
-    xts_in_512_of_4096: 3_000, stacks::encrypted(&AES_4096, 512, Exclusion::Shared, INLINE);
-    xts_with_helpers: 1_500, stacks::encrypted(&AES_512, 512, Exclusion::Shared, AUTO);
-    xts_with_workers: 1_500, stacks::encrypted(&AES_512, 512, Exclusion::Shared, QUEUE);
-    xts_with_bound_workers: 500, stacks::encrypted(&AES_512, 512, Exclusion::Shared, QUEUE_FLAGS);
-    xts_with_holes: 4_000, stacks::sparse(&AES_512);
-    cbc_in_4096: 2_000, stacks::encrypted(&CBC_4096, 4096, Exclusion::Shared, INLINE);
-    cbc_with_helpers: 600, stacks::encrypted(&CBC_4096, 4096, Exclusion::Shared, AUTO);
-    cbc_with_workers: 800, stacks::encrypted(&CBC_4096, 4096, Exclusion::Shared, QUEUE);
-    cbc_in_512_of_4096: 500, stacks::encrypted(&CBC_4096, 512, Exclusion::Shared, INLINE);
-    cbc_in_512_of_4096_exclusive: 300, stacks::encrypted(&CBC_4096, 512, Exclusion::Exclusive, INLINE);
-    cbc_in_512_of_4096_with_helpers: 400, stacks::encrypted(&CBC_4096, 512, Exclusion::Shared, AUTO);
-    linear_over_two_files: 6_000, stacks::linear(None, Habits::ALL);
-    linear_over_two_files_of_patient_clients: 6_000, stacks::linear(None, Habits { hasty: false, ..Habits::ALL });
-    linear_over_two_files_under_two_keys: 3_000, stacks::linear(Some([&AES_512, &AES_512_SECOND]), Habits::ALL);
-    linear_of_two_keys_over_one_file: 3_000, stacks::two_keys(INLINE);
-    linear_of_two_keys_with_workers: 500, stacks::two_keys(QUEUE);
-    pmem: 4_000, stacks::pmem();
+    file_through_the_cache: 2_000, stacks::file(Habits::ALL);
+    file_of_one_patient_client: 2_000, stacks::file(Habits { durable: true, ..Habits::QUIET });
+    file_of_one_hasty_client: 2_000, stacks::file(Habits { foreign: false, restless: false, ..Habits::ALL });
+    file_that_others_sync: 2_000, stacks::file(Habits { hasty: false, ..Habits::ALL });
+    file_whose_failures_only_the_gate_remembers: 2_000, forgetful();
+    file_by_direct_io: 2_000, stacks::direct_file(Habits::ALL);
+    file_by_direct_io_of_patient_clients: 2_000, stacks::direct_file(Habits { hasty: false, ..Habits::ALL });
+    file_in_memory: 2_000, stacks::file_in_memory(Habits::ALL);
+    file_in_memory_of_patient_clients: 2_000, stacks::file_in_memory(Habits { hasty: false, ..Habits::ALL });
+    xts_in_512: 1_000, stacks::encrypted(&AES_512, 512, Exclusion::Shared, INLINE);
+    xts_in_4096: 500, stacks::encrypted(&AES_4096, 4096, Exclusion::Shared, INLINE);
+    xts_in_512_of_4096: 500, stacks::encrypted(&AES_4096, 512, Exclusion::Shared, INLINE);
+    xts_with_helpers: 150, stacks::encrypted(&AES_512, 512, Exclusion::Shared, AUTO);
+    xts_with_workers: 400, stacks::encrypted(&AES_512, 512, Exclusion::Shared, QUEUE);
+    xts_with_bound_workers: 250, stacks::encrypted(&AES_512, 512, Exclusion::Shared, QUEUE_FLAGS);
+    xts_with_holes: 500, stacks::sparse(&AES_512);
+    cbc_in_4096: 500, stacks::encrypted(&CBC_4096, 4096, Exclusion::Shared, INLINE);
+    cbc_with_helpers: 100, stacks::encrypted(&CBC_4096, 4096, Exclusion::Shared, AUTO);
+    cbc_with_workers: 250, stacks::encrypted(&CBC_4096, 4096, Exclusion::Shared, QUEUE);
+    cbc_in_512_of_4096: 250, stacks::encrypted(&CBC_4096, 512, Exclusion::Shared, INLINE);
+    cbc_in_512_of_4096_exclusive: 150, stacks::encrypted(&CBC_4096, 512, Exclusion::Exclusive, INLINE);
+    cbc_in_512_of_4096_with_helpers: 100, stacks::encrypted(&CBC_4096, 512, Exclusion::Shared, AUTO);
+    linear_over_two_files: 1_000, stacks::linear(None, Habits::ALL);
+    linear_over_two_files_of_patient_clients: 1_000, stacks::linear(None, Habits { hasty: false, ..Habits::ALL });
+    linear_over_two_files_under_two_keys: 500, stacks::linear(Some([&AES_512, &AES_512_SECOND]), Habits::ALL);
+    linear_of_two_keys_over_one_file: 500, stacks::two_keys(INLINE);
+    linear_of_two_keys_with_workers: 250, stacks::two_keys(QUEUE);
+    pmem: 500, stacks::pmem();
     btt_in_512: 50, stacks::btt(512);
     btt_in_4096: 50, stacks::btt(4096);
-    cbc_in_1024_of_4096_with_workers: 200, stacks::encrypted(&CBC_4096, 1024, Exclusion::Shared, QUEUE);
+    cbc_in_1024_of_4096_with_workers: 150, stacks::encrypted(&CBC_4096, 1024, Exclusion::Shared, QUEUE);
 }
 
 fn zones_keep_their_promises(mode: Option<Mode>, cases: usize) {
-    let _watchdog = Watchdog::start(Duration::from_secs(200));
-    let (seed, cases) = asked_for(cases);
+    let (seed, cases, _watchdog) = asked_for(cases);
     let kept = zoned::hunt(&zoned::Zoned::new(mode), seed, cases);
     let kept = kept.unwrap_or_else(|story| panic!("a promise was broken {story}"));
     assert!(cases < 100 || kept > cases / 4, "nothing was promised");
@@ -113,17 +117,17 @@ fn zones_keep_their_promises(mode: Option<Mode>, cases: usize) {
 
 #[test]
 fn zones_in_order() {
-    zones_keep_their_promises(None, 4_000);
+    zones_keep_their_promises(None, 1_000);
 }
 
 #[test]
 fn zones_encrypted() {
-    zones_keep_their_promises(Some(Mode::Inline), 2_000);
+    zones_keep_their_promises(Some(Mode::Inline), 500);
 }
 
 #[test]
 fn zones_encrypted_with_helpers() {
-    zones_keep_their_promises(Some(Mode::Auto), 1_000);
+    zones_keep_their_promises(Some(Mode::Auto), 400);
 }
 
 /// The histories would see each mistake that was made once; and see none where there is none.

@@ -8,6 +8,7 @@ use cryptline_engine::btt::{Btt, BttDevice, NewTable};
 use cryptline_engine::dispatch::Dispatch;
 use cryptline_engine::layer::Exclusion;
 use cryptline_sys::{SharedMemory, Simulation};
+use cryptline_testkit::peer;
 use cryptline_testkit::suite::Fresh;
 use cryptline_testkit::suite::devices::{self, AES_512, INLINE, Layout};
 
@@ -32,7 +33,7 @@ pub fn direct_file(habits: Habits) -> Option<Stack> {
     let bed = Bed::new(SIZE, 512);
     let image = Image::open(&bed.path, false).unwrap();
     if let Err(why) = image.into_device(512, DirectMode::On) {
-        eprintln!("SKIP direct_file: {why}");
+        peer::skip_everywhere(&why.to_string());
         return None;
     }
     let open = |bed: &Bed, _| {
@@ -47,7 +48,7 @@ pub fn direct_file(habits: Habits) -> Option<Stack> {
 pub fn file_in_memory(habits: Habits) -> Option<Stack> {
     let folder = Path::new("/dev/shm");
     if !folder.is_dir() {
-        eprintln!("SKIP file_in_memory: there is no /dev/shm");
+        peer::skip("there is no /dev/shm");
         return None;
     }
     let bed = Bed::new_in(folder, SIZE, 512);

@@ -290,7 +290,7 @@ promises_are_kept! {
     nbd_of_patient_clients: crate::front::nbd::simple, 1_000, stacks::file(Habits { hasty: false, ..Habits::ALL });
     nbd_over_a_file_whose_failures_only_the_gate_remembers: crate::front::nbd::structured, 1_000, forgetful();
     nbd_over_xts: crate::front::nbd::structured, 1_000, stacks::encrypted(&AES_512, 512, Exclusion::Shared, INLINE);
-    nbd_over_xts_with_helpers: crate::front::nbd::structured, 500, stacks::encrypted(&AES_512, 512, Exclusion::Shared, AUTO);
+    nbd_over_xts_with_helpers: crate::front::nbd::structured, 200, stacks::encrypted(&AES_512, 512, Exclusion::Shared, AUTO);
     fuse_over_a_file: crate::front::fuse::sockets, 1_000, stacks::file(Habits::ALL);
     vhost_user_over_a_file: crate::front::vhost::driver, 500, stacks::file(Habits::ALL);
     tiny_over_a_file: crate::front::tiny::copied, 1_500, stacks::file(Habits::ALL);
