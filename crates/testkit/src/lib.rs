@@ -6,6 +6,7 @@
 //! * [`pki`] makes certificates.
 //! * [`oracle`] boots a Debian kernel under QEMU and lets its dm-crypt write and read disk images.
 //! * [`model`] is a disk in the plainest code; [`suite`] checks that a device behaves like it.
+//! * [`scripted`] are devices that do what a test says, when it says so.
 //! * [`cache`] is a machine whose page cache loses writes, and which loses power.
 //! * [`fuse_uring`] has the kernel offer FUSE over io_uring.
 //! * [`alloc`] counts heap allocations.
@@ -25,6 +26,7 @@ pub mod memory;
 pub mod model;
 pub mod oracle;
 pub mod pki;
+pub mod scripted;
 pub mod suite;
 
 pub use cryptline_peers as peer;

@@ -1,26 +1,68 @@
 //! `linear` over devices whose requests end as the test says: in any order, with any result, or not at all
 //! because there is no room.
 
-mod stage;
-
 use std::time::Duration;
 
 use cryptline_engine::layer::linear::{Segment, joined};
-use cryptline_engine::{Buffer, Completion, Fault, Gate, Operation, Request};
+use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Fault, Gate, Operation, Request, Submitted};
+use cryptline_testkit::scripted::{Manner, Scripted};
 use cryptline_testkit::suite::devices::{self, AES_512, AUTO, INLINE};
-use cryptline_testkit::suite::{Fresh, Watchdog, fill};
+use cryptline_testkit::suite::{Fresh, Watchdog, fill, noise};
 use rustix::io::Errno;
-use stage::{Stage, User, stored};
 
 const EIO: Fault = Fault::Io(Errno::IO);
 /// Pieces of one request below at a time.
 const WINDOW: usize = 8;
 /// Pieces of all requests below at a time beyond one of each.
 const EXTRA: usize = 64;
+/// Bytes of each device.
+const SIZE: u64 = 1 << 20;
+
+/// Two devices of which each request waits until it is answered.
+fn manual() -> Scripted {
+    let manner = Manner { block: 512, at_once: false, start: 0 };
+    let bytes = |device| (0..SIZE).map(|offset| stored(device, offset)).collect();
+    let stage = Scripted::with(manner, vec![bytes(0), bytes(1)]);
+    stage.hold_all();
+    stage
+}
+
+/// What lies at a place of a device.
+fn stored(device: usize, offset: u64) -> u8 {
+    noise(((device as u64) << 40) | (offset / 512)).to_le_bytes()[usize::try_from(offset % 8).unwrap()]
+}
+
+/// Whoever uses the device that lies over the stage.
+struct User {
+    channel: Channel,
+    done: Vec<Completion>,
+}
+
+impl User {
+    fn of(gate: &Gate) -> Self {
+        Self { channel: Channel::open(gate, BackendChoice::Syscalls, 32).unwrap(), done: Vec::new() }
+    }
+
+    fn submit(&mut self, request: Request) {
+        if let Submitted::Done(completion) = self.channel.submit(request) {
+            self.done.push(completion);
+        }
+    }
+
+    fn poll(&mut self) {
+        self.channel.poll(&mut self.done).unwrap();
+    }
+
+    /// The only request that has ended.
+    fn ended(&mut self) -> Completion {
+        assert_eq!((self.done.len(), self.channel.in_flight()), (1, 0));
+        self.done.pop().unwrap()
+    }
+}
 
 /// Ranges of two devices in turns: 1024, 1536 and 512 bytes, then again.
-fn striped(stage: &Stage, count: usize) -> Gate {
-    let lowers = [stage.device(0), stage.device(1)];
+fn striped(stage: &Scripted, count: usize) -> Gate {
+    let lowers = [stage.gate_of(0), stage.gate_of(1)];
     let segments = (0..count).map(|number| Segment {
         lower: lowers[number % 2].clone(),
         offset: (count - number) as u64 * 4096,
@@ -58,7 +100,7 @@ fn bytes(completion: &Completion) -> &[u8] {
 
 #[test]
 fn request_inside_a_range_goes_to_its_device_as_it_is() {
-    let stage = Stage::default();
+    let stage = manual();
     let mut user = User::of(&striped(&stage, 3));
     user.submit(write(1536, 1024, true, 9));
     stage.look(0, |device, request| {
@@ -76,7 +118,7 @@ fn request_inside_a_range_goes_to_its_device_as_it_is() {
 fn pieces_may_end_in_any_order_and_the_request_ends_once_as_it_was_submitted() {
     let orders = [[0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0], [2, 0, 0], [2, 1, 0]];
     for order in orders {
-        let stage = Stage::default();
+        let stage = manual();
         let mut user = User::of(&striped(&stage, 3));
         user.submit(read(512, 2560, 41));
         assert_eq!(stage.taken(), 3);
@@ -95,7 +137,7 @@ fn pieces_may_end_in_any_order_and_the_request_ends_once_as_it_was_submitted() {
 #[test]
 fn each_piece_of_a_write_has_its_bytes_its_place_and_its_durability() {
     for durable in [false, true] {
-        let stage = Stage::default();
+        let stage = manual();
         let mut user = User::of(&striped(&stage, 3));
         user.submit(write(0, 3072, durable, 1));
         let mut whole = vec![0; 3072];
@@ -121,7 +163,7 @@ fn discards_zeroing_and_hints_are_cut_at_borders() {
     let zeroes: fn(u64) -> Operation = |len| Operation::WriteZeroes { len, may_unmap: true };
     let all: [fn(u64) -> Operation; 3] = [zeroes, |len| Operation::Discard { len }, |len| Operation::Cache { len }];
     for operation in all {
-        let stage = Stage::default();
+        let stage = manual();
         let mut user = User::of(&striped(&stage, 3));
         let is = |request: &Request| std::mem::discriminant(&request.operation);
         let kind = std::mem::discriminant(&operation(2048));
@@ -145,7 +187,7 @@ fn discards_zeroing_and_hints_are_cut_at_borders() {
 
 #[test]
 fn first_failure_ends_a_request_once_all_that_was_sent_is_back() {
-    let stage = Stage::default();
+    let stage = manual();
     let mut user = User::of(&striped(&stage, 30));
     let len = content(30).len();
     user.submit(write(0, len, false, 5));
@@ -176,7 +218,7 @@ fn refusal_does_not_hide_that_something_was_lost() {
         ([Ok(()), Err(Fault::Truncated), Err(EIO)], Fault::Truncated),
         ([Err(Fault::NotSupported), Ok(()), Ok(())], Fault::NotSupported),
     ] {
-        let stage = Stage::default();
+        let stage = manual();
         let mut user = User::of(&striped(&stage, 3));
         user.submit(write(0, 3072, false, 5));
         for result in results {
@@ -189,7 +231,7 @@ fn refusal_does_not_hide_that_something_was_lost() {
 
 #[test]
 fn requests_in_many_pieces_take_no_more_places_than_were_reserved() {
-    let stage = Stage::default();
+    let stage = manual();
     let mut user = User::of(&striped(&stage, 30));
     let content = content(30);
     (0..32).for_each(|token| user.submit(read(0, content.len(), token)));
@@ -212,7 +254,7 @@ fn requests_in_many_pieces_take_no_more_places_than_were_reserved() {
 #[test]
 fn piece_that_finds_no_room_waits_and_is_not_lost() {
     let _watchdog = Watchdog::start(Duration::from_secs(60));
-    let stage = Stage::default();
+    let stage = manual();
     let mut user = User::of(&striped(&stage, 30));
     let content = content(30);
     stage.limit(Some(0));
@@ -236,9 +278,9 @@ fn piece_that_finds_no_room_waits_and_is_not_lost() {
 fn write_that_crypt_could_not_pass_down_comes_back_as_it_was_given() {
     let _watchdog = Watchdog::start(Duration::from_secs(60));
     for dispatch in [INLINE, AUTO] {
-        let stage = Stage::default();
+        let stage = manual();
         stage.limit(Some(0));
-        let clear = devices::dispatched(Fresh::new(stage.device(0)), &AES_512, dispatch);
+        let clear = devices::dispatched(Fresh::new(stage.gate_of(0)), &AES_512, dispatch);
         let mut user = User::of(&clear.gate);
         for len in [512, 256 * 1024] {
             user.submit(write(4096, len, false, 1));
@@ -256,13 +298,13 @@ fn write_that_crypt_could_not_pass_down_comes_back_as_it_was_given() {
 
 #[test]
 fn encrypted_piece_that_found_no_room_is_encrypted_once() {
-    let stage = Stage::default();
-    let clear = devices::crypt(Fresh::new(stage.device(0)), &AES_512).gate;
+    let stage = manual();
+    let clear = devices::crypt(Fresh::new(stage.gate_of(0)), &AES_512).gate;
     let segment = |lower: &Gate, offset, len| Segment { lower: lower.clone(), offset, len };
-    let plain = stage.device(1);
+    let plain = stage.gate_of(1);
     let both = joined(vec![segment(&clear, 512, 1024), segment(&plain, 0, 1024)]).unwrap();
     let mut user = User::of(&both);
-    let ciphertext = |stage: &Stage| {
+    let ciphertext = |stage: &Scripted| {
         let place = (0..stage.taken()).find(|at| stage.look(*at, |device, _| device == 0));
         stage.look(place.unwrap(), |_, request| match &request.operation {
             Operation::Write { data, .. } => data.to_vec(),
@@ -287,7 +329,7 @@ fn encrypted_piece_that_found_no_room_is_encrypted_once() {
 
 #[test]
 fn flush_goes_once_to_each_device_and_is_good_if_all_are() {
-    let flushed = |stage: &Stage| {
+    let flushed = |stage: &Scripted| {
         let on = (0..stage.taken()).map(|at| {
             stage.look(at, |device, request| {
                 assert!(matches!(request.operation, Operation::Flush));
@@ -297,8 +339,8 @@ fn flush_goes_once_to_each_device_and_is_good_if_all_are() {
         on.collect::<Vec<_>>()
     };
     // Two keys over two ranges of one device.
-    let stage = Stage::default();
-    let keys = devices::two_keys(Fresh::new(stage.device(0)), 4096, INLINE);
+    let stage = manual();
+    let keys = devices::two_keys(Fresh::new(stage.gate_of(0)), 4096, INLINE);
     let mut user = User::of(&keys.gate);
     user.submit(Request::flush(1));
     assert_eq!(flushed(&stage), [0]);
@@ -307,7 +349,7 @@ fn flush_goes_once_to_each_device_and_is_good_if_all_are() {
     assert_eq!(user.ended().result, Ok(()));
 
     for failing in [None, Some(0), Some(1)] {
-        let stage = Stage::default();
+        let stage = manual();
         let mut user = User::of(&striped(&stage, 9));
         user.submit(Request::flush(2));
         assert_eq!(flushed(&stage), [0, 1]);

@@ -10,8 +10,8 @@ use cryptline_engine::layer::{Exclusion, Zeroes};
 use cryptline_testkit::suite::Driver;
 use cryptline_testkit::suite::devices::{AES_4096, CBC_4096, Layout};
 
-use super::stage::{Manner, Stage, Written};
-use super::{BLOCK, SECTOR, SETUPS, in_small_blocks};
+use super::{BLOCK, SECTOR, SETUPS, in_small_blocks, small};
+use cryptline_testkit::scripted::{Manner, Scripted, Written};
 
 /// What is written, one after the other: in one sector, over an edge, with a body.
 const WRITES: [(u64, u64); 4] = [
@@ -37,7 +37,7 @@ struct Step {
 
 impl Story {
     fn tell(layout: &'static Layout) -> Self {
-        let stage = Stage::small(Self::manner(layout));
+        let stage = small(Self::manner(layout));
         let mut driver = open(layout, &stage);
         driver.fill_device(1);
         let image = stage.bytes();
@@ -69,7 +69,7 @@ impl Story {
                         let mut torn = image.clone();
                         let part = from * unit..data.len().min(to * unit);
                         torn[at + part.start..at + part.end].copy_from_slice(&data[part.clone()]);
-                        let stage = Stage::with(Self::manner(self.layout), torn);
+                        let stage = Scripted::with(Self::manner(self.layout), vec![torn]);
                         let shown = clear_of(&mut open(self.layout, &stage));
                         let start = at - usize::try_from(self.layout.start).unwrap();
                         judge(step, &shown, &(start..start + data.len()));
@@ -81,7 +81,7 @@ impl Story {
     }
 }
 
-fn open(layout: &Layout, stage: &Stage) -> Driver {
+fn open(layout: &Layout, stage: &Scripted) -> Driver {
     let gate = in_small_blocks(stage.gate(), layout, Exclusion::Shared, Zeroes::Decrypt);
     Driver::new(&gate, SETUPS[1])
 }

@@ -10,9 +10,9 @@ use cryptline_testkit::model::ModelDisk;
 use cryptline_testkit::suite::devices::{self, CBC_4096, QUEUE};
 use cryptline_testkit::suite::{Driver, Fresh, Setup, Watchdog};
 
-use super::stage::Op::{Read, Write};
-use super::stage::{Manner, Stage};
-use super::{BLOCK, SECTOR, SETUPS, in_small_blocks, settle, write};
+use super::{BLOCK, SECTOR, SETUPS, in_small_blocks, settle, small, write};
+use cryptline_testkit::scripted::Op::{Read, Write};
+use cryptline_testkit::scripted::{Manner, Scripted};
 
 /// A queue and its ring, each to be dropped when it is time.
 struct Doomed {
@@ -37,7 +37,7 @@ impl Doomed {
 }
 
 struct Scene {
-    stage: Stage,
+    stage: Scripted,
     gate: Gate,
     model: ModelDisk,
     other: Driver,
@@ -47,7 +47,7 @@ struct Scene {
 fn scenes(play: impl Fn(Scene)) {
     for setup in SETUPS {
         for at_once in [true, false] {
-            let stage = Stage::small(Manner { block: 512, at_once, start: CBC_4096.start });
+            let stage = small(Manner { block: 512, at_once, start: CBC_4096.start });
             let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
             let mut other = Driver::new(&gate, setup);
             let model = other.fill_device(1);
@@ -204,7 +204,7 @@ fn dropping_a_rewrite_over_a_file_frees_its_sector_with_the_ring() {
 }
 
 /// A volume whose writes go to the medium by a thread of its own.
-fn written_by_a_thread(stage: &Stage) -> Gate {
+fn written_by_a_thread(stage: &Scripted) -> Gate {
     let options =
         CryptOptions { start: CBC_4096.start, allow_discards: true, dispatch: QUEUE, ..CryptOptions::default() };
     let clear = CryptDevice::new(stage.gate(), devices::cipher(&CBC_4096), options).unwrap();
@@ -216,7 +216,7 @@ fn written_by_a_thread(stage: &Stage) -> Gate {
 fn sector_of_a_dropped_rewrite_is_claimed_while_another_thread_writes_it() {
     let _watchdog = Watchdog::start(Duration::from_secs(60));
     for setup in SETUPS {
-        let stage = Stage::small(Manner { block: 512, at_once: false, start: CBC_4096.start });
+        let stage = small(Manner { block: 512, at_once: false, start: CBC_4096.start });
         let gate = written_by_a_thread(&stage);
         let mut other = Driver::new(&gate, setup);
         let mut model = other.fill_device(1);

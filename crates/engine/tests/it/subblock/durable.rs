@@ -4,15 +4,15 @@ use cryptline_engine::layer::{Exclusion, Zeroes};
 use cryptline_testkit::suite::Driver;
 use cryptline_testkit::suite::devices::CBC_4096;
 
-use super::stage::Op::{DurableWrite, Flush, Read, Write};
-use super::stage::{Entry, Manner, Stage};
-use super::{BLOCK, SECTOR, SETUPS, durably, in_small_blocks, settle, write};
+use super::{BLOCK, SECTOR, SETUPS, durably, in_small_blocks, settle, small, write};
+use cryptline_testkit::scripted::Op::{DurableWrite, Flush, Read, Write};
+use cryptline_testkit::scripted::{Entry, Manner, Scripted};
 
 /// Plays over every backend, on media that answer at once and later.
-fn scenes(play: impl Fn(&Stage, &mut Driver)) {
+fn scenes(play: impl Fn(&Scripted, &mut Driver)) {
     for setup in SETUPS {
         for at_once in [true, false] {
-            let stage = Stage::small(Manner { block: 512, at_once, start: CBC_4096.start });
+            let stage = small(Manner { block: 512, at_once, start: CBC_4096.start });
             let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
             let mut driver = Driver::new(&gate, setup);
             let mut model = driver.fill_device(1);

@@ -6,13 +6,13 @@ use cryptline_testkit::model::ModelDisk;
 use cryptline_testkit::suite::Driver;
 use cryptline_testkit::suite::devices::{CBC_4096, SIZE};
 
-use super::stage::Op::{Discard, Read, Write};
-use super::stage::{Manner, Stage};
 use super::{BLOCK, NULL_4096, SECTOR, SETUPS, data_of, discard, in_small_blocks, pattern, settle, settle_all, write};
+use cryptline_testkit::scripted::Op::{Discard, Read, Write};
+use cryptline_testkit::scripted::{Manner, Scripted};
 
 /// A volume on a stage, filled, with two queues into it.
 struct Scene {
-    stage: Stage,
+    stage: Scripted,
     gate: Gate,
     model: ModelDisk,
     one: Driver,
@@ -24,7 +24,7 @@ fn scenes(exclusion: Exclusion, play: impl Fn(Scene)) {
     for setup in SETUPS {
         for at_once in [true, false] {
             println!("{setup:?}, at once: {at_once}");
-            let stage = Stage::new(Manner { block: 512, at_once, start: CBC_4096.start });
+            let stage = Scripted::new(Manner { block: 512, at_once, start: CBC_4096.start }, SIZE);
             let gate = in_small_blocks(stage.gate(), &CBC_4096, exclusion, Zeroes::Decrypt);
             let mut one = Driver::new(&gate, setup);
             let model = one.fill_device(1);
@@ -192,7 +192,7 @@ fn everything_waits_for_an_exclusive_rewrite() {
 fn exclusive_overwrite_of_part_of_a_sector_excludes_everything_too() {
     for setup in SETUPS {
         let manner = Manner { block: 512, at_once: true, start: NULL_4096.start };
-        let stage = Stage::new(manner);
+        let stage = Scripted::new(manner, SIZE);
         let gate = in_small_blocks(stage.gate(), &NULL_4096, Exclusion::Exclusive, Zeroes::Decrypt);
         let mut one = Driver::new(&gate, setup);
         let mut other = Driver::new(&gate, setup);
@@ -273,7 +273,7 @@ fn rewrites_by_many_queues_of_one_sector_all_arrive() {
 fn two_queues_on_one_ring_wake_each_other() {
     for setup in SETUPS {
         for at_once in [true, false] {
-            let stage = Stage::new(Manner { block: 512, at_once, start: CBC_4096.start });
+            let stage = Scripted::new(Manner { block: 512, at_once, start: CBC_4096.start }, SIZE);
             let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
             let helper = Driver::new(&gate, setup);
             let mut ring = Ring::new(setup.backend, 16).unwrap();

@@ -7,9 +7,9 @@ use cryptline_testkit::suite::Driver;
 use cryptline_testkit::suite::devices::CBC_4096;
 use rustix::io::Errno;
 
-use super::stage::Op::{self, DurableWrite, Flush, Read, Write};
-use super::stage::{Manner, Stage};
-use super::{BLOCK, SECTOR, SETUPS, durably, in_small_blocks, settle, settle_all, write, zero};
+use super::{BLOCK, SECTOR, SETUPS, durably, in_small_blocks, settle, settle_all, small, write, zero};
+use cryptline_testkit::scripted::Op::{self, DurableWrite, Flush, Read, Write};
+use cryptline_testkit::scripted::{Manner, Scripted};
 
 const EIO: Fault = Fault::Io(Errno::IO);
 
@@ -21,7 +21,7 @@ const BODY: u64 = 3 * SECTOR;
 const TAIL: u64 = 5 * SECTOR;
 
 struct Scene {
-    stage: Stage,
+    stage: Scripted,
     model: ModelDisk,
     one: Driver,
     other: Driver,
@@ -33,7 +33,7 @@ fn with_fault(op: Op, at: u64, play: impl Fn(Scene)) {
     for setup in SETUPS {
         for (at_once, late) in [(true, false), (true, true), (false, false), (false, true)] {
             println!("{op:?} of sector {} over {setup:?}, at once: {at_once}, late: {late}", at / SECTOR);
-            let stage = Stage::small(Manner { block: 512, at_once, start: CBC_4096.start });
+            let stage = small(Manner { block: 512, at_once, start: CBC_4096.start });
             let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
             let mut one = Driver::new(&gate, setup);
             let model = one.fill_device(1);
@@ -129,7 +129,7 @@ fn failing_part_of_a_zeroing_fails_it_once() {
     use super::NULL_4096;
     for (op, at) in [(Read, HEAD), (Write, HEAD), (Op::Zero, BODY), (Write, TAIL)] {
         for late in [false, true] {
-            let stage = Stage::small(Manner { block: 4096, at_once: false, start: NULL_4096.start });
+            let stage = small(Manner { block: 4096, at_once: false, start: NULL_4096.start });
             let gate = in_small_blocks(stage.gate(), &NULL_4096, Exclusion::Shared, Zeroes::Decrypt);
             let mut one = Driver::new(&gate, SETUPS[0]);
             let mut model = one.fill_device(1);
@@ -152,7 +152,7 @@ fn failing_part_of_a_zeroing_fails_it_once() {
 fn writes_put_into_one_rewrite_fail_together_each_once() {
     for (op, strikes) in [(Read, 1), (Write, 1)] {
         for late in [false, true] {
-            let stage = Stage::small(Manner { block: 512, at_once: false, start: CBC_4096.start });
+            let stage = small(Manner { block: 512, at_once: false, start: CBC_4096.start });
             let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
             let mut one = Driver::new(&gate, SETUPS[0]);
             let mut model = one.fill_device(1);

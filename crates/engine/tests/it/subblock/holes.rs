@@ -6,14 +6,14 @@ use cryptline_testkit::model::ModelDisk;
 use cryptline_testkit::suite::devices::{self, AES_4096, CBC_4096, Layout};
 use cryptline_testkit::suite::{Driver, Fresh, Setup};
 
-use super::stage::Op::{Read, Write};
-use super::stage::{Manner, Stage};
-use super::{BLOCK, SECTOR, SETUPS, discard, in_small_blocks};
+use super::{BLOCK, SECTOR, SETUPS, discard, in_small_blocks, small};
+use cryptline_testkit::scripted::Op::{Read, Write};
+use cryptline_testkit::scripted::{Manner, Scripted};
 
 const LAYOUTS: [&Layout; 2] = [&AES_4096, &CBC_4096];
 
-fn empty(layout: &Layout) -> (Stage, Gate) {
-    let stage = Stage::small(Manner { block: 512, at_once: true, start: layout.start });
+fn empty(layout: &Layout) -> (Scripted, Gate) {
+    let stage = small(Manner { block: 512, at_once: true, start: layout.start });
     let gate = in_small_blocks(stage.gate(), layout, Exclusion::Shared, Zeroes::Detect);
     (stage, gate)
 }
@@ -36,24 +36,30 @@ fn check_extents(gate: &Gate, driver: &mut Driver) -> u64 {
     zero_bytes
 }
 
-#[test]
-fn disk_never_written_reads_as_zeros_and_its_extents_say_so() {
+/// Lets something happen over each base.
+fn over_bases(play: impl Fn(&Gate, &mut Driver)) {
     for layout in LAYOUTS {
         for base in [devices::ram, devices::file_buffered, devices::file_direct] {
             let Some(Fresh { gate, keep: _keep }) = base() else {
                 continue;
             };
             let gate = in_small_blocks(gate, layout, Exclusion::Shared, Zeroes::Detect);
-            let mut driver = Driver::new(&gate, Setup::ALL[0]);
-            let mut model = ModelDisk::new(driver.size());
-            model.zero(0, driver.size());
-            driver.verify_all(&model);
-            driver.verify(&model, 3 * SECTOR + BLOCK, BLOCK);
-            driver.verify(&model, 3 * SECTOR + BLOCK, 2 * SECTOR);
-            let extent = gate.extent(BLOCK, driver.size() - BLOCK).unwrap();
-            assert!(extent.zero && extent.len == driver.size() - BLOCK, "{extent:?}");
+            play(&gate, &mut Driver::new(&gate, Setup::ALL[0]));
         }
     }
+}
+
+#[test]
+fn disk_never_written_reads_as_zeros_and_its_extents_say_so() {
+    over_bases(|gate, driver| {
+        let mut model = ModelDisk::new(driver.size());
+        model.zero(0, driver.size());
+        driver.verify_all(&model);
+        driver.verify(&model, 3 * SECTOR + BLOCK, BLOCK);
+        driver.verify(&model, 3 * SECTOR + BLOCK, 2 * SECTOR);
+        let extent = gate.extent(BLOCK, driver.size() - BLOCK).unwrap();
+        assert!(extent.zero && extent.len == driver.size() - BLOCK, "{extent:?}");
+    });
 }
 
 #[test]
@@ -85,24 +91,17 @@ fn first_block_written_into_a_hole_of_cbc_leaves_its_neighbours_zero() {
 
 #[test]
 fn discards_make_zeros_again() {
-    for layout in LAYOUTS {
-        for base in [devices::ram, devices::file_buffered, devices::file_direct] {
-            let Some(Fresh { gate, keep: _keep }) = base() else {
-                continue;
-            };
-            let gate = in_small_blocks(gate, layout, Exclusion::Shared, Zeroes::Detect);
-            let mut driver = Driver::new(&gate, Setup::ALL[0]);
-            let mut model = driver.fill_device(1);
-            let (offset, len) = (64 * SECTOR, 16 * SECTOR);
-            assert_eq!(driver.run(discard(offset, len, 1)).result, Ok(()));
-            model.zero(offset, len);
-            driver.verify_all(&model);
-            // And are written again.
-            driver.write(&mut model, offset + 5 * BLOCK, BLOCK, 3);
-            driver.write(&mut model, offset + SECTOR - BLOCK, 3 * SECTOR, 3);
-            driver.verify_all(&model);
-        }
-    }
+    over_bases(|_, driver| {
+        let mut model = driver.fill_device(1);
+        let (offset, len) = (64 * SECTOR, 16 * SECTOR);
+        assert_eq!(driver.run(discard(offset, len, 1)).result, Ok(()));
+        model.zero(offset, len);
+        driver.verify_all(&model);
+        // And are written again.
+        driver.write(&mut model, offset + 5 * BLOCK, BLOCK, 3);
+        driver.write(&mut model, offset + SECTOR - BLOCK, 3 * SECTOR, 3);
+        driver.verify_all(&model);
+    });
 }
 
 #[test]
@@ -119,7 +118,7 @@ fn sector_with_a_hole_in_its_middle_is_not_called_zero_where_it_is_not() {
             bytes[from..to].fill(0);
         }
         let manner = Manner { block: 512, at_once: true, start: layout.start };
-        let stage = Stage::with(manner, bytes);
+        let stage = Scripted::with(manner, vec![bytes]);
         let gate = in_small_blocks(stage.gate(), layout, Exclusion::Shared, Zeroes::Detect);
         let mut driver = Driver::new(&gate, SETUPS[0]);
         let zero_bytes = check_extents(&gate, &mut driver);
@@ -136,14 +135,14 @@ fn sector_with_a_hole_in_its_middle_is_not_called_zero_where_it_is_not() {
 #[test]
 fn extents_of_whole_sectors_are_whole_sectors_where_a_hole_is_not() {
     let manner = Manner { block: 512, at_once: true, start: CBC_4096.start };
-    let stage = Stage::small(manner);
+    let stage = small(manner);
     let mut bytes = stage.bytes();
     let start = usize::try_from(CBC_4096.start).unwrap();
     // Data in the second half of sector 3, and in the first of sector 5.
     let sector = |index: usize| start + index * 4096;
     bytes[sector(3) + 2048..sector(4)].fill(7);
     bytes[sector(5)..sector(5) + 1024].fill(7);
-    let stage = Stage::with(manner, bytes);
+    let stage = Scripted::with(manner, vec![bytes]);
     let fresh = devices::sparse(Fresh::new(stage.gate()), &CBC_4096);
     let mut found = Vec::new();
     let mut offset = 0;

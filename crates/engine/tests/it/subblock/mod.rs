@@ -12,7 +12,7 @@
 //! | `dropped` | queues that end in the middle of a rewrite |
 //! | `holes` | places that were never written |
 //!
-//! Most of it runs over a disk that does its work when the test says so (`stage.rs`).
+//! Most of it runs over a disk that does its work when the test says so (`testkit::scripted`).
 
 mod bytes;
 mod crash;
@@ -22,12 +22,12 @@ mod exclusion;
 mod faults;
 mod holes;
 mod ranges;
-mod stage;
 mod stamps;
 
 use cryptline_engine::layer::{CryptDevice, CryptOptions, Exclusion, SubBlockDevice, SubBlockOptions, Zeroes};
 use cryptline_engine::{Completion, Gate, Operation, Request};
 use cryptline_testkit::model::ModelDisk;
+use cryptline_testkit::scripted::{Manner, Scripted};
 use cryptline_testkit::suite::devices::{self, INLINE, Layout};
 use cryptline_testkit::suite::{Driver, Setup, fill};
 
@@ -57,6 +57,11 @@ fn in_small_blocks(lower: Gate, layout: &Layout, exclusion: Exclusion, zeroes: Z
     }
     let options = SubBlockOptions { logical_block: 512, sector: layout.sector_size, exclusion };
     Gate::new(SubBlockDevice::new(clear, options).expect("smaller blocks"))
+}
+
+/// An empty disk with room for 16 sectors of data.
+fn small(manner: Manner) -> Scripted {
+    Scripted::new(manner, manner.start + 16 * SECTOR)
 }
 
 /// Queues by io_uring and by system calls: what wakes them is not the same.

@@ -4,19 +4,19 @@ use cryptline_engine::layer::{Exclusion, Zeroes};
 use cryptline_testkit::suite::Driver;
 use cryptline_testkit::suite::devices::{AES_4096, CBC_4096, Layout};
 
-use super::stage::Op::{Cache, Discard, Read, Zero};
-use super::stage::{Manner, Stage};
-use super::{BLOCK, NULL_4096, SECTOR, SETUPS, cache, discard, in_small_blocks, settle, write, zero};
+use super::{BLOCK, NULL_4096, SECTOR, SETUPS, cache, discard, in_small_blocks, settle, small, write, zero};
+use cryptline_testkit::scripted::Op::{Cache, Discard, Read, Zero};
+use cryptline_testkit::scripted::{Manner, Scripted};
 
 fn scenes(
     layout: &Layout,
     block: u32,
     zeroes: Zeroes,
-    play: impl Fn(&Stage, &mut Driver, &mut cryptline_testkit::model::ModelDisk),
+    play: impl Fn(&Scripted, &mut Driver, &mut cryptline_testkit::model::ModelDisk),
 ) {
     for setup in SETUPS {
         for at_once in [true, false] {
-            let stage = Stage::small(Manner { block, at_once, start: layout.start });
+            let stage = small(Manner { block, at_once, start: layout.start });
             let gate = in_small_blocks(stage.gate(), layout, Exclusion::Shared, zeroes);
             let mut driver = Driver::new(&gate, setup);
             let mut model = driver.fill_device(1);

@@ -3,12 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use cryptline_engine::{
-    Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring, Submitted,
-};
+use cryptline_engine::{Geometry, Operation};
+use cryptline_testkit::scripted::{answering, geometry};
 use cryptline_testkit::suite::Fresh;
-
-use super::stack::{data, geometry};
 
 /// A disk of zeros that from some moment on answers flushes and nothing else.
 #[derive(Clone, Default)]
@@ -20,7 +17,19 @@ pub struct Silent {
 impl Silent {
     /// It, ready to be served.
     pub fn stack(&self) -> Fresh {
-        Fresh::new(Gate::new(self.clone()))
+        let disk = self.clone();
+        let geometry = Geometry { cache: false, ..geometry(1 << 30) };
+        Fresh::new(answering(geometry, move |request| match &mut request.operation {
+            Operation::Flush => Some(Ok(())),
+            Operation::Read(buffer) if !disk.is_silent.load(Ordering::Relaxed) => {
+                buffer.fill(0);
+                Some(Ok(()))
+            }
+            _ => {
+                disk.taken.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+        }))
     }
 
     /// From now on it answers flushes and nothing else.
@@ -31,51 +40,5 @@ impl Silent {
     /// Requests that it has not answered so far.
     pub fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
-    }
-}
-
-impl Device for Silent {
-    fn geometry(&self) -> Geometry {
-        geometry(1 << 30, false)
-    }
-
-    fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        // As for a library's threads: the ring waits for this, too, and it never comes.
-        ring.waker().map_err(OpenError::Ring)?;
-        Ok(Box::new(SilentQueue { disk: self.clone(), kept: Vec::new() }))
-    }
-
-    fn extent(&self, _offset: u64, len: u64) -> Result<Extent, Fault> {
-        Ok(data(len))
-    }
-}
-
-struct SilentQueue {
-    disk: Silent,
-    kept: Vec<Request>,
-}
-
-impl Queue for SilentQueue {
-    fn submit(&mut self, _ring: &mut Ring, mut request: Request) -> Submitted {
-        let is_silent = self.disk.is_silent.load(Ordering::Relaxed);
-        match &mut request.operation {
-            Operation::Flush => return Submitted::Done(request.complete(Ok(()))),
-            Operation::Read(buffer) if !is_silent => {
-                buffer.fill(0);
-                return Submitted::Done(request.complete(Ok(())));
-            }
-            _ => {}
-        }
-        self.kept.push(request);
-        self.disk.taken.fetch_add(1, Ordering::Relaxed);
-        Submitted::Pending
-    }
-
-    fn poll(&mut self, _ring: &mut Ring, _done: &mut Vec<Completion>) {}
-
-    fn measure(&mut self, _on: bool) {}
-
-    fn crypto_time_ns(&self) -> u64 {
-        0
     }
 }

@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use cryptline_engine::base::{DirectMode, Image, RamDevice};
 use cryptline_engine::dispatch::{Dispatch, Mode};
-use cryptline_engine::{
-    Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring, Submitted,
-};
+use cryptline_engine::{Gate, Geometry, Operation, Request};
+use cryptline_testkit::scripted::{answering, geometry};
 use cryptline_testkit::suite::Fresh;
 use cryptline_testkit::suite::devices::{self, Layout};
 use tempfile::TempDir;
@@ -107,58 +106,15 @@ impl VolatileDisk {
 
     /// It, ready to be served.
     pub fn stack(&self) -> Fresh {
-        Fresh::new(Gate::new(self.clone()))
+        let (disk, size) = (self.clone(), self.stable().len() as u64);
+        let geometry = Geometry { cache: false, answers_at_once: true, ..geometry(size) };
+        Fresh::new(answering(geometry, move |request| {
+            disk.carry_out(request);
+            Some(Ok(()))
+        }))
     }
 
-    /// What would be left without power.
-    pub fn stable(&self) -> Vec<u8> {
-        self.0.lock().expect("no panic").stable.clone()
-    }
-
-    /// How many flushes have reached it.
-    pub fn flushes(&self) -> u64 {
-        self.0.lock().expect("no panic").flushes
-    }
-}
-
-/// Of a disk of `size` bytes that can do everything.
-pub fn geometry(size: u64, answers_at_once: bool) -> Geometry {
-    Geometry {
-        size,
-        logical_block: 512,
-        preferred_block: 4096,
-        read_only: false,
-        rotational: false,
-        discard: true,
-        write_zeroes: true,
-        cache: false,
-        answers_at_once,
-        zones: None,
-    }
-}
-
-/// `len` bytes that may hold anything.
-pub fn data(len: u64) -> Extent {
-    let (hole, zero) = (false, false);
-    Extent { len, hole, zero }
-}
-
-impl Device for VolatileDisk {
-    fn geometry(&self) -> Geometry {
-        geometry(self.stable().len() as u64, true)
-    }
-
-    fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        Ok(Box::new(self.clone()))
-    }
-
-    fn extent(&self, _offset: u64, len: u64) -> Result<Extent, Fault> {
-        Ok(data(len))
-    }
-}
-
-impl Queue for VolatileDisk {
-    fn submit(&mut self, _ring: &mut Ring, mut request: Request) -> Submitted {
+    fn carry_out(&self, request: &mut Request) {
         let start = usize::try_from(request.offset).expect("inside");
         let len = usize::try_from(request.len()).expect("inside");
         let range = start..start + len;
@@ -176,23 +132,17 @@ impl Queue for VolatileDisk {
                 contents.flushes += 1;
                 contents.stable.copy_from_slice(&contents.cached);
             }
-            Operation::Cache { .. } => {}
-            Operation::Discard { .. }
-            | Operation::WriteZeroes { .. }
-            | Operation::ZoneAppend { .. }
-            | Operation::Zone(_) => {
-                contents.cached[range].fill(0);
-            }
+            _ => contents.cached[range].fill(0),
         }
-        drop(guard);
-        Submitted::Done(request.complete(Ok(())))
     }
 
-    fn poll(&mut self, _ring: &mut Ring, _done: &mut Vec<Completion>) {}
+    /// What would be left without power.
+    pub fn stable(&self) -> Vec<u8> {
+        self.0.lock().expect("no panic").stable.clone()
+    }
 
-    fn measure(&mut self, _on: bool) {}
-
-    fn crypto_time_ns(&self) -> u64 {
-        0
+    /// How many flushes have reached it.
+    pub fn flushes(&self) -> u64 {
+        self.0.lock().expect("no panic").flushes
     }
 }

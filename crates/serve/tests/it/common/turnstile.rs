@@ -3,13 +3,11 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use cryptline_engine::{
-    Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring, Submitted,
-};
+use cryptline_engine::{Fault, Geometry, Operation};
 use cryptline_sys::lock;
+use cryptline_testkit::scripted::{answering, geometry};
 use cryptline_testkit::suite::Fresh;
 
-use super::stack::{data, geometry};
 use super::wait_until;
 
 /// A disk of any size that holds nothing: what is written is gone, and what is read is noise.
@@ -37,7 +35,20 @@ impl Turnstile {
 
     /// It, ready to be served.
     pub fn stack(&self) -> Fresh {
-        Fresh::new(Gate::new(self.clone()))
+        let disk = self.clone();
+        let geometry = Geometry { cache: false, ..geometry(self.size) };
+        Fresh::new(answering(geometry, move |request| {
+            match &mut request.operation {
+                Operation::Flush => disk.lock().flushes += 1,
+                Operation::Read(buffer) => {
+                    disk.pass();
+                    buffer.fill(0xa7);
+                }
+                Operation::WriteZeroes { .. } if !disk.zeroes() => return Some(Err(Fault::NotSupported)),
+                _ => disk.pass(),
+            }
+            Some(Ok(()))
+        }))
     }
 
     /// Gives out `count` more passes. A flush needs none.
@@ -100,44 +111,5 @@ impl Turnstile {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.inner.0)
-    }
-}
-
-impl Device for Turnstile {
-    fn geometry(&self) -> Geometry {
-        geometry(self.size, false)
-    }
-
-    fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        Ok(Box::new(self.clone()))
-    }
-
-    fn extent(&self, _offset: u64, len: u64) -> Result<Extent, Fault> {
-        Ok(data(len))
-    }
-}
-
-impl Queue for Turnstile {
-    fn submit(&mut self, _ring: &mut Ring, mut request: Request) -> Submitted {
-        match &mut request.operation {
-            Operation::Flush => self.lock().flushes += 1,
-            Operation::Read(buffer) => {
-                self.pass();
-                buffer.fill(0xa7);
-            }
-            Operation::WriteZeroes { .. } if !self.zeroes() => {
-                return Submitted::Done(request.complete(Err(Fault::NotSupported)));
-            }
-            _ => self.pass(),
-        }
-        Submitted::Done(request.complete(Ok(())))
-    }
-
-    fn poll(&mut self, _ring: &mut Ring, _done: &mut Vec<Completion>) {}
-
-    fn measure(&mut self, _on: bool) {}
-
-    fn crypto_time_ns(&self) -> u64 {
-        0
     }
 }
