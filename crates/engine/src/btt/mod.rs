@@ -31,8 +31,10 @@ mod crash_tests;
 #[cfg(test)]
 mod damage_tests;
 #[cfg(test)]
+#[path = "tests/recorder.rs"]
 mod recorder;
 #[cfg(test)]
+#[path = "tests/test_table.rs"]
 mod test_table;
 #[cfg(test)]
 mod trap_tests;

@@ -237,6 +237,7 @@ mod again_tests;
 #[path = "queues_tests.rs"]
 mod queues_tests;
 #[cfg(test)]
+#[path = "tests/scripted.rs"]
 mod scripted;
 #[cfg(test)]
 #[path = "status_tests.rs"]

@@ -24,6 +24,7 @@ mod queue;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
+#[path = "tests/test_world.rs"]
 mod test_world;
 
 use std::sync::Arc;
