@@ -19,7 +19,7 @@
 //! `layer/`; for zoned devices [`zone`] and [`layer::zoned`]. Layers for tests are in `test/`.
 //!
 //! No thread hand-off, no lock and no allocation happens between `submit` and the completion:
-//! tests/steady_state.rs proves it.
+//! tests/steady_state proves it.
 
 #![forbid(unsafe_code)]
 

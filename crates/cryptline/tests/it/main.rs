@@ -1,6 +1,7 @@
 //! The library as programs use it.
 
 mod copy;
+mod copy_allocations;
 mod copy_resume;
 mod device;
 mod disk;

@@ -2,6 +2,7 @@
 
 mod broken_ring;
 mod channel;
+mod claims_loom;
 mod conformance;
 mod covering;
 mod delay;

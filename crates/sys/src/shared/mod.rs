@@ -7,8 +7,10 @@
 
 mod barrier;
 mod marks;
+#[cfg(test)]
+mod marks_loom;
 
-/// The atomics of the marks; `tests/marks_loom.rs` has them checked with its own.
+/// The atomics of the marks; `marks_loom.rs` has them checked with its own.
 mod sync {
     pub use std::sync::atomic::{AtomicU64, Ordering};
 }

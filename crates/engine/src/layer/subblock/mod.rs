@@ -41,7 +41,7 @@ mod member;
 mod queue;
 mod step;
 
-/// The atomics of the claims; `tests/claims_loom.rs` has them checked with its own.
+/// The atomics of the claims; `tests/it/claims_loom.rs` has them checked with its own.
 mod sync {
     pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 }

@@ -3,8 +3,8 @@
 //! The very source is taken in once more, over loom's atomics in the place of the standard ones. A page
 //! is one atomic byte: copied in and dropped without any order of its own.
 
-#[path = "../src/shared/marks.rs"]
-#[allow(dead_code)]
+#[path = "marks.rs"]
+#[allow(clippy::duplicate_mod, dead_code, reason = "over other atomics")]
 mod marks;
 
 mod sync {

@@ -4,7 +4,7 @@
 //! sector is a cell that tells when two threads are in it at once of which one writes; a sleep from which
 //! nobody wakes is a deadlock that loom sees.
 
-#[path = "../src/layer/subblock/claims.rs"]
+#[path = "../../src/layer/subblock/claims.rs"]
 #[allow(dead_code)]
 mod claims;
 

@@ -14,8 +14,11 @@
 //! One exception is left, and it is the kernel's: io_uring hands every `fsync` to a worker, since
 //! it may sleep for long. So flushes over io_uring are checked for allocations only.
 
-#[path = "steady_state/tasks.rs"]
+#[path = "../it/zoned/common.rs"]
+#[allow(dead_code, reason = "shared with the other tests of zones")]
+mod common;
 mod tasks;
+mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
@@ -46,7 +49,7 @@ const REQUESTS: u64 = 4000;
 
 fn main() {
     let both = [BackendChoice::Auto, BackendChoice::Syscalls];
-    let tests: [(&str, &dyn Fn()); 20] = [
+    let tests: [(&str, &dyn Fn()); 21] = [
         ("allocation_is_counted", &allocation_is_counted),
         ("second_thread_is_noticed", &second_thread_is_noticed),
         ("crypt_over_ram", &|| {
@@ -107,6 +110,7 @@ fn main() {
         }),
         ("crypt_over_nbd_server", &crypt_over_nbd_server),
         ("small_requests_with_a_helper_at_hand", &helper_at_hand),
+        ("zones_are_written_finished_and_reset_without_the_heap", &zones::written_finished_and_reset),
         ("shared_with_other_threads", &|| {
             for backend in both {
                 check_shared(backend, devices::ram);
