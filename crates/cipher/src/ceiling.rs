@@ -356,8 +356,7 @@ mod tests {
     #[test]
     fn work_that_takes_longer_has_a_smaller_share() {
         let Some(width) = Width::of(Backend::Portable) else {
-            eprintln!("SKIP work_that_takes_longer: no ceiling is known for this CPU");
-            return;
+            return crate::skip("no ceiling is known for this CPU");
         };
         let work = |times| move || (0..times).for_each(|_| width.0.run());
         let bytes = PASSES * PER_PASS * width.0.blocks() * 16;

@@ -65,3 +65,12 @@ fn cases(cases: u32) -> proptest::test_runner::Config {
     };
     proptest::test_runner::Config::with_cases(cases.div_ceil(fewer))
 }
+
+/// Says that the running test does not apply to this machine, and why.
+#[cfg(test)]
+fn skip(why: &str) {
+    use std::io::Write as _;
+    let thread = std::thread::current();
+    // Not `eprintln!`, which the test harness hides when the test passes.
+    _ = writeln!(std::io::stderr(), "SKIP {}: {why}", thread.name().unwrap_or("?"));
+}

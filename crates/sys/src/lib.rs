@@ -96,3 +96,12 @@ pub fn page_size() -> usize {
     // SAFETY: takes no memory and changes nothing.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
+
+/// Says that the running test does not apply to this machine, and why.
+#[cfg(test)]
+fn skip(why: &str) {
+    use std::io::Write as _;
+    let thread = std::thread::current();
+    // Not `eprintln!`, which the test harness hides when the test passes.
+    _ = writeln!(std::io::stderr(), "SKIP {}: {why}", thread.name().unwrap_or("?"));
+}

@@ -122,7 +122,9 @@ fn hole_that_is_punched_reads_as_zeros() {
     mapping.store(0, &[5; 16384]).unwrap();
     match mapping.punch(4096, 8192) {
         Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => return,
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+            return crate::skip("this file system punches no holes");
+        }
         Err(error) => panic!("{error}"),
     }
     let mut back = [1; 16384];

@@ -31,8 +31,7 @@ const EXAMPLES: [[&str; 4]; 3] = [
 #[test]
 fn schedules_are_those_of_fips_197() {
     let Some(cpu) = AesCpu::detect() else {
-        eprintln!("SKIP schedules_are_those_of_fips_197: no AES instructions");
-        return;
+        return crate::skip("the CPU has no AES instructions");
     };
     for [key, first, second, last] in EXAMPLES.map(|example| example.map(unhex)) {
         let mut schedule = Schedule::EMPTY;
@@ -49,8 +48,7 @@ fn schedules_are_those_of_fips_197() {
 #[test]
 fn the_last_key_is_in_the_first_one_for_data_but_not_for_ivs() {
     let Some(cpu) = AesCpu::detect() else {
-        eprintln!("SKIP the_last_key_is_in_the_first_one: no AES instructions");
-        return;
+        return crate::skip("the CPU has no AES instructions");
     };
     let half = unhex(EXAMPLES[0][0]);
     let keys = Keys::new(cpu, &[&half[..], &half].concat());
@@ -66,8 +64,7 @@ fn the_last_key_is_in_the_first_one_for_data_but_not_for_ivs() {
 #[test]
 fn wiping_leaves_no_byte_of_a_key() {
     let Some(cpu) = AesCpu::detect() else {
-        eprintln!("SKIP wiping_leaves_no_byte_of_a_key: no AES instructions");
-        return;
+        return crate::skip("the CPU has no AES instructions");
     };
     let mut keys = Keys::new(cpu, &[0xa5; 64]);
     keys.zeroize();

@@ -96,8 +96,7 @@ fn lvm() {
         return;
     };
     if !rustix::process::geteuid().is_root() {
-        println!("SKIP lvm: needs root, for a loop device");
-        return;
+        return peer::skip("a loop device needs root");
     }
     refused_after("LVM", |disk| {
         let attached = losetup.run([Path::new("--find"), Path::new("--show"), disk]);
