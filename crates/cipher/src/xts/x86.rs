@@ -29,6 +29,7 @@ mod aes;
 mod aesni;
 mod avx2;
 mod avx512;
+mod registers;
 
 use super::XtsKernel;
 /// Proves what key schedules take.

@@ -16,6 +16,7 @@ use crate::cpu::detection::AesNi;
 use crate::iv::IvSequence;
 use crate::xts::driver::{Aligned, FIRST_SECTORS, REGISTERS, Tweaked, each, field_by_field, xts_ivs, xts_kernel};
 use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
+use crate::xts::x86::registers::registers;
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
 /// Bytes in a unit.
@@ -31,6 +32,8 @@ type Masks = [__m128i; 8];
 use load as spread;
 
 xts_ivs! { "aes,ssse3", _mm_aesenc_si128 }
+
+registers! { "aes,ssse3", 16, _mm_loadu_si128, _mm_storeu_si128, _mm_xor_si128, _mm_aesenclast_si128 }
 
 xts_kernel! {
     /// The kernel of CPUs with AES-NI.
@@ -181,42 +184,4 @@ fn whitened_ivs<const N: usize>(keys: &Schedule, ivs: &mut IvSequence) -> [Vecto
         *state = xor(iv, first);
     }
     state
-}
-
-#[inline]
-#[target_feature(enable = "aes,ssse3")]
-fn end_ivs<const N: usize>(keys: &Schedule, mut state: [Vector; N]) -> [Vector; N] {
-    let last = round_key(&keys.last);
-    for state in &mut state {
-        *state = _mm_aesenclast_si128(*state, last);
-    }
-    state
-}
-
-/// A round key.
-#[inline]
-#[target_feature(enable = "aes,ssse3")]
-fn round_key(key: &RoundKey) -> __m128i {
-    load(key.first_chunk().expect("16 of 64"))
-}
-
-#[inline]
-#[target_feature(enable = "aes,ssse3")]
-fn load(source: &[u8; 16]) -> __m128i {
-    // SAFETY: `source` is 16 bytes to read; this load needs no alignment.
-    unsafe { _mm_loadu_si128(source.as_ptr().cast::<__m128i>()) }
-}
-
-#[inline]
-#[target_feature(enable = "aes,ssse3")]
-fn store(destination: &mut [u8; 16], value: __m128i) {
-    // SAFETY: `destination` is 16 bytes to write, borrowed by nobody else; this store needs no
-    // alignment.
-    unsafe { _mm_storeu_si128(destination.as_mut_ptr().cast::<__m128i>(), value) }
-}
-
-#[inline]
-#[target_feature(enable = "aes,ssse3")]
-fn xor(a: __m128i, b: __m128i) -> __m128i {
-    _mm_xor_si128(a, b)
 }

@@ -8,17 +8,18 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{
-    __m128i, __m256i, _mm_cvtsi64_si128, _mm_loadu_si128, _mm256_add_epi64, _mm256_aesdec_epi128,
-    _mm256_aesdeclast_epi128, _mm256_aesenc_epi128, _mm256_aesenclast_epi128, _mm256_broadcastsi128_si256,
-    _mm256_bslli_epi128, _mm256_bsrli_epi128, _mm256_clmulepi64_epi128, _mm256_loadu_si256, _mm256_set_epi64x,
-    _mm256_set1_epi64x, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sllv_epi64, _mm256_srl_epi64,
-    _mm256_srlv_epi64, _mm256_storeu_si256, _mm256_sub_epi64, _mm256_xor_si256,
+    __m256i, _mm_cvtsi64_si128, _mm_loadu_si128, _mm256_add_epi64, _mm256_aesdec_epi128, _mm256_aesdeclast_epi128,
+    _mm256_aesenc_epi128, _mm256_aesenclast_epi128, _mm256_broadcastsi128_si256, _mm256_bslli_epi128,
+    _mm256_bsrli_epi128, _mm256_clmulepi64_epi128, _mm256_loadu_si256, _mm256_set_epi64x, _mm256_set1_epi64x,
+    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sllv_epi64, _mm256_srl_epi64, _mm256_srlv_epi64,
+    _mm256_storeu_si256, _mm256_sub_epi64, _mm256_xor_si256,
 };
 
 use crate::cpu::detection::Avx2;
 use crate::iv::IvSequence;
 use crate::xts::driver::{Aligned, FIRST_SECTORS, REGISTERS, Tweaked, each, field_by_field, xts_ivs, xts_kernel};
 use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
+use crate::xts::x86::registers::{registers, wide_registers};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
 /// Bytes in a unit.
@@ -37,6 +38,16 @@ const REDUCTION: i64 = 0x87;
 const LANES: u64 = 2;
 
 xts_ivs! { "avx2,vaes,vpclmulqdq", _mm256_aesenc_epi128 }
+
+registers! {
+    "avx2,vaes,vpclmulqdq", 32, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_xor_si256, _mm256_aesenclast_epi128
+}
+
+wide_registers! {
+    "avx2,vaes,vpclmulqdq", _mm256_set1_epi64x, _mm256_setzero_si256, _mm256_broadcastsi128_si256, _mm256_add_epi64,
+    _mm256_shuffle_epi8, _mm256_srl_epi64, _mm256_aesenc_epi128, _mm256_aesenclast_epi128, _mm256_aesdec_epi128,
+    _mm256_aesdeclast_epi128, [], order([zero(); 2])
+}
 
 xts_kernel! {
     /// The kernel of CPUs with VAES, used on 256 bits.
@@ -84,21 +95,10 @@ fn enter(keys: &Schedule, masks: Masks, source: &[u8; UNIT]) -> [__m256i; 8] {
     each!([0 1 2 3 4 5 6 7] AT => xor(xor(masks[AT], first), load(&source[AT])))
 }
 
-/// A unit on its way through the rounds. Other work goes between them in [`WORKS`] parts, each of
-/// a few instructions: the compiler would do all of that together, which then waits for the ports
-/// that the AES units leave, and the AES units for it.
-struct Rounds<'a, const ENCRYPT: bool, const MIDDLE: usize> {
-    keys: &'a Schedule,
-    state: [__m256i; 8],
-}
-
 /// Parts of other work in the rounds of a unit.
 const WORKS: usize = 12;
 
 impl<const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, ENCRYPT, MIDDLE> {
-    /// Rounds on pairs of registers after each part of the work: there are four in each round.
-    const PAIRS: usize = 4 * MIDDLE / WORKS;
-
     /// Two registers' blocks times x^(8 · `LEFT`), and XORed with `other`; `RIGHT` is
     /// 16 - `LEFT`.
     #[inline]
@@ -140,42 +140,6 @@ impl<const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, ENCRYPT, MIDDLE> {
         made
     }
 
-    #[inline]
-    #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-    fn pairs(&mut self, first: usize, count: usize) {
-        for pair in first..first + count {
-            let key = round_key(&self.keys.middle_keys::<MIDDLE>()[pair / 4]);
-            for at in [pair % 4 * 2, pair % 4 * 2 + 1] {
-                self.state[at] = if ENCRYPT {
-                    _mm256_aesenc_epi128(self.state[at], key)
-                } else {
-                    _mm256_aesdec_epi128(self.state[at], key)
-                };
-            }
-        }
-    }
-
-    /// The rounds that are left, and the last one.
-    #[inline]
-    #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-    fn end(mut self, masks: Masks, destination: &mut [u8; UNIT]) {
-        self.pairs(WORKS * Self::PAIRS, 4 * MIDDLE - WORKS * Self::PAIRS);
-        let (destination, _) = destination.as_chunks_mut();
-        for pair in [0, 2, 4, 6] {
-            for at in [pair, pair + 1] {
-                self.state[at] = if ENCRYPT {
-                    _mm256_aesenclast_epi128(self.state[at], masks[at])
-                } else {
-                    _mm256_aesdeclast_epi128(self.state[at], masks[at])
-                };
-            }
-            self.order([zero(); 2]);
-            for at in [pair, pair + 1] {
-                store(&mut destination[at], self.state[at]);
-            }
-        }
-    }
-
     /// The compiler leaves this where it is, and has everything ready before it.
     #[inline]
     #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
@@ -198,6 +162,13 @@ impl<const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, ENCRYPT, MIDDLE> {
         self.state = [s0, s1, s2, s3, s4, s5, s6, s7];
         [m0, m1]
     }
+}
+
+/// No step for the first block, one for the second.
+#[inline]
+#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
+fn lanes(ivs: &IvSequence) -> Vector {
+    _mm256_set_epi64x(ivs.step.cast_signed(), ivs.step.cast_signed(), 0, 0)
 }
 
 /// Masks and powers of the unit that begins with `tweak`.
@@ -250,109 +221,4 @@ fn reduce_high(over: __m256i) -> __m256i {
 #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
 fn reduce_low(over: __m256i) -> __m256i {
     _mm256_clmulepi64_epi128::<0x00>(over, _mm256_set1_epi64x(REDUCTION))
-}
-
-/// The tweak of the first sector alone.
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn first_iv<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence) -> Spread {
-    let mut first = [whiten(keys, ivs, _mm256_set1_epi64x(ivs.next.cast_signed()))];
-    for key in keys.middle_keys::<MIDDLE>() {
-        first = iv_round(first, key);
-    }
-    let [first] = end_ivs(keys, first);
-    first
-}
-
-/// The tweaks of the next sectors, and the first one's in both halves of a register.
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn first_ivs<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence) -> ([Vector; FIRST], Spread) {
-    // A register more, since shuffling the first tweak out of the others is time that all waits.
-    let mut first = [whiten(keys, ivs, _mm256_set1_epi64x(ivs.next.cast_signed()))];
-    let mut state = whitened_ivs(keys, ivs);
-    for key in keys.middle_keys::<MIDDLE>() {
-        first = iv_round(first, key);
-        state = iv_round(state, key);
-    }
-    let [first] = end_ivs(keys, first);
-    (end_ivs(keys, state), first)
-}
-
-/// The next IVs with the first round key.
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn whitened_ivs<const N: usize>(keys: &Schedule, ivs: &mut IvSequence) -> [Vector; N] {
-    let lane = _mm256_set_epi64x(ivs.step.cast_signed(), ivs.step.cast_signed(), 0, 0);
-    let mut next = _mm256_add_epi64(_mm256_set1_epi64x(ivs.next.cast_signed()), lane);
-    let step = _mm256_set1_epi64x(ivs.step.wrapping_mul(LANES).cast_signed());
-    let mut state = [zero(); N];
-    for state in &mut state {
-        *state = whiten(keys, ivs, next);
-        next = _mm256_add_epi64(next, step);
-        ivs.next = ivs.after(LANES);
-    }
-    state
-}
-
-/// The IVs from sector numbers, with the first round key.
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn whiten(keys: &Schedule, ivs: &IvSequence, numbers: Vector) -> Vector {
-    let places = spread(ivs.layout.byte_places());
-    let shift = _mm_cvtsi64_si128(i64::from(ivs.shift));
-    let iv = _mm256_shuffle_epi8(_mm256_srl_epi64(numbers, shift), places);
-    xor(iv, round_key(&keys.first))
-}
-
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn end_ivs<const N: usize>(keys: &Schedule, mut state: [Vector; N]) -> [Vector; N] {
-    let last = round_key(&keys.last);
-    for state in &mut state {
-        *state = _mm256_aesenclast_epi128(*state, last);
-    }
-    state
-}
-
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn xor(a: __m256i, b: __m256i) -> __m256i {
-    _mm256_xor_si256(a, b)
-}
-
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn spread(block: &[u8; 16]) -> Spread {
-    // SAFETY: `block` is 16 bytes to read; this load needs no alignment.
-    let block = unsafe { _mm_loadu_si128(block.as_ptr().cast::<__m128i>()) };
-    _mm256_broadcastsi128_si256(block)
-}
-
-/// A round key.
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn round_key(key: &RoundKey) -> __m256i {
-    load(key.first_chunk().expect("32 of 64"))
-}
-
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn load(source: &[u8; 32]) -> __m256i {
-    // SAFETY: `source` is 32 bytes to read; this load needs no alignment.
-    unsafe { _mm256_loadu_si256(source.as_ptr().cast::<__m256i>()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn store(destination: &mut [u8; 32], value: __m256i) {
-    // SAFETY: `destination` is 32 bytes to write, borrowed by nobody else; this store needs no
-    // alignment.
-    unsafe { _mm256_storeu_si256(destination.as_mut_ptr().cast::<__m256i>(), value) }
-}
-
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn zero() -> __m256i {
-    _mm256_setzero_si256()
 }

@@ -7,13 +7,12 @@
 //! ```
 
 use std::arch::asm;
-use std::arch::x86_64::{__m128i, _mm_loadu_si128};
 use std::arch::x86_64::{
-    __m512i, _mm_cvtsi64_si128, _mm512_add_epi64, _mm512_aesdec_epi128, _mm512_aesdeclast_epi128, _mm512_aesenc_epi128,
-    _mm512_aesenclast_epi128, _mm512_alignr_epi8, _mm512_and_si512, _mm512_broadcast_i32x4, _mm512_bsrli_epi128,
-    _mm512_clmulepi64_epi128, _mm512_loadu_si512, _mm512_set_epi64, _mm512_set1_epi64, _mm512_setzero_si512,
-    _mm512_shldv_epi64, _mm512_shuffle_epi8, _mm512_shuffle_epi32, _mm512_sll_epi64, _mm512_slli_epi64,
-    _mm512_sllv_epi64, _mm512_srl_epi64, _mm512_srlv_epi64, _mm512_storeu_si512, _mm512_sub_epi64,
+    __m512i, _mm_cvtsi64_si128, _mm_loadu_si128, _mm512_add_epi64, _mm512_aesdec_epi128, _mm512_aesdeclast_epi128,
+    _mm512_aesenc_epi128, _mm512_aesenclast_epi128, _mm512_alignr_epi8, _mm512_and_si512, _mm512_broadcast_i32x4,
+    _mm512_bsrli_epi128, _mm512_clmulepi64_epi128, _mm512_loadu_si512, _mm512_set_epi64, _mm512_set1_epi64,
+    _mm512_setzero_si512, _mm512_shldv_epi64, _mm512_shuffle_epi8, _mm512_shuffle_epi32, _mm512_sll_epi64,
+    _mm512_slli_epi64, _mm512_sllv_epi64, _mm512_srl_epi64, _mm512_srlv_epi64, _mm512_storeu_si512, _mm512_sub_epi64,
     _mm512_ternarylogic_epi64, _mm512_xor_si512,
 };
 
@@ -21,6 +20,7 @@ use crate::cpu::detection::Avx512;
 use crate::iv::IvSequence;
 use crate::xts::driver::{Aligned, FIRST_SECTORS, REGISTERS, Tweaked, each, field_by_field, xts_ivs, xts_kernel};
 use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
+use crate::xts::x86::registers::{registers, wide_registers};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
 /// Bytes in a unit.
@@ -38,9 +38,18 @@ const LANES: u64 = 4;
 /// Truth table of the XOR of three.
 const XOR3: i32 = 0x96;
 
-use load as round_key;
-
 xts_ivs! { "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq", _mm512_aesenc_epi128 }
+
+registers! {
+    "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq", 64, _mm512_loadu_si512, _mm512_storeu_si512, _mm512_xor_si512,
+    _mm512_aesenclast_epi128
+}
+
+wide_registers! {
+    "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq", _mm512_set1_epi64, _mm512_setzero_si512, _mm512_broadcast_i32x4,
+    _mm512_add_epi64, _mm512_shuffle_epi8, _mm512_srl_epi64, _mm512_aesenc_epi128, _mm512_aesenclast_epi128,
+    _mm512_aesdec_epi128, _mm512_aesdeclast_epi128, [PRODUCTS], order([zero(); 2], [zero(); 2])
+}
 
 /// A module with a kernel that reduces tweaks by carry-less multiplications, or by shifts and additions.
 macro_rules! reducing {
@@ -117,24 +126,10 @@ fn enter(keys: &Schedule, masks: Masks, source: &[u8; UNIT]) -> [__m512i; 8] {
     each!([0 1 2 3 4 5 6 7] AT => xor3(masks[AT], load(&source[AT]), first))
 }
 
-/// A unit on its way through the rounds. Other work goes between them in [`WORKS`] parts, each of
-/// up to four instructions.
-///
-/// The compiler would do all of that together, which then waits for the ports that the AES units
-/// leave, and the AES units for it. And Zen 4 deals instructions to its ports before they are
-/// ready: dealt one by one, rounds and other work leave one of the AES units idle now and then.
-struct Rounds<'a, const PRODUCTS: bool, const ENCRYPT: bool, const MIDDLE: usize> {
-    keys: &'a Schedule,
-    state: [__m512i; 8],
-}
-
 /// Parts of other work in the rounds of a unit.
 const WORKS: usize = 17;
 
 impl<const PRODUCTS: bool, const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, PRODUCTS, ENCRYPT, MIDDLE> {
-    /// Rounds on pairs of registers after each part of the work: there are four in each round.
-    const PAIRS: usize = 4 * MIDDLE / WORKS;
-
     /// A and B times x^(8 · `BYTES`), and XORed with `other`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
@@ -193,43 +188,6 @@ impl<const PRODUCTS: bool, const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, 
         made
     }
 
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-    fn pairs(&mut self, first: usize, count: usize) {
-        for pair in first..first + count {
-            let key = load(&self.keys.middle_keys::<MIDDLE>()[pair / 4]);
-            for at in [pair % 4 * 2, pair % 4 * 2 + 1] {
-                self.state[at] = if ENCRYPT {
-                    _mm512_aesenc_epi128(self.state[at], key)
-                } else {
-                    _mm512_aesdec_epi128(self.state[at], key)
-                };
-            }
-        }
-    }
-
-    /// The rounds that are left, and the last one. Stores go in pairs: in another order they take
-    /// time from the rounds of the next unit on Zen 4.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-    fn end(mut self, masks: Masks, destination: &mut [u8; UNIT]) {
-        self.pairs(WORKS * Self::PAIRS, 4 * MIDDLE - WORKS * Self::PAIRS);
-        let (destination, _) = destination.as_chunks_mut();
-        for pair in [0, 2, 4, 6] {
-            for at in [pair, pair + 1] {
-                self.state[at] = if ENCRYPT {
-                    _mm512_aesenclast_epi128(self.state[at], masks[at])
-                } else {
-                    _mm512_aesdeclast_epi128(self.state[at], masks[at])
-                };
-            }
-            self.order([zero(); 2], [zero(); 2]);
-            for at in [pair, pair + 1] {
-                store(&mut destination[at], self.state[at]);
-            }
-        }
-    }
-
     /// The compiler leaves this where it is, and has everything ready before it.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
@@ -252,6 +210,15 @@ impl<const PRODUCTS: bool, const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, 
         self.state = [s0, s1, s2, s3, s4, s5, s6, s7];
         ([m0, m1], [m2, m3])
     }
+}
+
+/// A step more for each block.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+fn lanes(ivs: &IvSequence) -> Vector {
+    // A step is a power of two.
+    let log = _mm_cvtsi64_si128(i64::from(ivs.step.trailing_zeros()));
+    _mm512_sll_epi64(_mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0), log)
 }
 
 /// Masks, A and B of the unit that begins with `tweak`, each by itself: nothing else runs now, so
@@ -334,107 +301,6 @@ fn rotate_bytes<const BYTES: usize>(tweak: __m512i) -> __m512i {
         3 => _mm512_alignr_epi8::<13>(tweak, tweak),
         _ => _mm512_alignr_epi8::<12>(tweak, tweak),
     }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-fn zero() -> __m512i {
-    _mm512_setzero_si512()
-}
-
-/// The tweak of the first sector alone.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-fn first_iv<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence) -> Spread {
-    let mut first = [whiten(keys, ivs, _mm512_set1_epi64(ivs.next.cast_signed()))];
-    for key in keys.middle_keys::<MIDDLE>() {
-        first = iv_round(first, key);
-    }
-    let [first] = end_ivs(keys, first);
-    first
-}
-
-/// The tweaks of the next sectors, and the first one's in every 128 bits.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-fn first_ivs<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence) -> ([Vector; FIRST], Spread) {
-    // A register more, since shuffling the first tweak out of the others is time that all waits.
-    let mut first = [whiten(keys, ivs, _mm512_set1_epi64(ivs.next.cast_signed()))];
-    let mut state = whitened_ivs(keys, ivs);
-    for key in keys.middle_keys::<MIDDLE>() {
-        first = iv_round(first, key);
-        state = iv_round(state, key);
-    }
-    let [first] = end_ivs(keys, first);
-    (end_ivs(keys, state), first)
-}
-
-/// The next IVs with the first round key.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-fn whitened_ivs<const N: usize>(keys: &Schedule, ivs: &mut IvSequence) -> [Vector; N] {
-    // A step is a power of two.
-    let log = _mm_cvtsi64_si128(i64::from(ivs.step.trailing_zeros()));
-    let lanes = _mm512_sll_epi64(_mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0), log);
-    let mut next = _mm512_add_epi64(_mm512_set1_epi64(ivs.next.cast_signed()), lanes);
-    let step = _mm512_set1_epi64(ivs.step.wrapping_mul(LANES).cast_signed());
-    let mut state = [zero(); N];
-    // No closure: the compiler would make a call of it, with everything in memory.
-    for state in &mut state {
-        *state = whiten(keys, ivs, next);
-        next = _mm512_add_epi64(next, step);
-        ivs.next = ivs.after(LANES);
-    }
-    state
-}
-
-/// The IVs from sector numbers, with the first round key.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-fn whiten(keys: &Schedule, ivs: &IvSequence, numbers: Vector) -> Vector {
-    let places = spread(ivs.layout.byte_places());
-    let shift = _mm_cvtsi64_si128(i64::from(ivs.shift));
-    let iv = _mm512_shuffle_epi8(_mm512_srl_epi64(numbers, shift), places);
-    xor(iv, load(&keys.first))
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-fn end_ivs<const N: usize>(keys: &Schedule, mut state: [Vector; N]) -> [Vector; N] {
-    let last = load(&keys.last);
-    for state in &mut state {
-        *state = _mm512_aesenclast_epi128(*state, last);
-    }
-    state
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-fn xor(a: __m512i, b: __m512i) -> __m512i {
-    _mm512_xor_si512(a, b)
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-fn spread(block: &[u8; 16]) -> Spread {
-    // SAFETY: `block` is 16 bytes to read; this load needs no alignment.
-    let block = unsafe { _mm_loadu_si128(block.as_ptr().cast::<__m128i>()) };
-    _mm512_broadcast_i32x4(block)
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-fn load(source: &[u8; 64]) -> __m512i {
-    // SAFETY: `source` is 64 bytes to read; this load needs no alignment.
-    unsafe { _mm512_loadu_si512(source.as_ptr().cast::<__m512i>()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-fn store(destination: &mut [u8; 64], value: __m512i) {
-    // SAFETY: `destination` is 64 bytes to write, borrowed by nobody else; this store needs no
-    // alignment.
-    unsafe { _mm512_storeu_si512(destination.as_mut_ptr().cast::<__m512i>(), value) }
 }
 
 #[cfg(test)]
