@@ -8,7 +8,7 @@ use xts_mode::Xts128;
 use super::*;
 use crate::unhex;
 
-#[path = "sector_vectors.rs"]
+#[path = "sector_tests/vectors.rs"]
 mod vectors;
 
 #[path = "backend_tests.rs"]
