@@ -9,7 +9,7 @@ use crate::luks2::metadata::{Keyslot, Priority};
 use crate::{Header, luks1, luks2};
 
 /// What a header says.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Info {
     /// 1 or 2.
     pub version: u8,
@@ -57,7 +57,7 @@ pub struct CopyInfo {
 }
 
 /// A segment.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct SegmentInfo {
     /// Its number.
     pub id: u32,
@@ -206,27 +206,15 @@ fn of_luks1(header: &luks1::Header) -> Info {
         key_bits: Some(header.key_len as usize * 8),
         sector_size: Some(512),
         offset: u64::from(header.payload_sector) * 512,
-        size: None,
-        integrity: None,
-        flags: Vec::new(),
+        ..SegmentInfo::default()
     };
     Info {
         version: 1,
         uuid: printable(&header.uuid),
-        label: None,
-        subsystem: None,
         segments: vec![segment],
         keyslots,
         digests: vec![digest],
-        tokens: Vec::new(),
-        flags: Vec::new(),
-        requirements: Vec::new(),
-        epoch: None,
-        header_copy: None,
-        header_copies: Vec::new(),
-        metadata_bytes: None,
-        keyslots_bytes: None,
-        warnings: Vec::new(),
+        ..Info::default()
     }
 }
 

@@ -12,7 +12,7 @@
 
 use std::io::{Read, Seek};
 
-use super::{Change, Edit, NewHeader, NewSlot, material};
+use super::{Change, Edit, Material, NewHeader, NewSlot, Secrets, Version, material};
 use crate::area::{Extent, KeyArea, first_gap, gaps, is_null_cipher, stripes_len};
 use crate::cost::{KdfKind, new_kdf};
 use crate::device::read_at;
@@ -75,107 +75,156 @@ fn put(raw: &mut [u8], offset: usize, value: &[u8]) {
     raw[offset..offset + value.len()].copy_from_slice(value);
 }
 
-pub(super) fn add<'a>(
-    edit: &'a Edit,
-    header: &Header,
-    key: &[u8],
-    passphrase: &[u8],
-    new: &NewSlot,
-) -> Result<(Change<'a>, u32), Error> {
-    let mut steps = Steps(Vec::new());
-    let (material, slot) = store(edit, header, key, passphrase, new, &mut steps)?;
-    let change = Change { material: vec![material], ..Change::new(edit, NewHeader::V1(steps.0)) };
-    Ok((change, slot))
+/// A header that is to be changed.
+pub(super) struct Editing<'a> {
+    pub edit: &'a Edit,
+    pub header: &'a Header,
 }
 
-pub(super) fn replace<'a>(
-    edit: &'a Edit,
-    header: &Header,
-    old: u32,
-    key: &[u8],
-    passphrase: &[u8],
-    new: &NewSlot,
-) -> Result<(Change<'a>, u32), Error> {
-    if let Some(spare) = edit.spare.filter(|_| new.slot.is_none()) {
-        return moved(edit, header, old, spare, key, passphrase, new);
+impl<'a> Version<'a> for Editing<'a> {
+    fn add(&self, secrets: &Secrets<'_>) -> Result<(Change<'a>, u32), Error> {
+        let mut steps = Steps(Vec::new());
+        let (material, slot) = self.store(secrets, &mut steps)?;
+        Ok((Change { material: vec![material], ..self.change(steps) }, slot))
     }
-    let mut steps = Steps(Vec::new());
-    let (material, slot) = store(edit, header, key, passphrase, new, &mut steps)?;
-    steps.deactivate(edit, &[old]);
-    let change = Change {
-        material: vec![material],
-        wiped: extents(header, &[old]),
-        ..Change::new(edit, NewHeader::V1(steps.0))
-    };
-    Ok((change, slot))
-}
 
-/// A slot of which one sector says where its stripes are now. Its old place is as empty afterwards as the new one was.
-fn moved<'a>(
-    edit: &'a Edit,
-    header: &Header,
-    number: u32,
-    spare: u32,
-    key: &[u8],
-    passphrase: &[u8],
-    new: &NewSlot,
-) -> Result<(Change<'a>, u32), Error> {
-    let old = header.slots.get(number as usize).and_then(Option::as_ref);
-    let old = old.ok_or(Error::SlotNotInUse(number))?;
-    let mut kdf = kdf_of(header, key, new)?;
-    let (start, mut fits) = (slot_start(number as usize), true);
-    if let Kdf::Pbkdf2 { iterations, salt, .. } = &mut kdf
-        && start / SECTOR != (start + SLOT_LEN - 1) / SECTOR
-    {
-        if new.cost.iterations.is_none() {
-            *iterations = (*iterations).max(old.iterations);
+    fn replace(&self, old: u32, secrets: &Secrets<'_>) -> Result<(Change<'a>, u32), Error> {
+        if let Some(spare) = self.edit.spare.filter(|_| secrets.new.slot.is_none()) {
+            return self.moved(old, spare, secrets);
         }
-        fits = *iterations == old.iterations;
-        let head = SECTOR - (start + SALT) % SECTOR;
-        salt[..head].copy_from_slice(&old.salt[..head]);
+        let mut steps = Steps(Vec::new());
+        let (material, slot) = self.store(secrets, &mut steps)?;
+        steps.deactivate(self.edit, &[old]);
+        let wiped = extents(self.header, &[old]);
+        Ok((Change { material: vec![material], wiped, ..self.change(steps) }, slot))
     }
-    if !fits {
-        return Err(no_free_slot());
+
+    fn replace_in_place(&self, number: u32, secrets: &Secrets<'_>) -> Result<Change<'a>, Error> {
+        let kdf = self.kdf_of(secrets)?;
+        let sector = self.header.sectors.get(number as usize);
+        let sector = *sector.ok_or(Error::SlotNotInUse(number))?;
+        let material = self.sealed(sector, &kdf, secrets)?;
+        let mut steps = Steps(Vec::new());
+        let (iterations, salt) = pbkdf2(&kdf)?;
+        let start = slot_start(number as usize);
+        steps.then(self.edit, |raw| {
+            put(raw, start + ITERATIONS, &iterations.to_be_bytes());
+            put(raw, start + SALT, salt);
+        });
+        Ok(self.change(steps).in_place(material))
     }
-    let material = sealed(header, spare, &kdf, key, passphrase)?;
-    let mut steps = Steps(Vec::new());
-    let (iterations, salt) = pbkdf2(&kdf)?;
-    steps.then(edit, |raw| {
-        put(raw, start + ITERATIONS, &iterations.to_be_bytes());
-        put(raw, start + SALT, salt);
-        put(raw, start + PLACE, &spare.to_be_bytes());
-    });
-    let place = old.extent(header.key_len);
-    let zeros = vec![0; usize::try_from(place.size).unwrap_or(0)];
-    let change = Change {
-        material: vec![material],
-        wiped: vec![place],
-        last: Some((place.offset, zeros)),
-        ..Change::new(edit, NewHeader::V1(steps.0))
-    };
-    Ok((change, number))
+
+    fn remove(&self, slot: u32) -> Result<Change<'a>, Error> {
+        Ok(self.without(&[slot]))
+    }
+
+    fn erase(&self) -> Result<Change<'a>, Error> {
+        let slots: Vec<_> = self.header.active_slots().map(|(number, _)| number).collect();
+        // Also what a change that was cut off has left in the others.
+        Ok(Change { doomed: places(self.header).map(|(_, place)| place).collect(), ..self.without(&slots) })
+    }
+
+    fn set_uuid(&self, uuid: &str) -> Result<Change<'a>, Error> {
+        let mut steps = Steps(Vec::new());
+        steps.then(self.edit, |raw| {
+            raw[UUID_FIELD].fill(0);
+            put(raw, UUID_FIELD.start, uuid.as_bytes());
+        });
+        Ok(self.change(steps))
+    }
+
+    fn wipe_unused(&self) -> Result<Change<'a>, Error> {
+        let used = places(self.header).filter(|(slot, _)| slot.is_some());
+        let mut used: Vec<_> = used.map(|(_, place)| place).collect();
+        // Where a slot lay that moved, too. What lies behind them all may be others'.
+        let ends = places(self.header).filter_map(|(_, place)| place.end());
+        let end = ends.max().unwrap_or(0);
+        Ok(Change { wiped: gaps(&mut used, u64::from(FIRST_PLACE), end), ..self.change(Steps(Vec::new())) })
+    }
 }
 
-pub(super) fn replace_in_place<'a>(
-    edit: &'a Edit,
-    header: &Header,
-    number: u32,
-    key: &[u8],
-    passphrase: &[u8],
-    new: &NewSlot,
-) -> Result<Change<'a>, Error> {
-    let kdf = kdf_of(header, key, new)?;
-    let sector = header.sectors.get(number as usize);
-    let sector = *sector.ok_or(Error::SlotNotInUse(number))?;
-    let material = sealed(header, sector, &kdf, key, passphrase)?;
-    let mut steps = Steps(Vec::new());
-    let (iterations, salt) = pbkdf2(&kdf)?;
-    let start = slot_start(number as usize);
-    steps.then(edit, |raw| {
-        put(raw, start + ITERATIONS, &iterations.to_be_bytes());
-        put(raw, start + SALT, salt);
-    });
-    Ok(Change::new(edit, NewHeader::V1(steps.0)).in_place(material))
+impl<'a> Editing<'a> {
+    fn change(&self, steps: Steps) -> Change<'a> {
+        Change::new(self.edit, NewHeader::V1(steps.0))
+    }
+
+    fn without(&self, slots: &[u32]) -> Change<'a> {
+        let mut steps = Steps(Vec::new());
+        steps.deactivate(self.edit, slots);
+        Change { doomed: extents(self.header, slots), ..self.change(steps) }
+    }
+
+    /// Moves a slot's key material to `spare`: one sector switches it over. Its old place is as empty afterwards as the
+    /// new one was.
+    fn moved(&self, number: u32, spare: u32, secrets: &Secrets<'_>) -> Result<(Change<'a>, u32), Error> {
+        let header = self.header;
+        let old = header.slots.get(number as usize).and_then(Option::as_ref);
+        let old = old.ok_or(Error::SlotNotInUse(number))?;
+        let mut kdf = self.kdf_of(secrets)?;
+        let (start, mut fits) = (slot_start(number as usize), true);
+        if let Kdf::Pbkdf2 { iterations, salt, .. } = &mut kdf
+            && start / SECTOR != (start + SLOT_LEN - 1) / SECTOR
+        {
+            if secrets.new.cost.iterations.is_none() {
+                *iterations = (*iterations).max(old.iterations);
+            }
+            fits = *iterations == old.iterations;
+            let head = SECTOR - (start + SALT) % SECTOR;
+            salt[..head].copy_from_slice(&old.salt[..head]);
+        }
+        if !fits {
+            return Err(no_free_slot());
+        }
+        let material = self.sealed(spare, &kdf, secrets)?;
+        let mut steps = Steps(Vec::new());
+        let (iterations, salt) = pbkdf2(&kdf)?;
+        steps.then(self.edit, |raw| {
+            put(raw, start + ITERATIONS, &iterations.to_be_bytes());
+            put(raw, start + SALT, salt);
+            put(raw, start + PLACE, &spare.to_be_bytes());
+        });
+        let place = old.extent(header.key_len);
+        let zeros = vec![0; usize::try_from(place.size).unwrap_or(0)];
+        let change = Change {
+            material: vec![material],
+            wiped: vec![place],
+            last: Some((place.offset, zeros)),
+            ..self.change(steps)
+        };
+        Ok((change, number))
+    }
+
+    /// The stripes of a new slot, with the steps that make it one.
+    fn store(&self, secrets: &Secrets<'_>, steps: &mut Steps) -> Result<(Material, u32), Error> {
+        check(self.header, secrets.new)?;
+        let number = free_slot(self.header, secrets.new.slot)?;
+        let kdf = self.kdf_of(secrets)?;
+        let sector = self.header.sectors[number as usize];
+        let material = self.sealed(sector, &kdf, secrets)?;
+        let (iterations, salt) = pbkdf2(&kdf)?;
+        steps.activate(self.edit, number, iterations, salt);
+        Ok((material, number))
+    }
+
+    fn kdf_of(&self, secrets: &Secrets<'_>) -> Result<Kdf, Error> {
+        check(self.header, secrets.new)?;
+        new_kdf(KdfKind::Pbkdf2, &self.header.hash, &secrets.new.cost, secrets.key.len(), &Random::Kernel)
+    }
+
+    /// The stripes of a slot that are to lie at `sector`.
+    fn sealed(&self, sector: u32, kdf: &Kdf, secrets: &Secrets<'_>) -> Result<Material, Error> {
+        let Secrets { key, passphrase, .. } = secrets;
+        let header = self.header;
+        let area = KeyArea {
+            offset: u64::from(sector) * 512,
+            encryption: &header.encryption(),
+            encryption_key_len: key.len(),
+            af_hash: hash(&header.hash)?,
+            kdf,
+            key_len: key.len(),
+        };
+        material(&area, passphrase, key)
+    }
 }
 
 /// Where all slots are in use: the first sector of a place for stripes that is no slot's, and empty, since others, such
@@ -198,25 +247,6 @@ pub(super) fn spare(device: &mut (impl Read + Seek), header: &Header, size: u64)
     u32::try_from(gap.offset / 512).ok().filter(|_| is_empty)
 }
 
-pub(super) fn remove<'a>(edit: &'a Edit, header: &Header, slot: u32) -> Result<Change<'a>, Error> {
-    without(edit, header, &[slot])
-}
-
-pub(super) fn erase<'a>(edit: &'a Edit, header: &Header) -> Result<Change<'a>, Error> {
-    let slots: Vec<_> = header.active_slots().map(|(number, _)| number).collect();
-    // Also what a change that was cut off has left in the others.
-    Ok(Change { doomed: places(header).map(|(_, place)| place).collect(), ..without(edit, header, &slots)? })
-}
-
-pub(super) fn wipe_unused<'a>(edit: &'a Edit, header: &Header) -> Change<'a> {
-    let used = places(header).filter(|(slot, _)| slot.is_some());
-    let mut used: Vec<_> = used.map(|(_, place)| place).collect();
-    // Where a slot lay that moved, too. What lies behind them all may be others'.
-    let ends = places(header).filter_map(|(_, place)| place.end());
-    let end = ends.max().unwrap_or(0);
-    Change { wiped: gaps(&mut used, u64::from(FIRST_PLACE), end), ..Change::new(edit, NewHeader::V1(Vec::new())) }
-}
-
 /// Each slot, and where its stripes are or will be.
 fn places(header: &Header) -> impl Iterator<Item = (&Option<Slot>, Extent)> {
     let places = header.slots.iter().zip(header.sectors);
@@ -224,44 +254,10 @@ fn places(header: &Header) -> impl Iterator<Item = (&Option<Slot>, Extent)> {
     places.map(move |(slot, sector)| (slot, extent(sector)))
 }
 
-pub(super) fn set_uuid<'a>(edit: &'a Edit, uuid: &str) -> Change<'a> {
-    let mut steps = Steps(Vec::new());
-    steps.then(edit, |raw| {
-        raw[UUID_FIELD].fill(0);
-        put(raw, UUID_FIELD.start, uuid.as_bytes());
-    });
-    Change::new(edit, NewHeader::V1(steps.0))
-}
-
-fn without<'a>(edit: &'a Edit, header: &Header, slots: &[u32]) -> Result<Change<'a>, Error> {
-    let mut steps = Steps(Vec::new());
-    steps.deactivate(edit, slots);
-    Ok(Change { doomed: extents(header, slots), ..Change::new(edit, NewHeader::V1(steps.0)) })
-}
-
 fn extents(header: &Header, slots: &[u32]) -> Vec<Extent> {
     let active = header.active_slots();
     let named = active.filter(|(number, _)| slots.contains(number));
     named.map(|(_, slot)| slot.extent(header.key_len)).collect()
-}
-
-/// The stripes of a new slot, with the steps that make it one.
-fn store(
-    edit: &Edit,
-    header: &Header,
-    key: &[u8],
-    passphrase: &[u8],
-    new: &NewSlot,
-    steps: &mut Steps,
-) -> Result<((u64, Vec<u8>), u32), Error> {
-    check(header, new)?;
-    let number = free_slot(header, new.slot)?;
-    let kdf = kdf_of(header, key, new)?;
-    let sector = header.sectors[number as usize];
-    let material = sealed(header, sector, &kdf, key, passphrase)?;
-    let (iterations, salt) = pbkdf2(&kdf)?;
-    steps.activate(edit, number, iterations, salt);
-    Ok((material, number))
 }
 
 /// Whether LUKS1 has such slots.
@@ -281,30 +277,12 @@ fn check(header: &Header, new: &NewSlot) -> Result<(), Error> {
     Ok(())
 }
 
-fn kdf_of(header: &Header, key: &[u8], new: &NewSlot) -> Result<Kdf, Error> {
-    check(header, new)?;
-    new_kdf(KdfKind::Pbkdf2, &header.hash, &new.cost, key.len(), &Random::Kernel)
-}
-
 /// Its iterations and its salt.
 fn pbkdf2(kdf: &Kdf) -> Result<(u32, &[u8]), Error> {
     match kdf {
         Kdf::Pbkdf2 { iterations, salt, .. } => Ok((*iterations, salt)),
         _ => Err(parameters("LUKS1 has PBKDF2 only")),
     }
-}
-
-/// The stripes of a slot that are to lie at `sector`.
-fn sealed(header: &Header, sector: u32, kdf: &Kdf, key: &[u8], passphrase: &[u8]) -> Result<(u64, Vec<u8>), Error> {
-    let area = KeyArea {
-        offset: u64::from(sector) * 512,
-        encryption: &header.encryption(),
-        encryption_key_len: key.len(),
-        af_hash: hash(&header.hash)?,
-        kdf,
-        key_len: key.len(),
-    };
-    material(&area, passphrase, key)
 }
 
 fn free_slot(header: &Header, named: Option<u32>) -> Result<u32, Error> {

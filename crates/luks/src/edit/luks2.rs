@@ -5,7 +5,7 @@ use std::io::{Read, Seek, Write};
 use serde_json::{Value, json};
 
 use super::text::says_the_same;
-use super::{Change, Edit, NewHeader, NewSlot, Priority, material};
+use super::{Change, Edit, Material, NewHeader, Priority, Secrets, Version, material};
 use crate::area::{Extent, KeyArea, first_gap, gaps, stripes_len};
 use crate::cost::KdfKind;
 use crate::device::{flush, read_at, to_u64, write_at};
@@ -46,208 +46,215 @@ pub(super) fn check_not_newer(header: &Header) -> Result<(), Error> {
     }
 }
 
-pub(super) fn add<'a>(
-    edit: &'a Edit,
-    header: &Header,
-    key: &[u8],
-    passphrase: &[u8],
-    new: &NewSlot,
-) -> Result<(Change<'a>, u32), Error> {
-    let number = free_slot(header, new.slot)?;
-    let (material, slot) = store(header, key, passphrase, new)?;
-    let (digest, _) = header.data_digest()?;
-    let mut json = header.metadata.json.clone();
-    let name = number.to_string();
-    object(&mut json["keyslots"])?.insert(name.clone(), slot);
-    list(&mut json["digests"][digest.to_string()]["keyslots"])?.push(name.into());
-    let change = Change { material: vec![material], ..rewrite(edit, header, json)? };
-    Ok((change, number))
+/// A header that is to be changed.
+pub(super) struct Editing<'a> {
+    pub edit: &'a Edit,
+    pub header: &'a Header,
 }
 
-/// A digest of its own says which key it is, and that it is for no data.
-pub(super) fn add_unbound<'a>(
-    edit: &'a Edit,
-    header: &Header,
-    key: &[u8],
-    passphrase: &[u8],
-    new: &NewSlot,
-) -> Result<(Change<'a>, u32), Error> {
-    let number = free_slot(header, new.slot)?;
-    let hash = new.hash.as_deref().unwrap_or(HASH_DEFAULT);
-    let proved = format::Proved { slot: number, segments: &[] };
-    let digest = format::new_digest(hash, &new.cost, key, &proved, &Random::Kernel)?;
-    let taken = &header.metadata.digests;
-    let free = (0..DIGESTS_MAX).find(|number| !taken.contains_key(number));
-    let free = free.ok_or_else(|| parameters("there is no room for another key"))?;
-    let (material, slot) = store(header, key, passphrase, new)?;
-    let mut json = header.metadata.json.clone();
-    object(&mut json["keyslots"])?.insert(number.to_string(), slot);
-    object(&mut json["digests"])?.insert(free.to_string(), digest);
-    let change = Change { material: vec![material], ..rewrite(edit, header, json)? };
-    Ok((change, number))
-}
-
-pub(super) fn replace<'a>(
-    edit: &'a Edit,
-    header: &Header,
-    number: u32,
-    key: &[u8],
-    passphrase: &[u8],
-    new: &NewSlot,
-) -> Result<(Change<'a>, u32), Error> {
-    if new.slot.is_some_and(|slot| slot != number) {
-        return Err(parameters("the key slot keeps its number in LUKS2"));
+impl<'a> Version<'a> for Editing<'a> {
+    fn add(&self, secrets: &Secrets<'_>) -> Result<(Change<'a>, u32), Error> {
+        let number = free_slot(self.header, secrets.new.slot)?;
+        let (material, slot) = self.store(secrets)?;
+        let (digest, _) = self.header.data_digest()?;
+        let mut json = self.header.metadata.json.clone();
+        let name = number.to_string();
+        object(&mut json["keyslots"])?.insert(name.clone(), slot);
+        list(&mut json["digests"][digest.to_string()]["keyslots"])?.push(name.into());
+        let change = Change { material: vec![material], ..self.rewrite(json)? };
+        Ok((change, number))
     }
-    let old = header.metadata.keyslots.get(&number);
-    let old = old.ok_or(Error::SlotNotInUse(number))?.area;
-    let (material, slot) = store(header, key, passphrase, new)?;
-    let change = Change { material: vec![material], wiped: vec![old], ..with_slot(edit, header, number, &slot)? };
-    Ok((change, number))
-}
 
-pub(super) fn replace_in_place<'a>(
-    edit: &'a Edit,
-    header: &Header,
-    number: u32,
-    key: &[u8],
-    passphrase: &[u8],
-    new: &NewSlot,
-) -> Result<Change<'a>, Error> {
-    let old = header.metadata.keyslots.get(&number);
-    let old = old.ok_or(Error::SlotNotInUse(number))?.area;
-    let (material, slot) = store_at(header, old, key, passphrase, new)?;
-    Ok(with_slot(edit, header, number, &slot)?.in_place(material))
-}
-
-/// A slot that keeps its priority, and what is not known here.
-fn with_slot<'a>(edit: &'a Edit, header: &Header, number: u32, slot: &Value) -> Result<Change<'a>, Error> {
-    let mut json = header.metadata.json.clone();
-    let place = &mut json["keyslots"][number.to_string()];
-    for member in ["key_size", "af", "area", "kdf"] {
-        place[member] = slot[member].clone();
-    }
-    rewrite(edit, header, json)
-}
-
-pub(super) fn remove<'a>(edit: &'a Edit, header: &Header, slot: u32) -> Result<Change<'a>, Error> {
-    // Without it, it is not known which slot is the last.
-    header.data_digest()?;
-    let area = header.metadata.keyslots.get(&slot);
-    let area = area.ok_or(Error::SlotNotInUse(slot))?.area;
-    Ok(Change { doomed: vec![area], ..without(edit, header, &[slot])? })
-}
-
-pub(super) fn erase<'a>(edit: &'a Edit, header: &Header) -> Result<Change<'a>, Error> {
-    let slots: Vec<_> = header.metadata.keyslots.keys().copied().collect();
-    let start = 2 * header.binary.copy_size;
-    let end = header_end(header.binary.copy_size, &header.metadata);
-    // What opens the volume comes first; then what others have left between.
-    let mut doomed = used_areas(header);
-    doomed.extend(gaps(&mut used_areas(header), start, end));
-    Ok(Change { doomed, ..without(edit, header, &slots)? })
-}
-
-pub(super) fn wipe_unused<'a>(edit: &'a Edit, header: &Header) -> Result<Change<'a>, Error> {
-    let end = header_end(header.binary.copy_size, &header.metadata);
-    let start = 2 * header.binary.copy_size;
-    let wiped = gaps(&mut used_areas(header), start, end);
-    Ok(Change { wiped, ..rewrite(edit, header, header.metadata.json.clone())? })
-}
-
-pub(super) fn set_priority<'a>(
-    edit: &'a Edit,
-    header: &Header,
-    slot: u32,
-    priority: Priority,
-) -> Result<Change<'a>, Error> {
-    let mut json = header.metadata.json.clone();
-    let slot = object(&mut json["keyslots"][slot.to_string()])?;
-    match priority {
-        // What is usual is not written down.
-        Priority::Normal => _ = slot.shift_remove("priority"),
-        Priority::Ignore => _ = slot.insert("priority".into(), json!(0)),
-        Priority::Prefer => _ = slot.insert("priority".into(), json!(2)),
-    }
-    rewrite(edit, header, json)
-}
-
-pub(super) fn set_uuid<'a>(edit: &'a Edit, header: &Header, uuid: &str) -> Result<Change<'a>, Error> {
-    with_field(edit, header, &[(UUID_FIELD, 40, uuid)])
-}
-
-pub(super) fn set_label<'a>(
-    edit: &'a Edit,
-    header: &Header,
-    label: Option<&str>,
-    subsystem: Option<&str>,
-) -> Result<Change<'a>, Error> {
-    let mut fields = Vec::new();
-    if let Some(label) = label {
-        check_label("label", label)?;
-        fields.push((LABEL_FIELD, 48, label));
-    }
-    if let Some(subsystem) = subsystem {
-        check_label("subsystem", subsystem)?;
-        fields.push((SUBSYSTEM_FIELD, 48, subsystem));
-    }
-    with_field(edit, header, &fields)
-}
-
-pub(super) fn set_data_size<'a>(edit: &'a Edit, header: &Header, size: u64) -> Result<Change<'a>, Error> {
-    let last = header.metadata.segments.last_key_value();
-    let last = last.filter(|(_, segment)| segment.size.is_some());
-    let Some((number, _)) = last else {
-        return Err(parameters("the data goes to the end of its device"));
-    };
-    let mut json = header.metadata.json.clone();
-    json["segments"][number.to_string()]["size"] = size.to_string().into();
-    rewrite(edit, header, json)
-}
-
-/// Texts of the binary part: place, length of the field, text.
-fn with_field<'a>(edit: &'a Edit, header: &Header, fields: &[(usize, usize, &str)]) -> Result<Change<'a>, Error> {
-    let mut change = rewrite(edit, header, header.metadata.json.clone())?;
-    if let NewHeader::V2 { raw, .. } = &mut change.header {
-        for &(start, len, text) in fields {
-            raw[start..start + len].fill(0);
-            raw[start..start + text.len()].copy_from_slice(text.as_bytes());
+    fn replace(&self, number: u32, secrets: &Secrets<'_>) -> Result<(Change<'a>, u32), Error> {
+        if secrets.new.slot.is_some_and(|slot| slot != number) {
+            return Err(parameters("the key slot keeps its number in LUKS2"));
         }
+        let old = self.header.metadata.keyslots.get(&number);
+        let old = old.ok_or(Error::SlotNotInUse(number))?.area;
+        let (material, slot) = self.store(secrets)?;
+        let change = Change { material: vec![material], wiped: vec![old], ..self.with_slot(number, &slot)? };
+        Ok((change, number))
     }
-    Ok(change)
+
+    fn replace_in_place(&self, number: u32, secrets: &Secrets<'_>) -> Result<Change<'a>, Error> {
+        let old = self.header.metadata.keyslots.get(&number);
+        let old = old.ok_or(Error::SlotNotInUse(number))?.area;
+        let (material, slot) = self.store_at(old, secrets)?;
+        Ok(self.with_slot(number, &slot)?.in_place(material))
+    }
+
+    fn remove(&self, slot: u32) -> Result<Change<'a>, Error> {
+        // Without it, it is not known which slot is the last.
+        self.header.data_digest()?;
+        let area = self.header.metadata.keyslots.get(&slot);
+        let area = area.ok_or(Error::SlotNotInUse(slot))?.area;
+        Ok(Change { doomed: vec![area], ..self.without(&[slot])? })
+    }
+
+    fn erase(&self) -> Result<Change<'a>, Error> {
+        let slots: Vec<_> = self.header.metadata.keyslots.keys().copied().collect();
+        let start = 2 * self.header.binary.copy_size;
+        let end = header_end(self.header.binary.copy_size, &self.header.metadata);
+        // What opens the volume comes first; then what others have left between.
+        let mut doomed = used_areas(self.header);
+        doomed.extend(gaps(&mut used_areas(self.header), start, end));
+        Ok(Change { doomed, ..self.without(&slots)? })
+    }
+
+    fn set_uuid(&self, uuid: &str) -> Result<Change<'a>, Error> {
+        self.with_field(&[(UUID_FIELD, 40, uuid)])
+    }
+
+    fn wipe_unused(&self) -> Result<Change<'a>, Error> {
+        let end = header_end(self.header.binary.copy_size, &self.header.metadata);
+        let start = 2 * self.header.binary.copy_size;
+        let wiped = gaps(&mut used_areas(self.header), start, end);
+        Ok(Change { wiped, ..self.rewritten()? })
+    }
 }
 
-fn without<'a>(edit: &'a Edit, header: &Header, slots: &[u32]) -> Result<Change<'a>, Error> {
-    let mut json = header.metadata.json.clone();
-    for slot in slots {
-        let name = slot.to_string();
-        object(&mut json["keyslots"])?.shift_remove(&name);
-        for owners in ["digests", "tokens"] {
-            for (_, owner) in object(&mut json[owners])?.iter_mut() {
-                list(&mut owner["keyslots"])?.retain(|slot| *slot != *name);
+impl<'a> Editing<'a> {
+    /// A digest of its own says which key it is, and that it is for no data.
+    pub fn add_unbound(&self, secrets: &Secrets<'_>) -> Result<(Change<'a>, u32), Error> {
+        let number = free_slot(self.header, secrets.new.slot)?;
+        let hash = secrets.new.hash.as_deref().unwrap_or(HASH_DEFAULT);
+        let proved = format::Proved { slot: number, segments: &[] };
+        let digest = format::new_digest(hash, &secrets.new.cost, secrets.key, &proved, &Random::Kernel)?;
+        let taken = &self.header.metadata.digests;
+        let free = (0..DIGESTS_MAX).find(|number| !taken.contains_key(number));
+        let free = free.ok_or_else(|| parameters("there is no room for another key"))?;
+        let (material, slot) = self.store(secrets)?;
+        let mut json = self.header.metadata.json.clone();
+        object(&mut json["keyslots"])?.insert(number.to_string(), slot);
+        object(&mut json["digests"])?.insert(free.to_string(), digest);
+        let change = Change { material: vec![material], ..self.rewrite(json)? };
+        Ok((change, number))
+    }
+
+    pub fn set_priority(&self, slot: u32, priority: Priority) -> Result<Change<'a>, Error> {
+        let mut json = self.header.metadata.json.clone();
+        let slot = object(&mut json["keyslots"][slot.to_string()])?;
+        match priority {
+            // What is usual is not written down.
+            Priority::Normal => _ = slot.shift_remove("priority"),
+            Priority::Ignore => _ = slot.insert("priority".into(), json!(0)),
+            Priority::Prefer => _ = slot.insert("priority".into(), json!(2)),
+        }
+        self.rewrite(json)
+    }
+
+    pub fn set_label(&self, label: Option<&str>, subsystem: Option<&str>) -> Result<Change<'a>, Error> {
+        let mut fields = Vec::new();
+        if let Some(label) = label {
+            check_label("label", label)?;
+            fields.push((LABEL_FIELD, 48, label));
+        }
+        if let Some(subsystem) = subsystem {
+            check_label("subsystem", subsystem)?;
+            fields.push((SUBSYSTEM_FIELD, 48, subsystem));
+        }
+        self.with_field(&fields)
+    }
+
+    pub fn set_data_size(&self, size: u64) -> Result<Change<'a>, Error> {
+        let last = self.header.metadata.segments.last_key_value();
+        let last = last.filter(|(_, segment)| segment.size.is_some());
+        let Some((number, _)) = last else {
+            return Err(parameters("the data goes to the end of its device"));
+        };
+        let mut json = self.header.metadata.json.clone();
+        json["segments"][number.to_string()]["size"] = size.to_string().into();
+        self.rewrite(json)
+    }
+
+    /// The same header again.
+    pub fn rewritten(&self) -> Result<Change<'a>, Error> {
+        self.rewrite(self.header.metadata.json.clone())
+    }
+
+    /// A header with this JSON, checked as if it had been read.
+    pub fn rewrite(&self, json: Value) -> Result<Change<'a>, Error> {
+        let json = json.to_string();
+        let room = self.header.metadata.config.json_size;
+        let needed = to_u64(json.len()) + 1;
+        if needed > room {
+            return Err(Error::MetadataFull { needed, room });
+        }
+        let area = [json.as_bytes(), &[0]].concat();
+        parse_metadata(&area, self.header.binary.copy_size)?;
+        next_epoch(self.header)?;
+        let raw = self.edit.raw.clone();
+        Ok(Change::new(self.edit, NewHeader::V2 { raw, json }))
+    }
+
+    /// A slot that keeps its priority, and what is not known here.
+    fn with_slot(&self, number: u32, slot: &Value) -> Result<Change<'a>, Error> {
+        let mut json = self.header.metadata.json.clone();
+        let place = &mut json["keyslots"][number.to_string()];
+        for member in ["key_size", "af", "area", "kdf"] {
+            place[member] = slot[member].clone();
+        }
+        self.rewrite(json)
+    }
+
+    /// Texts of the binary part: place, length of the field, text.
+    fn with_field(&self, fields: &[(usize, usize, &str)]) -> Result<Change<'a>, Error> {
+        let mut change = self.rewritten()?;
+        if let NewHeader::V2 { raw, .. } = &mut change.header {
+            for &(start, len, text) in fields {
+                raw[start..start + len].fill(0);
+                raw[start..start + text.len()].copy_from_slice(text.as_bytes());
             }
         }
+        Ok(change)
     }
-    // What proves a key that nothing keeps and nothing needs is of no use.
-    object(&mut json["digests"])?.retain(|_, digest| {
-        let is_empty = |what: &str| digest[what].as_array().is_none_or(Vec::is_empty);
-        !(is_empty("keyslots") && is_empty("segments"))
-    });
-    rewrite(edit, header, json)
-}
 
-/// A header with this JSON, checked as if it had been read.
-pub(super) fn rewrite<'a>(edit: &'a Edit, header: &Header, json: Value) -> Result<Change<'a>, Error> {
-    let json = json.to_string();
-    let room = header.metadata.config.json_size;
-    let needed = to_u64(json.len()) + 1;
-    if needed > room {
-        return Err(Error::MetadataFull { needed, room });
+    fn without(&self, slots: &[u32]) -> Result<Change<'a>, Error> {
+        let mut json = self.header.metadata.json.clone();
+        for slot in slots {
+            let name = slot.to_string();
+            object(&mut json["keyslots"])?.shift_remove(&name);
+            for owners in ["digests", "tokens"] {
+                for (_, owner) in object(&mut json[owners])?.iter_mut() {
+                    list(&mut owner["keyslots"])?.retain(|slot| *slot != *name);
+                }
+            }
+        }
+        // What proves a key that nothing keeps and nothing needs is of no use.
+        object(&mut json["digests"])?.retain(|_, digest| {
+            let is_empty = |what: &str| digest[what].as_array().is_none_or(Vec::is_empty);
+            !(is_empty("keyslots") && is_empty("segments"))
+        });
+        self.rewrite(json)
     }
-    let area = [json.as_bytes(), &[0]].concat();
-    parse_metadata(&area, header.binary.copy_size)?;
-    next_epoch(header)?;
-    let raw = edit.raw.clone();
-    Ok(Change::new(edit, NewHeader::V2 { raw, json }))
+
+    /// The key material of a new slot, and its JSON. No area that is in use is touched.
+    fn store(&self, secrets: &Secrets<'_>) -> Result<(Material, Value), Error> {
+        let size = stripes_len(len_of(secrets.key)?).next_multiple_of(AREA_ALIGNMENT);
+        self.store_at(free_area(self.header, size)?, secrets)
+    }
+
+    /// The same in a place that is large enough.
+    fn store_at(&self, extent: Extent, secrets: &Secrets<'_>) -> Result<(Material, Value), Error> {
+        let key_len = len_of(secrets.key)?;
+        let hash = Hash::by_name(secrets.new.hash.as_deref().unwrap_or(HASH_DEFAULT))?;
+        let segments = self.header.metadata.segments.values();
+        let mut ciphers = segments.filter_map(|segment| segment.crypt.as_ref());
+        let data_cipher = ciphers.next().map_or("", |crypt| &crypt.encryption);
+        let kind = secrets.new.kdf.unwrap_or(KdfKind::Argon2id);
+        let cipher = format::slot_cipher(secrets.new.cipher.as_ref(), data_cipher, key_len)?;
+        let slot = format::NewSlot::new(cipher, kind, hash.name(), &secrets.new.cost, &Random::Kernel)?;
+        let area = KeyArea {
+            offset: extent.offset,
+            encryption: &slot.encryption,
+            encryption_key_len: slot.encryption_key_len as usize,
+            af_hash: hash,
+            kdf: &slot.kdf,
+            key_len: secrets.key.len(),
+        };
+        let material = material(&area, secrets.passphrase, secrets.key)?;
+        Ok((material, keyslot_json(key_len, hash.name(), extent, &slot)))
+    }
 }
 
 /// Whether both copies are good and the same.
@@ -289,40 +296,6 @@ pub(super) fn write_both(
         flush(device)?;
     }
     Ok(())
-}
-
-/// The key material of a new slot, and its JSON. No area that is in use is touched.
-fn store(header: &Header, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<((u64, Vec<u8>), Value), Error> {
-    let size = stripes_len(len_of(key)?).next_multiple_of(AREA_ALIGNMENT);
-    store_at(header, free_area(header, size)?, key, passphrase, new)
-}
-
-/// The same in a place that is large enough.
-fn store_at(
-    header: &Header,
-    extent: Extent,
-    key: &[u8],
-    passphrase: &[u8],
-    new: &NewSlot,
-) -> Result<((u64, Vec<u8>), Value), Error> {
-    let key_len = len_of(key)?;
-    let hash = Hash::by_name(new.hash.as_deref().unwrap_or(HASH_DEFAULT))?;
-    let segments = header.metadata.segments.values();
-    let mut ciphers = segments.filter_map(|segment| segment.crypt.as_ref());
-    let data_cipher = ciphers.next().map_or("", |crypt| &crypt.encryption);
-    let kind = new.kdf.unwrap_or(KdfKind::Argon2id);
-    let cipher = format::slot_cipher(new.cipher.as_ref(), data_cipher, key_len)?;
-    let slot = format::NewSlot::new(cipher, kind, hash.name(), &new.cost, &Random::Kernel)?;
-    let area = KeyArea {
-        offset: extent.offset,
-        encryption: &slot.encryption,
-        encryption_key_len: slot.encryption_key_len as usize,
-        af_hash: hash,
-        kdf: &slot.kdf,
-        key_len: key.len(),
-    };
-    let material = material(&area, passphrase, key)?;
-    Ok((material, keyslot_json(key_len, hash.name(), extent, &slot)))
 }
 
 fn len_of(key: &[u8]) -> Result<u32, Error> {

@@ -94,12 +94,33 @@ pub struct Change<'a> {
     /// Key material that the header names until it is written.
     doomed: Vec<Extent>,
     /// Key material that nothing names yet.
-    material: Vec<(u64, Vec<u8>)>,
+    material: Vec<Material>,
     header: NewHeader,
     /// Key material that nothing names any longer.
     wiped: Vec<Extent>,
     /// What is written when all else is.
-    last: Option<(u64, Vec<u8>)>,
+    last: Option<Material>,
+}
+
+/// The makings of a new key slot.
+struct Secrets<'a> {
+    key: &'a [u8],
+    passphrase: &'a [u8],
+    new: &'a NewSlot,
+}
+
+/// A key slot's place on the device, and what is to be there.
+type Material = (u64, Vec<u8>);
+
+/// The changes that each version of LUKS makes in its own way. [`Edit`] has checked what is asked for.
+trait Version<'a> {
+    fn add(&self, secrets: &Secrets<'_>) -> Result<(Change<'a>, u32), Error>;
+    fn replace(&self, slot: u32, secrets: &Secrets<'_>) -> Result<(Change<'a>, u32), Error>;
+    fn replace_in_place(&self, slot: u32, secrets: &Secrets<'_>) -> Result<Change<'a>, Error>;
+    fn remove(&self, slot: u32) -> Result<Change<'a>, Error>;
+    fn erase(&self) -> Result<Change<'a>, Error>;
+    fn set_uuid(&self, uuid: &str) -> Result<Change<'a>, Error>;
+    fn wipe_unused(&self) -> Result<Change<'a>, Error>;
 }
 
 enum NewHeader {
@@ -152,10 +173,7 @@ impl Edit {
     /// [`Error::Parameters`]; why the header must be left alone.
     pub fn add(&self, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<(Change<'_>, u32), Error> {
         self.check_new(key, passphrase, new)?;
-        match &self.header {
-            Header::V1(header) => luks1::add(self, header, key, passphrase, new),
-            Header::V2(header) => luks2::add(self, header, key, passphrase, new),
-        }
+        self.version().add(&Secrets { key, passphrase, new })
     }
 
     /// A new key slot in which `passphrase` opens `key`, which is not that of the volume (LUKS2); and its number.
@@ -164,7 +182,7 @@ impl Edit {
     /// As [`add`](Self::add).
     pub fn add_unbound(&self, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<(Change<'_>, u32), Error> {
         self.check_slot(passphrase, new)?;
-        luks2::add_unbound(self, self.luks2("other keys")?, key, passphrase, new)
+        self.luks2("other keys")?.add_unbound(&Secrets { key, passphrase, new })
     }
 
     /// Puts `passphrase` in the place of that of `slot`, which keeps its number in LUKS2 and moves to
@@ -175,13 +193,8 @@ impl Edit {
     /// As [`add`](Self::add), and [`Error::SlotNotInUse`]. After [`Error::NoFreeSlot`] and [`Error::NoRoom`],
     /// [`replace_in_place`](Self::replace_in_place) can do it.
     pub fn replace(&self, slot: u32, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<(Change<'_>, u32), Error> {
-        self.check_slot(passphrase, new)?;
-        self.check_in_use(slot)?;
-        self.check_key_of(slot, key)?;
-        match &self.header {
-            Header::V1(header) => luks1::replace(self, header, slot, key, passphrase, new),
-            Header::V2(header) => luks2::replace(self, header, slot, key, passphrase, new),
-        }
+        self.check_replacement(slot, key, passphrase, new)?;
+        self.version().replace(slot, &Secrets { key, passphrase, new })
     }
 
     /// The same where there is no room beside the old one, which is overwritten: from the first write to the last one
@@ -196,13 +209,8 @@ impl Edit {
         passphrase: &[u8],
         new: &NewSlot,
     ) -> Result<Change<'_>, Error> {
-        self.check_slot(passphrase, new)?;
-        self.check_in_use(slot)?;
-        self.check_key_of(slot, key)?;
-        match &self.header {
-            Header::V1(header) => luks1::replace_in_place(self, header, slot, key, passphrase, new),
-            Header::V2(header) => luks2::replace_in_place(self, header, slot, key, passphrase, new),
-        }
+        self.check_replacement(slot, key, passphrase, new)?;
+        self.version().replace_in_place(slot, &Secrets { key, passphrase, new })
     }
 
     /// Overwrites the key material of a slot, and takes it out of the header.
@@ -215,10 +223,7 @@ impl Edit {
         if last == LastSlot::Keep && self.is_last(slot) {
             return Err(Error::LastSlot(Some(slot)));
         }
-        match &self.header {
-            Header::V1(header) => luks1::remove(self, header, slot),
-            Header::V2(header) => luks2::remove(self, header, slot),
-        }
+        self.version().remove(slot)
     }
 
     /// Overwrites the key material of all slots, and takes them out of the header.
@@ -230,10 +235,7 @@ impl Edit {
         if last == LastSlot::Keep {
             return Err(Error::LastSlot(None));
         }
-        match &self.header {
-            Header::V1(header) => luks1::erase(self, header),
-            Header::V2(header) => luks2::erase(self, header),
-        }
+        self.version().erase()
     }
 
     /// Says when a key slot is tried.
@@ -243,7 +245,7 @@ impl Edit {
     pub fn set_priority(&self, slot: u32, priority: Priority) -> Result<Change<'_>, Error> {
         self.check_usable()?;
         self.check_in_use(slot)?;
-        luks2::set_priority(self, self.luks2("priorities of key slots")?, slot, priority)
+        self.luks2("priorities of key slots")?.set_priority(slot, priority)
     }
 
     /// Gives the volume another UUID; `None`: a random one.
@@ -257,10 +259,7 @@ impl Edit {
             Some(other) => return Err(parameters(format!("{} is not a UUID", quote(other)))),
             None => Random::Kernel.uuid("uuid")?,
         };
-        match &self.header {
-            Header::V1(_) => Ok(luks1::set_uuid(self, &uuid)),
-            Header::V2(header) => luks2::set_uuid(self, header, &uuid),
-        }
+        self.version().set_uuid(&uuid)
     }
 
     /// Gives the volume another label or subsystem; what is `None` stays.
@@ -269,7 +268,7 @@ impl Edit {
     /// [`Error::Parameters`], also for LUKS1; why the header must be left alone.
     pub fn set_label(&self, label: Option<&str>, subsystem: Option<&str>) -> Result<Change<'_>, Error> {
         self.check_usable()?;
-        luks2::set_label(self, self.luks2("labels")?, label, subsystem)
+        self.luks2("labels")?.set_label(label, subsystem)
     }
 
     /// Says how long the last segment of the data is, where the header says it.
@@ -279,7 +278,7 @@ impl Edit {
     /// no multiple of the cipher sector; why the header must be left alone.
     pub fn set_data_size(&self, size: u64) -> Result<Change<'_>, Error> {
         self.check_usable()?;
-        luks2::set_data_size(self, self.luks2("size of its data")?, size)
+        self.luks2("size of its data")?.set_data_size(size)
     }
 
     /// Writes both copies anew where they are not both good and the same; `None` where there is
@@ -288,13 +287,12 @@ impl Edit {
     /// # Errors
     /// [`Error::MetadataFull`], which does not happen to metadata that was read.
     pub fn repair(&self) -> Result<Option<Change<'_>>, Error> {
-        let Header::V2(header) = &self.header else {
-            return Ok(None);
-        };
-        if luks2::copies_agree(header) {
-            return Ok(None);
+        match &self.header {
+            Header::V2(header) if !luks2::copies_agree(header) => {
+                luks2::Editing { edit: self, header }.rewritten().map(Some)
+            }
+            _ => Ok(None),
         }
-        luks2::rewrite(self, header, header.metadata.json.clone()).map(Some)
     }
 
     /// Overwrites what no key slot uses of the place for key slots: a crash can leave old key material there.
@@ -303,10 +301,7 @@ impl Edit {
     /// Why the header must be left alone.
     pub fn wipe_unused(&self) -> Result<Change<'_>, Error> {
         self.check_usable()?;
-        match &self.header {
-            Header::V1(header) => Ok(luks1::wipe_unused(self, header)),
-            Header::V2(header) => luks2::wipe_unused(self, header),
-        }
+        self.version().wipe_unused()
     }
 
     /// Whether no other key slot keeps the volume key. One whose removal was cut off does not.
@@ -327,9 +322,17 @@ impl Edit {
         }
     }
 
-    fn luks2(&self, what: &str) -> Result<&crate::luks2::Header, Error> {
+    /// The way in which such a header is changed.
+    fn version(&self) -> Box<dyn Version<'_> + '_> {
         match &self.header {
-            Header::V2(header) => Ok(header),
+            Header::V1(header) => Box::new(luks1::Editing { edit: self, header }),
+            Header::V2(header) => Box::new(luks2::Editing { edit: self, header }),
+        }
+    }
+
+    fn luks2(&self, what: &str) -> Result<luks2::Editing<'_>, Error> {
+        match &self.header {
+            Header::V2(header) => Ok(luks2::Editing { edit: self, header }),
             Header::V1(_) => Err(parameters(format!("LUKS1 has no {what}"))),
         }
     }
@@ -355,8 +358,10 @@ impl Edit {
         self.header.verify_volume_key(key, KdfLimits::NONE)
     }
 
-    /// Whether `key` is what the slot keeps.
-    fn check_key_of(&self, slot: u32, key: &[u8]) -> Result<(), Error> {
+    /// Checks that the slot may be replaced and keeps `key`.
+    fn check_replacement(&self, slot: u32, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<(), Error> {
+        self.check_slot(passphrase, new)?;
+        self.check_in_use(slot)?;
         match &self.header {
             Header::V2(header) => header.verify_key_of(slot, key),
             Header::V1(_) => self.header.verify_volume_key(key, KdfLimits::NONE),
@@ -411,7 +416,7 @@ impl<'a> Change<'a> {
 
     /// The same with key material that overwrites what the header names. One sector, with the mark of what is gone in
     /// it, keeps anybody from taking a half for the whole; it is written last.
-    fn in_place(self, (offset, mut bytes): (u64, Vec<u8>)) -> Self {
+    fn in_place(self, (offset, mut bytes): Material) -> Self {
         let rest = bytes.split_off(bytes.len().min(gone::SECTOR_LEN));
         let start = to_u64(bytes.len());
         Self {
@@ -482,7 +487,7 @@ fn wipe(device: &mut (impl Write + Seek), extents: &[Extent], size: u64) -> Resu
 }
 
 /// The bytes that `area` will hold.
-fn material(area: &KeyArea<'_>, passphrase: &[u8], key: &[u8]) -> Result<(u64, Vec<u8>), Error> {
+fn material(area: &KeyArea<'_>, passphrase: &[u8], key: &[u8]) -> Result<Material, Error> {
     let mut bytes = std::io::Cursor::new(Vec::new());
     let at_start = KeyArea { offset: 0, ..*area };
     at_start.store(&mut bytes, passphrase, key, &Random::Kernel)?;

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::luks2::rewrite;
 use super::text::says_the_same;
 use super::{Change, Edit, NewHeader, NewSlot};
 use crate::cost::{KdfCost, KdfKind};
@@ -49,7 +48,8 @@ impl Edit {
     /// alone.
     pub fn set_token(&self, token: &str, place: TokenPlace, slots: TokenSlots) -> Result<(Change<'_>, u32), Error> {
         self.check_usable()?;
-        let header = self.luks2("tokens")?;
+        let luks2 = self.luks2("tokens")?;
+        let header = luks2.header;
         let mut token = parsed(token, header)?;
         let id = number(header, place)?;
         assign(header, &mut token, slots)?;
@@ -59,7 +59,7 @@ impl Edit {
             let why = "it is nested deeper than cryptsetup can read, which would find no header";
             return Err(Error::InvalidToken(why.to_owned()));
         }
-        let change = rewrite(self, header, json).map_err(|error| match error {
+        let change = luks2.rewrite(json).map_err(|error| match error {
             // The rest of the header has been read already.
             Error::Invalid(why) => Error::InvalidToken(why),
             error => error,
@@ -92,14 +92,15 @@ impl Edit {
     /// [`Error::TokenNotInUse`]; [`Error::Parameters`] for LUKS1; why the header must be left alone.
     pub fn remove_token(&self, id: u32) -> Result<Change<'_>, Error> {
         self.check_usable()?;
-        let header = self.luks2("tokens")?;
+        let luks2 = self.luks2("tokens")?;
+        let header = luks2.header;
         let mut json = header.metadata.json.clone();
         let tokens = json["tokens"].as_object_mut();
         let removed = tokens.and_then(|tokens| tokens.shift_remove(&id.to_string()));
         if removed.is_none() {
             return Err(Error::TokenNotInUse(id));
         }
-        rewrite(self, header, json)
+        luks2.rewrite(json)
     }
 
     /// Says that a token is not for this key slot any more.
@@ -109,7 +110,8 @@ impl Edit {
     /// alone.
     pub fn unassign_token(&self, id: u32, slot: u32) -> Result<Change<'_>, Error> {
         self.check_usable()?;
-        let header = self.luks2("tokens")?;
+        let luks2 = self.luks2("tokens")?;
+        let header = luks2.header;
         let token = header.metadata.tokens.get(&id);
         if !token.ok_or(Error::TokenNotInUse(id))?.keyslots.contains(&slot) {
             return Err(parameters(format!("token {id} is not for key slot {slot}")));
@@ -119,7 +121,7 @@ impl Edit {
             let name = slot.to_string();
             slots.retain(|known| *known != name);
         }
-        rewrite(self, header, json)
+        luks2.rewrite(json)
     }
 
     /// A new key slot in which a recovery key opens `key`, the volume key, and the token that says so; and the
@@ -149,7 +151,8 @@ impl Edit {
         slot: Option<u32>,
         mut token: Value,
     ) -> Result<(Change<'_>, u32, u32), Error> {
-        let header = self.luks2("tokens")?;
+        let luks2 = self.luks2("tokens")?;
+        let header = luks2.header;
         let id = number(header, TokenPlace::default())?;
         let cost = KdfCost { iterations: Some(1000), ..KdfCost::default() };
         let new = NewSlot { slot, kdf: Some(KdfKind::Pbkdf2), hash: Some("sha512".to_owned()), cost, cipher: None };
@@ -161,7 +164,7 @@ impl Edit {
         let mut json: Value = serde_json::from_str(json).map_err(kept)?;
         token["keyslots"] = json!([slot.to_string()]);
         json["tokens"][id.to_string()] = token;
-        let change = Change { material: change.material, ..rewrite(self, header, json)? };
+        let change = Change { material: change.material, ..luks2.rewrite(json)? };
         Ok((change, slot, id))
     }
 }
