@@ -53,6 +53,7 @@ mod crash_tests;
 #[cfg(test)]
 mod mutation_tests;
 #[cfg(test)]
+#[path = "tests/testing.rs"]
 mod testing;
 
 use std::io::{Read, Seek};
