@@ -27,9 +27,7 @@ const ENTRIES: usize = 4;
 
 pub(in super::super) struct SplitRing {
     layout: Layout,
-    descriptors: Shared,
-    available: Shared,
-    used: Shared,
+    places: Places,
     /// The next entry of the available ring to take.
     next: u16,
     /// The available index as last read.
@@ -79,9 +77,8 @@ impl Places {
     }
 }
 
-impl SplitRing {
-    /// Begins where the driver and an earlier server have left it.
-    pub fn new(layout: Layout, memory: &GuestMemory, inflight: Option<GuestRange>) -> Result<Self, RingError> {
+impl Virtqueue for SplitRing {
+    fn open(layout: Layout, memory: &GuestMemory, inflight: Option<GuestRange>) -> Result<Self, RingError> {
         if !layout.size.is_power_of_two() {
             return Err(RingError::Size(layout.size));
         }
@@ -101,34 +98,26 @@ impl SplitRing {
             }
             None => None,
         };
-        Ok(Self {
-            layout,
-            descriptors: places.descriptors,
-            available: places.available,
-            used: places.used,
-            next,
-            seen: next,
-            finished: used,
-            published: used,
-            is_quiet: false,
-            inflight,
-            again,
-        })
+        Ok(Self { layout, places, next, seen: next, finished: used, published: used, is_quiet: false, inflight, again })
     }
 
-    /// The memory lies elsewhere from now on. Where it does not have all of the ring, as between two messages that
-    /// replace a region, the ring stays where it was.
-    pub fn remap(&mut self, memory: &GuestMemory) -> Result<(), RingError> {
-        let places = Places::find(&self.layout, memory)?;
-        self.descriptors = places.descriptors;
-        self.available = places.available;
-        self.used = places.used;
-        // A log may come after the ring: see `new`.
-        Ok(self.used.touch(INDEX)?)
+    fn is_fresh(layout: &Layout, memory: &GuestMemory) -> Result<bool, RingError> {
+        let places = Places::find(layout, memory)?;
+        let last = ENTRIES + 8 * usize::from(layout.size.saturating_sub(1));
+        let mut element = [0; 8];
+        places.used.read(last, &mut element)?;
+        // A request that is over has at least its status written.
+        let has_been_used = element[4..] != [0; 4];
+        Ok(layout.base == 0 && places.used.load16(INDEX)? == 0 && !has_been_used)
     }
 
-    /// The next request; `false` where there is none.
-    pub fn next(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, RingError> {
+    fn remap(&mut self, memory: &GuestMemory) -> Result<(), RingError> {
+        self.places = Places::find(&self.layout, memory)?;
+        // A log may come after the ring: see `open`.
+        Ok(self.places.used.touch(INDEX)?)
+    }
+
+    fn next(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, RingError> {
         if let Some(head) = self.again.pop() {
             self.walk(head, memory, chain)?;
             return Ok(true);
@@ -137,7 +126,7 @@ impl SplitRing {
             return Ok(false);
         }
         let place = usize::from(self.next % self.layout.size);
-        let head = u16::from_le(self.available.load16(ENTRIES + 2 * place)?);
+        let head = u16::from_le(self.places.available.load16(ENTRIES + 2 * place)?);
         self.walk(head, memory, chain)?;
         self.next = self.next.wrapping_add(1);
         if let Some(inflight) = &mut self.inflight {
@@ -147,9 +136,75 @@ impl SplitRing {
         Ok(true)
     }
 
+    fn finish(&mut self, chain: &Chain, written: u32) -> Result<(), RingError> {
+        let place = usize::from(self.finished % self.layout.size);
+        let element = u64::from(chain.head) | u64::from(written) << 32;
+        self.places.used.write(ENTRIES + 8 * place, &element.to_le_bytes())?;
+        self.finished = self.finished.wrapping_add(1);
+        if let Some(inflight) = &mut self.inflight {
+            inflight.finish(chain.head)?;
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<bool, RingError> {
+        if self.finished == self.published {
+            return Ok(false);
+        }
+        self.places.used.store16(INDEX, self.finished.to_le())?;
+        if let Some(inflight) = &mut self.inflight {
+            inflight.published(self.finished)?;
+        }
+        let old = std::mem::replace(&mut self.published, self.finished);
+        // The driver stores what it wants, then looks at the index; so the index goes first here.
+        fence(Ordering::SeqCst);
+        if self.layout.event_idx {
+            let event = ENTRIES + 2 * usize::from(self.layout.size);
+            let event = u16::from_le(self.places.available.load16(event)?);
+            return Ok(is_crossed(event, self.finished, old));
+        }
+        let flags = u16::from_le(self.places.available.load16(0)?);
+        Ok(flags & NO_INTERRUPT == 0)
+    }
+
+    fn ask_for_kick(&mut self) -> Result<bool, RingError> {
+        if self.has_seen_more() {
+            return Ok(true);
+        }
+        if self.layout.event_idx {
+            let event = ENTRIES + 8 * usize::from(self.layout.size);
+            self.places.used.store16(event, self.next.to_le())?;
+        } else {
+            self.is_quiet = false;
+            self.places.used.store16(0, 0)?;
+        }
+        // Whoever was in the middle of making it available has not seen that it is to kick.
+        fence(Ordering::SeqCst);
+        self.look()
+    }
+
+    fn has_more(&mut self) -> Result<bool, RingError> {
+        Ok(self.has_seen_more() || self.look()?)
+    }
+
+    fn has_left(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    fn has_unpublished(&self) -> bool {
+        self.finished != self.published
+    }
+
+    fn base(&self) -> u32 {
+        let waiting = u16::try_from(self.again.len()).unwrap_or(0);
+        self.next.wrapping_sub(waiting).into()
+    }
+}
+
+impl SplitRing {
     /// Whether the driver has made more available.
     fn look(&mut self) -> Result<bool, RingError> {
-        let seen = u16::from_le(self.available.load16(INDEX)?);
+        let seen = u16::from_le(self.places.available.load16(INDEX)?);
         let ahead = seen.wrapping_sub(self.next);
         if ahead > self.layout.size {
             return Err(RingError::Ahead(ahead));
@@ -163,7 +218,7 @@ impl SplitRing {
         // With event indices an old one is all it takes.
         if !self.layout.event_idx && !self.is_quiet {
             self.is_quiet = true;
-            self.used.store16(0, NO_NOTIFY.to_le())?;
+            self.places.used.store16(0, NO_NOTIFY.to_le())?;
         }
         Ok(())
     }
@@ -209,7 +264,7 @@ impl SplitRing {
         let offset = usize::from(index) * DESCRIPTOR;
         match table {
             Table::Ring if index < self.layout.size => {
-                self.descriptors.read(offset, &mut bytes)?;
+                self.places.descriptors.read(offset, &mut bytes)?;
             }
             Table::Indirect { address, count } if u32::from(index) < count => {
                 let address = address.checked_add(offset as u64);
@@ -232,122 +287,9 @@ impl SplitRing {
         })
     }
 
-    /// Notes that a request is over, for which `written` bytes were written. The driver does not know yet.
-    pub fn finish(&mut self, head: u16, written: u32) -> Result<(), RingError> {
-        let place = usize::from(self.finished % self.layout.size);
-        let element = u64::from(head) | u64::from(written) << 32;
-        self.used.write(ENTRIES + 8 * place, &element.to_le_bytes())?;
-        self.finished = self.finished.wrapping_add(1);
-        if let Some(inflight) = &mut self.inflight {
-            inflight.finish(head)?;
-        }
-        Ok(())
-    }
-
-    /// Lets the driver know of everything that is over. Whether it wants an interrupt for that.
-    pub fn publish(&mut self) -> Result<bool, RingError> {
-        if self.finished == self.published {
-            return Ok(false);
-        }
-        self.used.store16(INDEX, self.finished.to_le())?;
-        if let Some(inflight) = &mut self.inflight {
-            inflight.published(self.finished)?;
-        }
-        let old = std::mem::replace(&mut self.published, self.finished);
-        // The driver stores what it wants, then looks at the index; so the index goes first here.
-        fence(Ordering::SeqCst);
-        if self.layout.event_idx {
-            let event = ENTRIES + 2 * usize::from(self.layout.size);
-            let event = u16::from_le(self.available.load16(event)?);
-            return Ok(is_crossed(event, self.finished, old));
-        }
-        let flags = u16::from_le(self.available.load16(0)?);
-        Ok(flags & NO_INTERRUPT == 0)
-    }
-
-    /// Asks for a kick when the driver makes more available. `true` where it has done so already.
-    pub fn ask_for_kick(&mut self) -> Result<bool, RingError> {
-        if self.has_seen_more() {
-            return Ok(true);
-        }
-        if self.layout.event_idx {
-            let event = ENTRIES + 8 * usize::from(self.layout.size);
-            self.used.store16(event, self.next.to_le())?;
-        } else {
-            self.is_quiet = false;
-            self.used.store16(0, 0)?;
-        }
-        // Whoever was in the middle of making it available has not seen that it is to kick.
-        fence(Ordering::SeqCst);
-        self.look()
-    }
-
     /// Whether there is more for certain, without a look.
-    pub fn has_seen_more(&self) -> bool {
+    fn has_seen_more(&self) -> bool {
         !self.again.is_empty() || self.seen != self.next
-    }
-
-    /// Whether the driver does not know yet of something that is over.
-    pub fn has_unpublished(&self) -> bool {
-        self.finished != self.published
-    }
-
-    /// Where the next server is to begin, once nothing is under way.
-    pub fn base(&self) -> u16 {
-        let waiting = u16::try_from(self.again.len()).unwrap_or(0);
-        self.next.wrapping_sub(waiting)
-    }
-}
-
-impl Virtqueue for SplitRing {
-    fn open(layout: Layout, memory: &GuestMemory, inflight: Option<GuestRange>) -> Result<Self, RingError> {
-        Self::new(layout, memory, inflight)
-    }
-
-    fn is_fresh(layout: &Layout, memory: &GuestMemory) -> Result<bool, RingError> {
-        let places = Places::find(layout, memory)?;
-        let last = ENTRIES + 8 * usize::from(layout.size.saturating_sub(1));
-        let mut element = [0; 8];
-        places.used.read(last, &mut element)?;
-        // A request that is over has at least its status written.
-        let has_been_used = element[4..] != [0; 4];
-        Ok(layout.base == 0 && places.used.load16(INDEX)? == 0 && !has_been_used)
-    }
-
-    fn remap(&mut self, memory: &GuestMemory) -> Result<(), RingError> {
-        self.remap(memory)
-    }
-
-    fn next(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, RingError> {
-        self.next(memory, chain)
-    }
-
-    fn finish(&mut self, chain: &Chain, written: u32) -> Result<(), RingError> {
-        self.finish(chain.head, written)
-    }
-
-    fn publish(&mut self) -> Result<bool, RingError> {
-        self.publish()
-    }
-
-    fn ask_for_kick(&mut self) -> Result<bool, RingError> {
-        self.ask_for_kick()
-    }
-
-    fn has_more(&mut self) -> Result<bool, RingError> {
-        Ok(self.has_seen_more() || self.look()?)
-    }
-
-    fn has_left(&self) -> bool {
-        !self.again.is_empty()
-    }
-
-    fn has_unpublished(&self) -> bool {
-        self.has_unpublished()
-    }
-
-    fn base(&self) -> u32 {
-        self.base().into()
     }
 }
 

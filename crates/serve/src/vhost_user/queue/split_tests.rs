@@ -81,7 +81,7 @@ impl Guest {
     }
 
     fn ring(&self) -> SplitRing {
-        SplitRing::new(self.layout(), &self.memory, None).unwrap()
+        SplitRing::open(self.layout(), &self.memory, None).unwrap()
     }
 
     fn inflight(&self) -> GuestRange {
@@ -89,7 +89,7 @@ impl Guest {
     }
 
     fn ring_with_inflight(&self) -> SplitRing {
-        SplitRing::new(self.layout(), &self.memory, Some(self.inflight())).unwrap()
+        SplitRing::open(self.layout(), &self.memory, Some(self.inflight())).unwrap()
     }
 
     /// What becomes of the one chain that is offered.
@@ -223,7 +223,7 @@ fn indirect_table_that_must_not_be_ends_the_ring() {
     guest.describe(DESCRIPTORS, 0, (table, 16), INDIRECT, 0);
     guest.walk().unwrap();
     let layout = Layout { indirect: false, ..guest.layout() };
-    let mut ring = SplitRing::new(layout, &guest.memory, None).unwrap();
+    let mut ring = SplitRing::open(layout, &guest.memory, None).unwrap();
     assert_eq!(guest.walk_in(&mut ring).unwrap_err(), RingError::Indirect);
 }
 
@@ -248,7 +248,7 @@ fn addresses_outside_the_memory_are_errors() {
         (USER, USER + AVAILABLE, USER + USED + 1),
     ] {
         let layout = Layout { descriptors, available, used, ..guest.layout() };
-        let ring = SplitRing::new(layout, &guest.memory, None);
+        let ring = SplitRing::open(layout, &guest.memory, None);
         let looked = ring.and_then(|mut ring| ring.next(&guest.memory, &mut Chain::new()));
         assert!(matches!(looked, Err(RingError::Memory(_))), "{available:#x} {used:#x}");
     }
@@ -263,7 +263,7 @@ fn memory_that_is_cut_short_ends_the_ring() {
     let lost = RingError::Memory(GuestFault::Lost);
     let mut chain = Chain::new();
     assert_eq!(ring.next(&guest.memory, &mut chain), Err(lost));
-    assert_eq!(ring.finish(0, 1), Err(lost));
+    assert_eq!(ring.finish(&over(0), 1), Err(lost));
     assert_eq!(ring.ask_for_kick(), Err(lost));
 }
 
@@ -280,8 +280,8 @@ fn what_is_over_is_published_together_and_told_where_the_driver_wants_it() {
         for _ in 0..2 {
             guest.walk_in(&mut ring).unwrap();
         }
-        ring.finish(0, 1).unwrap();
-        ring.finish(0, 513).unwrap();
+        ring.finish(&over(0), 1).unwrap();
+        ring.finish(&over(0), 513).unwrap();
         assert_eq!(guest.get16(USED + 2), used, "not published yet");
         assert!(ring.has_unpublished());
         guest.set16(event, used.wrapping_add(behind));
@@ -294,10 +294,10 @@ fn what_is_over_is_published_together_and_told_where_the_driver_wants_it() {
         assert_eq!(guest.get16(USED + 4 + 8 * place + 4), 513);
     }
     let layout = Layout { event_idx: false, base: used.into(), ..guest.layout() };
-    let mut ring = SplitRing::new(layout, &guest.memory, None).unwrap();
+    let mut ring = SplitRing::open(layout, &guest.memory, None).unwrap();
     for (flags, is_told) in [(0, true), (1, false)] {
         guest.set16(AVAILABLE, flags);
-        ring.finish(0, 1).unwrap();
+        ring.finish(&over(0), 1).unwrap();
         assert_eq!(ring.publish(), Ok(is_told));
     }
 }
@@ -316,7 +316,7 @@ fn kick_is_asked_for_only_when_there_is_nothing_more() {
     assert_eq!(guest.get16(event), 1, "the next one");
     assert_eq!(ring.base(), 1);
     let layout = Layout { event_idx: false, base: 1, ..guest.layout() };
-    let mut ring = SplitRing::new(layout, &guest.memory, None).unwrap();
+    let mut ring = SplitRing::open(layout, &guest.memory, None).unwrap();
     guest.offer(1, &[0]);
     guest.walk_in(&mut ring).unwrap();
     assert_eq!(guest.get16(USED), NO_NOTIFY, "no kicks while it is awake");
@@ -329,12 +329,12 @@ fn indices_wrap() {
     let guest = Guest::new();
     guest.set16(USED + 2, 0xfffe);
     let layout = Layout { base: 0xfffe, ..guest.layout() };
-    let mut ring = SplitRing::new(layout, &guest.memory, None).unwrap();
+    let mut ring = SplitRing::open(layout, &guest.memory, None).unwrap();
     simple(&guest, 0);
     guest.offer(0xfffe, &[0, 0, 0]);
     for _ in 0..3 {
         guest.walk_in(&mut ring).unwrap();
-        ring.finish(0, 1).unwrap();
+        ring.finish(&over(0), 1).unwrap();
     }
     let event = AVAILABLE + 4 + 2 * u64::from(SIZE);
     guest.set16(event, 0);
@@ -369,17 +369,17 @@ fn requests_that_a_killed_server_had_are_taken_again_in_their_order() {
     assert_eq!(taken_again(&guest), [4, 2, 6, 0]);
     // The fourth has been taken by now; the second ends out of order, and is published.
     let mut ring = guest.ring_with_inflight();
-    ring.finish(2, 1).unwrap();
+    ring.finish(&over(2), 1).unwrap();
     ring.publish().unwrap();
     assert_eq!(taken_again(&guest), [4, 6, 0]);
     // Two more end without anybody being told.
     let mut ring = guest.ring_with_inflight();
-    ring.finish(6, 1).unwrap();
-    ring.finish(0, 1).unwrap();
+    ring.finish(&over(6), 1).unwrap();
+    ring.finish(&over(0), 1).unwrap();
     assert_eq!(taken_again(&guest), [4, 6, 0]);
     let mut ring = guest.ring_with_inflight();
     for head in [0, 4, 6] {
-        ring.finish(head, 1).unwrap();
+        ring.finish(&over(head), 1).unwrap();
     }
     ring.publish().unwrap();
     assert_eq!(taken_again(&guest), [0; 0]);
@@ -398,8 +398,8 @@ fn batch_that_was_published_and_not_noted_is_not_taken_again() {
     for _ in 0..3 {
         guest.walk_in(&mut ring).unwrap();
     }
-    ring.finish(4, 1).unwrap();
-    ring.finish(0, 1).unwrap();
+    ring.finish(&over(4), 1).unwrap();
+    ring.finish(&over(0), 1).unwrap();
     // Killed right behind the store of the used index.
     guest.set16(USED + 2, 2);
     assert_eq!(taken_again(&guest), [2]);
@@ -413,7 +413,7 @@ fn empty_buffer_beside_a_ring_that_has_run_clears_nothing() {
     let layout = Layout { base: 5, ..guest.layout() };
     guest.offer(5, &[0]);
     let range = Some(guest.inflight());
-    let mut ring = SplitRing::new(layout, &guest.memory, range).unwrap();
+    let mut ring = SplitRing::open(layout, &guest.memory, range).unwrap();
     guest.walk_in(&mut ring).unwrap();
     assert_eq!(taken_again(&guest), [0]);
 }
@@ -426,7 +426,7 @@ fn nonsense_in_the_inflight_buffer_is_an_error_or_harmless() {
     // The last batch has a head that there is not.
     guest.set16(INFLIGHT + 12, 0xffff);
     guest.set16(USED + 2, 3);
-    let ring = SplitRing::new(guest.layout(), &guest.memory, Some(guest.inflight()));
+    let ring = SplitRing::open(guest.layout(), &guest.memory, Some(guest.inflight()));
     assert!(ring.is_err());
     // A batch longer than the ring, in a loop.
     guest.set16(INFLIGHT + 12, 0);
@@ -445,4 +445,9 @@ fn nonsense_in_the_inflight_buffer_is_an_error_or_harmless() {
     for _ in 0..SIZE {
         let _ = ring.next(&guest.memory, &mut chain);
     }
+}
+
+/// A request that is over.
+fn over(head: u16) -> Chain {
+    Chain { head, ..Chain::new() }
 }
