@@ -233,6 +233,7 @@ fn is_crossed(event: u16, new: u16, old: u16) -> bool {
 }
 
 #[cfg(test)]
+#[path = "tests/guest.rs"]
 mod guest;
 #[cfg(test)]
 mod kill_tests;
