@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::sync::Arc;
 
 use cryptline_engine::queue::Immediate;
-use cryptline_engine::{Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Ring, ZEROS};
+use cryptline_engine::{Device, Fault, Geometry, OpenError, Operation, Queue, Request, Ring, ZEROS};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -124,16 +124,11 @@ impl MediumDevice {
         }
         let (size, read_only) = (medium.size(), read_only || medium.is_read_only());
         let geometry = Geometry {
-            size: size - size % u64::from(block),
-            logical_block: block,
             preferred_block: block.max(4096),
             read_only,
-            rotational: false,
-            discard: false,
             write_zeroes: !read_only,
-            cache: false,
             answers_at_once: true,
-            zones: None,
+            ..Geometry::plain(size - size % u64::from(block), block)
         };
         Ok(Self { medium, geometry })
     }
@@ -146,10 +141,6 @@ impl Device for MediumDevice {
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         Ok(Box::new(MediumQueue(Arc::clone(&self.medium))))
-    }
-
-    fn extent(&self, _offset: u64, len: u64) -> Result<Extent, Fault> {
-        Ok(Extent { len, hole: false, zero: false })
     }
 }
 

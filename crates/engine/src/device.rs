@@ -28,8 +28,13 @@ pub trait Device: Send + Sync {
 
     /// What is known about the allocation of the bytes from `offset` on: the state of the first
     /// byte, and how many of the next `len` bytes (at least one) share it. `len > 0`, and the gate
-    /// has checked the range.
-    fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault>;
+    /// has checked the range. As below where there is one device; elsewhere all is data.
+    fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
+        match self.below() {
+            [lower] => lower.extent(offset, len),
+            _ => Ok(Extent { len, hole: false, zero: false }),
+        }
+    }
 
     /// The devices that it lies over.
     fn below(&self) -> &[Gate] {
@@ -73,11 +78,14 @@ pub trait Device: Send + Sync {
     }
 
     /// Fills `zones` from the zone that holds `offset` on; how many there were. May ask the medium
-    /// and wait for it.
+    /// and wait for it. As below where there is one device.
     ///
     /// Errors: [`Fault::NotSupported`] where [`Geometry::zones`] is `None`.
-    fn report_zones(&self, _offset: u64, _zones: &mut [Zone]) -> Result<usize, Fault> {
-        Err(Fault::NotSupported)
+    fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
+        match self.below() {
+            [lower] => lower.report_zones(offset, zones),
+            _ => Err(Fault::NotSupported),
+        }
     }
 }
 
@@ -133,6 +141,25 @@ pub struct Geometry {
     pub answers_at_once: bool,
     /// The zones of a host-managed zoned device.
     pub zones: Option<ZoneModel>,
+}
+
+impl Geometry {
+    /// A device of `size` bytes in blocks of `logical_block` that can be read, written and flushed.
+    #[must_use]
+    pub const fn plain(size: u64, logical_block: u32) -> Self {
+        Self {
+            size,
+            logical_block,
+            preferred_block: logical_block,
+            read_only: false,
+            rotational: false,
+            discard: false,
+            write_zeroes: false,
+            cache: false,
+            answers_at_once: false,
+            zones: None,
+        }
+    }
 }
 
 /// A run of bytes in one allocation state.

@@ -38,16 +38,12 @@ impl BlankDevice {
 impl Device for BlankDevice {
     fn geometry(&self) -> Geometry {
         Geometry {
-            size: self.size,
-            logical_block: 512,
-            preferred_block: 512,
             read_only: self.read_only,
-            rotational: false,
             discard: !self.read_only,
             write_zeroes: !self.read_only,
             cache: true,
             answers_at_once: true,
-            zones: None,
+            ..Geometry::plain(self.size, 512)
         }
     }
 

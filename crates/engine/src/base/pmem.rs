@@ -21,7 +21,7 @@ use super::Image;
 use super::image::{lock, open_error};
 use crate::btt::Medium;
 use crate::queue::Immediate;
-use crate::{Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, ZEROS};
+use crate::{Device, Fault, Geometry, OpenError, Operation, Queue, Request, ZEROS};
 
 /// A mapped file or DAX device, opened and locked.
 pub struct PersistentMemory {
@@ -211,25 +211,15 @@ impl Device for PmemDevice {
     fn geometry(&self) -> Geometry {
         let size = self.memory.size();
         Geometry {
-            size: size - size % 512,
-            logical_block: 512,
             preferred_block: 4096,
             read_only: self.read_only,
-            rotational: false,
-            discard: false,
-            write_zeroes: false,
-            cache: false,
             answers_at_once: true,
-            zones: None,
+            ..Geometry::plain(size - size % 512, 512)
         }
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         Ok(Box::new(PmemQueue { memory: Arc::clone(&self.memory) }))
-    }
-
-    fn extent(&self, _offset: u64, len: u64) -> Result<Extent, Fault> {
-        Ok(Extent { len, hole: false, zero: false })
     }
 }
 

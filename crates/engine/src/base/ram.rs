@@ -41,16 +41,12 @@ fn check_size(size: u64) -> Result<(), OpenError> {
 impl Device for RamDevice {
     fn geometry(&self) -> Geometry {
         Geometry {
-            size: self.memory.len() as u64,
-            logical_block: 512,
             preferred_block: 4096,
-            read_only: false,
-            rotational: false,
             discard: true,
             write_zeroes: true,
             cache: true,
             answers_at_once: true,
-            zones: None,
+            ..Geometry::plain(self.memory.len() as u64, 512)
         }
     }
 

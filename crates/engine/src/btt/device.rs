@@ -7,7 +7,7 @@ use cryptline_sys::Ring;
 
 use super::{Btt, Medium};
 use crate::queue::Immediate;
-use crate::{Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request};
+use crate::{Device, Fault, Geometry, OpenError, Operation, Queue, Request};
 
 /// The sectors of an open table.
 ///
@@ -33,25 +33,15 @@ impl<M: Medium> BttDevice<M> {
 impl<M: Medium + 'static> Device for BttDevice<M> {
     fn geometry(&self) -> Geometry {
         Geometry {
-            size: self.table.size(),
-            logical_block: self.table.sector_size(),
             preferred_block: 4096,
             read_only: self.read_only,
-            rotational: false,
-            discard: false,
-            write_zeroes: false,
-            cache: false,
             answers_at_once: true,
-            zones: None,
+            ..Geometry::plain(self.table.size(), self.table.sector_size())
         }
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         Ok(Box::new(BttQueue { table: Arc::clone(&self.table), home: self.queues.fetch_add(1, Ordering::Relaxed) }))
-    }
-
-    fn extent(&self, _offset: u64, len: u64) -> Result<Extent, Fault> {
-        Ok(Extent { len, hole: false, zero: false })
     }
 }
 

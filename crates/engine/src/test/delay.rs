@@ -26,8 +26,7 @@ use cryptline_sys::Ring;
 
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
-use crate::zone::Zone;
-use crate::{Completion, Device, Extent, Fault, Geometry, OpenError, Queue, Request, Submitted};
+use crate::{Completion, Device, Fault, Geometry, OpenError, Queue, Request, Submitted};
 
 use medium::Medium;
 pub use spec::DelaySpec;
@@ -69,14 +68,6 @@ impl Device for DelayDevice {
             held: BinaryHeap::with_capacity(ring.depth()),
             arrivals: 0,
         }))
-    }
-
-    fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
-        self.lower.extent(offset, len)
-    }
-
-    fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
-        self.lower.report_zones(offset, zones)
     }
 }
 
@@ -127,17 +118,7 @@ impl Queue for DelayQueue {
         }
     }
 
-    fn measure(&mut self, on: bool) {
-        self.lower.measure(on);
-    }
-
-    fn crypto_time_ns(&self) -> u64 {
-        self.lower.crypto_time_ns()
-    }
-
-    fn crypto_time_elsewhere_ns(&self) -> u64 {
-        self.lower.crypto_time_elsewhere_ns()
-    }
+    crate::queue::measured_below!(lower);
 }
 
 impl DelayQueue {

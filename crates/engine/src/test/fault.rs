@@ -23,8 +23,7 @@ use rustix::io::Errno;
 
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
-use crate::zone::Zone;
-use crate::{Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted};
+use crate::{Completion, Device, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted};
 
 /// Which operation a rule is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,14 +188,6 @@ impl Device for FaultDevice {
             below: InFlight::new(ring.depth()),
         }))
     }
-
-    fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
-        self.lower.extent(offset, len)
-    }
-
-    fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
-        self.lower.report_zones(offset, zones)
-    }
 }
 
 struct FaultQueue {
@@ -250,17 +241,7 @@ impl Queue for FaultQueue {
         done[before..].iter_mut().for_each(|completion| self.doom(completion));
     }
 
-    fn measure(&mut self, on: bool) {
-        self.lower.measure(on);
-    }
-
-    fn crypto_time_ns(&self) -> u64 {
-        self.lower.crypto_time_ns()
-    }
-
-    fn crypto_time_elsewhere_ns(&self) -> u64 {
-        self.lower.crypto_time_elsewhere_ns()
-    }
+    crate::queue::measured_below!(lower);
 }
 
 #[cfg(test)]

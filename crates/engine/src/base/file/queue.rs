@@ -107,12 +107,6 @@ impl Queue for FileQueue {
             done.push(completion);
         }
     }
-
-    fn measure(&mut self, _on: bool) {}
-
-    fn crypto_time_ns(&self) -> u64 {
-        0
-    }
 }
 
 impl FileQueue {

@@ -110,12 +110,6 @@ impl Queue for NbdQueue {
             self.receive(ring);
         }
     }
-
-    fn measure(&mut self, _on: bool) {}
-
-    fn crypto_time_ns(&self) -> u64 {
-        0
-    }
 }
 
 impl NbdQueue {

@@ -239,16 +239,11 @@ impl Shared {
 
 fn geometry(size: u64, read_only: bool) -> Geometry {
     Geometry {
-        size: whole_blocks(size),
-        logical_block: 512,
         preferred_block: 4096,
         read_only,
-        rotational: false,
         discard: !read_only,
         write_zeroes: !read_only,
-        cache: false,
-        answers_at_once: false,
-        zones: None,
+        ..Geometry::plain(whole_blocks(size), 512)
     }
 }
 

@@ -246,12 +246,6 @@ impl Queue for ImageQueue {
             self.give_out(done);
         }
     }
-
-    fn measure(&mut self, _on: bool) {}
-
-    fn crypto_time_ns(&self) -> u64 {
-        0
-    }
 }
 
 impl Drop for ImageQueue {

@@ -102,13 +102,7 @@ impl Queue for ZonedQueue {
         done.append(&mut self.ended);
     }
 
-    fn measure(&mut self, on: bool) {
-        self.lower.measure(on);
-    }
-
-    fn crypto_time_ns(&self) -> u64 {
-        self.lower.crypto_time_ns()
-    }
+    crate::queue::measured_below!(lower);
 }
 
 impl ZonedQueue {

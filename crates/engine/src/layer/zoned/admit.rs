@@ -11,7 +11,7 @@ use super::state::{May, Member, ZoneStates};
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
 use crate::zone::{Zone, ZoneAction};
-use crate::{Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted};
+use crate::{Completion, Device, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted};
 
 /// The device above the cipher.
 pub(super) struct Admission {
@@ -62,10 +62,6 @@ impl Device for Admission {
             ended: Vec::with_capacity(ring.depth()),
             arrived: Vec::with_capacity(ring.depth()),
         }))
-    }
-
-    fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
-        self.lower.extent(offset, len)
     }
 
     fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
@@ -181,17 +177,7 @@ impl Queue for AdmissionQueue {
         done.append(&mut self.ended);
     }
 
-    fn measure(&mut self, on: bool) {
-        self.lower.measure(on);
-    }
-
-    fn crypto_time_ns(&self) -> u64 {
-        self.lower.crypto_time_ns()
-    }
-
-    fn crypto_time_elsewhere_ns(&self) -> u64 {
-        self.lower.crypto_time_elsewhere_ns()
-    }
+    crate::queue::measured_below!(lower);
 }
 
 impl AdmissionQueue {

@@ -8,8 +8,7 @@ use rustix::io::Errno;
 use super::state::{May, Member, ZoneStates};
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
-use crate::zone::Zone;
-use crate::{Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted};
+use crate::{Completion, Device, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted};
 
 /// A zoned medium, written in order.
 pub(super) struct Release {
@@ -47,14 +46,6 @@ impl Device for Release {
             ended: Vec::with_capacity(ring.depth()),
             arrived: Vec::with_capacity(ring.depth()),
         }))
-    }
-
-    fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
-        self.lower.extent(offset, len)
-    }
-
-    fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
-        self.lower.report_zones(offset, zones)
     }
 }
 
@@ -115,17 +106,7 @@ impl Queue for ReleaseQueue {
         done.append(&mut self.ended);
     }
 
-    fn measure(&mut self, on: bool) {
-        self.lower.measure(on);
-    }
-
-    fn crypto_time_ns(&self) -> u64 {
-        self.lower.crypto_time_ns()
-    }
-
-    fn crypto_time_elsewhere_ns(&self) -> u64 {
-        self.lower.crypto_time_elsewhere_ns()
-    }
+    crate::queue::measured_below!(lower);
 }
 
 impl ReleaseQueue {
