@@ -81,47 +81,51 @@ fn first_of(
     Ok(None)
 }
 
-/// Whether any byte of a regular file in these ranges is not zero. Holes cost nothing.
-pub fn file_has_data(file: &File, ranges: &[Range<u64>]) -> io::Result<bool> {
-    let mut piece = vec![0; PIECE];
-    for range in ranges {
-        let mut at = range.start;
-        while let Some(data) = next_data(file, at..range.end)? {
-            at = data.start;
-            while at < data.end {
-                let len = piece_len(data.end - at);
-                let read = file.read_at(&mut piece[..len], at)?;
-                if piece[..read] != ZEROS[..read] {
-                    return Ok(true);
-                }
-                if read == 0 {
-                    return Ok(false);
-                }
-                at += read as u64;
-            }
-        }
-    }
-    Ok(false)
-}
-
-/// Behind the last byte of a regular file in this range that is not zero. Holes cost nothing.
-pub fn end_of_data(file: &File, range: Range<u64>) -> io::Result<Option<u64>> {
-    let (mut piece, mut end, mut at) = (vec![0; PIECE], None, range.start);
+/// Shows `visit` the data of a regular file in this range, piece by piece, until it has seen enough. Holes cost nothing.
+fn look_through<T>(
+    file: &File,
+    range: Range<u64>,
+    mut visit: impl FnMut(u64, &[u8]) -> Option<T>,
+) -> io::Result<Option<T>> {
+    let (mut piece, mut at) = (vec![0; PIECE], range.start);
     while let Some(data) = next_data(file, at..range.end)? {
         at = data.start;
         while at < data.end {
             let len = piece_len(data.end - at);
             let read = file.read_at(&mut piece[..len], at)?;
-            if piece[..read] != ZEROS[..read] {
-                let last = piece[..read].iter().rposition(|&byte| byte != 0);
-                end = last.map(|last| at + last as u64 + 1);
-            }
             if read == 0 {
-                return Ok(end);
+                return Ok(None);
+            }
+            if let Some(seen) = visit(at, &piece[..read]) {
+                return Ok(Some(seen));
             }
             at += read as u64;
         }
     }
+    Ok(None)
+}
+
+/// Looks for a byte that is not zero in these ranges of a regular file.
+pub fn file_has_data(file: &File, ranges: &[Range<u64>]) -> io::Result<bool> {
+    for range in ranges {
+        let found = look_through(file, range.clone(), |_, piece| (piece != &ZEROS[..piece.len()]).then_some(()))?;
+        if found.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The place behind the last byte of a regular file in this range that is not zero.
+pub fn end_of_data(file: &File, range: Range<u64>) -> io::Result<Option<u64>> {
+    let mut end = None;
+    look_through(file, range, |at, piece| {
+        if piece != &ZEROS[..piece.len()] {
+            let last = piece.iter().rposition(|&byte| byte != 0);
+            end = last.map(|last| at + last as u64 + 1);
+        }
+        None::<()>
+    })?;
     Ok(end)
 }
 
