@@ -54,6 +54,7 @@ mod rbd_name;
 mod refusal;
 mod remote;
 mod report;
+mod setters;
 pub mod size;
 mod stamp;
 mod table;

@@ -34,6 +34,7 @@ pub(crate) use trouble::Trouble;
 pub(crate) use worker::Zeros;
 
 use crate::create::{Observer, Progress};
+use crate::setters::setters;
 use crate::{Open, Result, Warning, Zeroes};
 
 /// What becomes of holes in the source, and of zeros, where the destination is encrypted.
@@ -133,49 +134,29 @@ impl Copy {
         }
     }
 
-    /// What becomes of holes in a volume.
-    #[must_use]
-    pub fn holes(mut self, holes: Holes) -> Self {
-        self.holes = holes;
-        self
-    }
+    setters! {
+        /// What becomes of holes in a volume.
+        fn holes(holes: Holes) { holes = holes }
 
-    /// Opens the destination anew, reads all of it, and compares that with hashes of what was read of the source.
-    #[must_use]
-    pub fn verify(mut self, yes: bool) -> Self {
-        self.verify = yes;
-        self
-    }
+        /// Opens the destination anew, reads all of it, and compares that with hashes of what was read of the source.
+        fn verify(yes: bool) { verify = yes }
 
-    /// Replaces a file that exists, or what is on the device or in the volume.
-    #[must_use]
-    pub fn replace(mut self, yes: bool) -> Self {
-        self.replace = yes;
-        self
-    }
+        /// Replaces a file that exists, or what is on the device or in the volume.
+        fn replace(yes: bool) { replace = yes }
 
-    /// Keeps what was copied when it ends early, whatever ended it, and goes on from there when the same is asked for
-    /// again. Only a regular file, or a volume in one, can be copied so, and only into a new file, or a volume in one, which
-    /// has its name when it is whole. A source that has changed meanwhile is refused. `how` is what else decides about the bytes, such
-    /// as the options that the source was opened with.
-    #[must_use]
-    pub fn resume(mut self, how: impl Into<String>) -> Self {
-        self.resume = Some(how.into());
-        self
-    }
+        /// Keeps what was copied when it ends early, whatever ended it, and goes on from there when the same is asked
+        /// for again. Only a regular file, or a volume in one, can be copied so, and only into a new file, or a volume
+        /// in one, which has its name when it is whole. A source that has changed meanwhile is refused. `how` is what
+        /// else decides about the bytes, such as the options that the source was opened with.
+        fn resume(how: impl Into<String>) { resume = Some(how.into()) }
 
-    /// Ends the copy as a failure once it is set; within a second, if the devices let it.
-    #[must_use]
-    pub fn stop(mut self, flag: Arc<AtomicBool>) -> Self {
-        self.stop = flag;
-        self
-    }
+        /// Ends the copy as a failure once it is set; within a second, if the devices let it.
+        fn stop(flag: Arc<AtomicBool>) { stop = flag }
 
-    /// Told what happens, a few times a second. An error from it ends the copy.
-    #[must_use]
-    pub fn on_progress(mut self, observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static) -> Self {
-        self.observer = Some(Box::new(observer));
-        self
+        /// Told what happens, a few times a second. An error from it ends the copy.
+        fn on_progress(observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static) {
+            observer = Some(Box::new(observer))
+        }
     }
 
     pub(crate) fn tell(&self, progress: Progress<'_>) -> Result<()> {

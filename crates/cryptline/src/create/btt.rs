@@ -12,6 +12,7 @@ use super::draft::Draft;
 use super::{Observer, Progress};
 use crate::Result;
 use crate::error::Problem;
+use crate::setters::{setter_of_options, setters};
 
 /// How to make a block translation table.
 pub struct CreateBtt {
@@ -39,40 +40,26 @@ impl CreateBtt {
         Self { path: path.into(), size: None, sector_size: 4096, uuid: None, replace: false, observer: None }
     }
 
-    /// Makes a new file of this many bytes, table included: whole under its name, or not at all. Without it, the
-    /// file or device is there already.
-    #[must_use]
-    pub fn size(mut self, bytes: u64) -> Self {
-        self.size = Some(bytes);
-        self
-    }
+    setter_of_options!();
 
-    /// Bytes in a sector: 512 or 4096.
-    #[must_use]
-    pub fn sector_size(mut self, bytes: u32) -> Self {
-        self.sector_size = bytes;
-        self
-    }
+    setters! {
+        /// Makes a new file of this many bytes, table included: whole under its name, or not at all. Without it, the
+        /// file or device is there already.
+        fn size(bytes: u64) { size = Some(bytes) }
 
-    /// The table's UUID; without it, a random one.
-    #[must_use]
-    pub fn uuid(mut self, uuid: [u8; 16]) -> Self {
-        self.uuid = Some(uuid);
-        self
-    }
+        /// Bytes in a sector: 512 or 4096.
+        fn sector_size(bytes: u32) { sector_size = bytes }
 
-    /// Replaces a file that exists; or, without a size, all that the file or device holds.
-    #[must_use]
-    pub fn replace(mut self, yes: bool) -> Self {
-        self.replace = yes;
-        self
-    }
+        /// The table's UUID; without it, a random one.
+        fn uuid(uuid: [u8; 16]) { uuid = Some(uuid) }
 
-    /// Told what happens. An error from it changes nothing: a table that was begun is finished.
-    #[must_use]
-    pub fn on_progress(mut self, observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static) -> Self {
-        self.observer = Some(Box::new(observer));
-        self
+        /// Replaces a file that exists; or, without a size, all that the file or device holds.
+        fn replace(yes: bool) { replace = yes }
+
+        /// Told what happens. An error from it changes nothing: a table that was begun is finished.
+        fn on_progress(observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static) {
+            observer = Some(Box::new(observer))
+        }
     }
 
     /// Makes the table, and opens it again.

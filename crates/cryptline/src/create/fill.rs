@@ -19,6 +19,7 @@ use crate::base::{Base, Source};
 use crate::copy::{Copy, Left, Moved, Transfer, Trouble};
 use crate::error::Problem;
 use crate::keys::with_keys;
+use crate::setters::setters;
 use crate::target::Target;
 use crate::{DispatchOptions, Mode, Open, Result, Warning, Zeroes};
 
@@ -52,12 +53,10 @@ pub(super) struct Prepared {
 }
 
 impl Create {
-    /// Makes the volume with these contents. A file is as large as it takes, unless a size was given. What happens is
-    /// told to [`on_progress`](Self::on_progress) of this.
-    #[must_use]
-    pub fn fill(mut self, copy: Copy) -> Self {
-        self.copy = Some(copy);
-        self
+    setters! {
+        /// Makes the volume with these contents. A file is as large as it takes, unless a size was given. What happens is
+        /// told to [`on_progress`](Self::on_progress) of this.
+        fn fill(copy: Copy) { copy = Some(copy) }
     }
 
     /// Makes the volume and fills it.

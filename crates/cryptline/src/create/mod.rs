@@ -40,6 +40,7 @@ use crate::given::Given;
 use crate::info::BaseInfo;
 use crate::keys::{Key, KeyRequest, Keys, Passphrase, with_keys};
 use crate::medium::Medium;
+use crate::setters::{setter_of_options, setters};
 use crate::target::Target;
 use crate::{Result, Warning};
 pub(crate) use draft::{Draft, Durable};
@@ -153,77 +154,43 @@ impl Create {
         }
     }
 
-    /// Size of a file in bytes, header included. A device has its size already.
-    #[must_use]
-    pub fn size(mut self, bytes: u64) -> Self {
-        self.size = Some(bytes);
-        self
-    }
+    setter_of_options!();
 
-    /// Replaces a file that exists, or what is on the device.
-    #[must_use]
-    pub fn replace(mut self, yes: bool) -> Self {
-        self.replace = yes;
-        self
-    }
+    setters! {
+        /// Size of a file in bytes, header included. A device has its size already.
+        fn size(bytes: u64) { size = Some(bytes) }
 
-    /// In a file that exists, as on a device: it keeps its size, and its other bytes.
-    #[must_use]
-    pub fn in_place(mut self, yes: bool) -> Self {
-        self.in_place = yes;
-        self
-    }
+        /// Replaces a file that exists, or what is on the device.
+        fn replace(yes: bool) { replace = yes }
 
-    /// What has the volume key, instead of a random one: [`FormatOptions::key_len`] bytes.
-    #[must_use]
-    pub fn volume_key(mut self, keys: impl Keys + 'static) -> Self {
-        self.volume_key = Some(Arc::new(keys));
-        self
-    }
+        /// In a file that exists, as on a device: it keeps its size, and its other bytes.
+        fn in_place(yes: bool) { in_place = yes }
 
-    /// Reserves the space of a file on disk now.
-    #[must_use]
-    pub fn preallocate(mut self, yes: bool) -> Self {
-        self.preallocate = yes;
-        self
-    }
+        /// What has the volume key, instead of a random one: [`FormatOptions::key_len`] bytes.
+        fn volume_key(keys: impl Keys + 'static) { volume_key = Some(Arc::new(keys)) }
 
-    /// Version, cipher, key slot, label and so on.
-    #[must_use]
-    pub fn format(mut self, options: FormatOptions) -> Self {
-        self.format = options;
-        self
-    }
+        /// Reserves the space of a file on disk now.
+        fn preallocate(yes: bool) { preallocate = yes }
 
-    /// The new passphrase, of which a copy is kept in key memory.
-    ///
-    /// Give a reference to memory that you wipe: what is passed by value, such as a `String`, is freed as it is.
-    #[must_use]
-    pub fn passphrase(mut self, passphrase: impl AsRef<[u8]>) -> Self {
-        self.given.set_keys(Passphrase::new(passphrase));
-        self
-    }
+        /// Version, cipher, key slot, label and so on.
+        fn format(options: FormatOptions) { format = options }
 
-    /// Where the new passphrase comes from. It is asked for once the place for the volume is known to be free.
-    #[must_use]
-    pub fn keys(mut self, keys: impl Keys + 'static) -> Self {
-        self.given.set_keys(Ok(keys));
-        self
-    }
+        /// The new passphrase, of which a copy is kept in key memory.
+        ///
+        /// Give a reference to memory that you wipe: what is passed by value, such as a `String`, is freed as it is.
+        fn passphrase(passphrase: impl AsRef<[u8]>) { given.set_keys(Passphrase::new(passphrase)) }
 
-    /// Where the header goes: a new file. The target has only data, and where nothing is copied, is not touched.
-    #[must_use]
-    pub fn header(mut self, path: impl Into<PathBuf>) -> Self {
-        self.header = Some(path.into());
-        self
-    }
+        /// Where the new passphrase comes from. It is asked for once the place for the volume is known to be free.
+        fn keys(keys: impl Keys + 'static) { given.set_keys(Ok(keys)) }
 
-    /// Told what happens. An error from it ends the making. A file is then as it was before; on a device, a
-    /// header that was begun is wiped, and what it has overwritten is lost.
-    #[must_use]
-    pub fn on_progress(mut self, observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static) -> Self {
-        self.observer = Some(Box::new(observer));
-        self
+        /// Where the header goes: a new file. The target has only data, and where nothing is copied, is not touched.
+        fn header(path: impl Into<PathBuf>) { header = Some(path.into()) }
+
+        /// Told what happens. An error from it ends the making. A file is then as it was before; on a device, a
+        /// header that was begun is wiped, and what it has overwritten is lost.
+        fn on_progress(observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static) {
+            observer = Some(Box::new(observer))
+        }
     }
 
     /// Makes the volume, and opens it again.

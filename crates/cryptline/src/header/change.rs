@@ -7,6 +7,7 @@ use super::{Edited, Header, Opened};
 use crate::Result;
 use crate::create::Progress;
 use crate::error::Problem;
+use crate::setters::setters;
 
 /// Whether a key slot may be overwritten in place.
 pub(super) type Confirm = dyn Fn(&Overwrite<'_>) -> Result<()> + Send + Sync;
@@ -25,13 +26,13 @@ pub struct Overwrite<'a> {
 }
 
 impl Header {
-    /// Asked before a key slot is overwritten, which is done only where there is no room for another one. An error from
-    /// it leaves everything as it is. Without it, changing a key ends with [`NoRoom`](LuksError::NoRoom) or
-    /// [`NoFreeSlot`](LuksError::NoFreeSlot) there.
-    #[must_use]
-    pub fn may_overwrite(mut self, confirm: impl Fn(&Overwrite<'_>) -> Result<()> + Send + Sync + 'static) -> Self {
-        self.overwrite = Some(Box::new(confirm));
-        self
+    setters! {
+        /// Asked before a key slot is overwritten, which is done only where there is no room for another one. An error from
+        /// it leaves everything as it is. Without it, changing a key ends with [`NoRoom`](LuksError::NoRoom) or
+        /// [`NoFreeSlot`](LuksError::NoFreeSlot) there.
+        fn may_overwrite(confirm: impl Fn(&Overwrite<'_>) -> Result<()> + Send + Sync + 'static) {
+            overwrite = Some(Box::new(confirm))
+        }
     }
 
     /// Puts a new passphrase in the place of the one that is given. The key slot keeps its number, in LUKS1 only if all

@@ -34,6 +34,7 @@ use crate::given::Given;
 use crate::keys::{Key, KeyRequest, Keys, Passphrase, with_keys};
 use crate::medium::Medium;
 use crate::open::unlock_with;
+use crate::setters::{setter_of_options, setters};
 use crate::target::Target;
 use crate::tokens::{self, Tokens};
 use crate::{Result, Warning};
@@ -111,32 +112,20 @@ impl Header {
         }
     }
 
-    /// The header is in this file; the target has only data, and is not touched.
-    #[must_use]
-    pub fn header(mut self, path: impl Into<PathBuf>) -> Self {
-        self.header = Some(path.into());
-        self
-    }
+    setter_of_options!();
 
-    /// What opens the volume now.
-    #[must_use]
-    pub fn keys(mut self, keys: impl Keys + 'static) -> Self {
-        self.given.set_keys(Ok(keys));
-        self
-    }
+    setters! {
+        /// The header is in this file; the target has only data, and is not touched.
+        fn header(path: impl Into<PathBuf>) { header = Some(path.into()) }
 
-    /// What opens the volume now: this passphrase, of which a copy is kept in key memory.
-    #[must_use]
-    pub fn passphrase(mut self, passphrase: impl AsRef<[u8]>) -> Self {
-        self.given.set_keys(Passphrase::new(passphrase));
-        self
-    }
+        /// What opens the volume now.
+        fn keys(keys: impl Keys + 'static) { given.set_keys(Ok(keys)) }
 
-    /// Where the new passphrase comes from.
-    #[must_use]
-    pub fn new_keys(mut self, keys: impl Keys + 'static) -> Self {
-        self.new_keys = Some(Ok(Arc::new(keys)));
-        self
+        /// What opens the volume now: this passphrase, of which a copy is kept in key memory.
+        fn passphrase(passphrase: impl AsRef<[u8]>) { given.set_keys(Passphrase::new(passphrase)) }
+
+        /// Where the new passphrase comes from.
+        fn new_keys(keys: impl Keys + 'static) { new_keys = Some(Ok(Arc::new(keys))) }
     }
 
     /// The new passphrase, of which a copy is kept in key memory.
@@ -147,32 +136,20 @@ impl Header {
         self
     }
 
-    /// Unlocks by this key slot only, whatever its priority.
-    #[must_use]
-    pub fn key_slot(mut self, slot: u32) -> Self {
-        self.slot = Some(slot);
-        self
-    }
+    setters! {
+        /// Unlocks by this key slot only, whatever its priority.
+        fn key_slot(slot: u32) { slot = Some(slot) }
 
-    /// Tries these tokens before a key is asked for. What needs the passphrase itself takes the token's.
-    #[must_use]
-    pub fn tokens(mut self, tokens: Tokens) -> Self {
-        self.tokens = Some(tokens);
-        self
-    }
+        /// Tries these tokens before a key is asked for. What needs the passphrase itself takes the token's.
+        fn tokens(tokens: Tokens) { tokens = Some(tokens) }
 
-    /// What deriving keys may cost: a header can ask for anything.
-    #[must_use]
-    pub fn kdf_limits(mut self, limits: KdfLimits) -> Self {
-        self.limits = limits;
-        self
-    }
+        /// What deriving keys may cost: a header can ask for anything.
+        fn kdf_limits(limits: KdfLimits) { limits = limits }
 
-    /// Told what happens. An error from it ends the work, as long as nothing has been written.
-    #[must_use]
-    pub fn on_progress(mut self, observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static) -> Self {
-        self.observer = Some(Box::new(observer));
-        self
+        /// Told what happens. An error from it ends the work, as long as nothing has been written.
+        fn on_progress(observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static) {
+            observer = Some(Box::new(observer))
+        }
     }
 
     /// Adds a passphrase.

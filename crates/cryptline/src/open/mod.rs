@@ -41,6 +41,7 @@ use crate::given::Given;
 use crate::keys::{KeyFile, Keys, Passphrase, VolumeKey};
 use crate::medium::Medium;
 use crate::partition::PartitionName;
+use crate::setters::{setter_of_options, setters};
 use crate::stamp::Stamp;
 use crate::target::Target;
 use crate::tokens::Tokens;
@@ -147,202 +148,101 @@ impl Open {
         }
     }
 
-    /// What says how the volume is encrypted. Without it, memory gets a random key, and everything else has a
-    /// LUKS header.
-    #[must_use]
-    pub fn format(mut self, format: Format) -> Self {
-        self.format = Some(format);
-        self
-    }
+    setter_of_options!();
 
-    /// A volume without a header, as `cryptsetup open --type plain` has it.
-    #[must_use]
-    pub fn plain(self, plain: Plain) -> Self {
-        self.format(Format::Plain(plain))
-    }
+    setters! {
+        /// What says how the volume is encrypted. Without it, memory gets a random key, and everything else has a
+        /// LUKS header.
+        fn format(format: Format) { format = Some(format) }
 
-    /// The LUKS header is in this file; the target has only data.
-    #[must_use]
-    pub fn header(mut self, path: impl Into<PathBuf>) -> Self {
-        self.header = Some(path.into());
-        self
-    }
+        /// A volume without a header, as `cryptsetup open --type plain` has it.
+        fn plain(plain: Plain) { format = Some(Format::Plain(plain)) }
 
-    /// Where the key comes from.
-    #[must_use]
-    pub fn keys(mut self, keys: impl Keys + 'static) -> Self {
-        self.given.set_keys(Ok(keys));
-        self
-    }
+        /// The LUKS header is in this file; the target has only data.
+        fn header(path: impl Into<PathBuf>) { header = Some(path.into()) }
 
-    /// Unlocks with this passphrase, of which a copy is kept in key memory.
-    ///
-    /// Give a reference to memory that you wipe: what is passed by value, such as a `String`, is freed as it is.
-    #[must_use]
-    pub fn passphrase(mut self, passphrase: impl AsRef<[u8]>) -> Self {
-        self.given.set_keys(Passphrase::new(passphrase));
-        self
-    }
+        /// Where the key comes from.
+        fn keys(keys: impl Keys + 'static) { given.set_keys(Ok(keys)) }
 
-    /// Opens with the volume key itself, of which a copy is kept in key memory.
-    ///
-    /// Give a reference to memory that you wipe: what is passed by value, such as a `String`, is freed as it is.
-    #[must_use]
-    pub fn key(mut self, volume_key: impl AsRef<[u8]>) -> Self {
-        self.given.set_keys(VolumeKey::new(volume_key));
-        self
-    }
+        /// Unlocks with this passphrase, of which a copy is kept in key memory.
+        ///
+        /// Give a reference to memory that you wipe: what is passed by value, such as a `String`, is freed as it is.
+        fn passphrase(passphrase: impl AsRef<[u8]>) { given.set_keys(Passphrase::new(passphrase)) }
 
-    /// Unlocks with all bytes of a file.
-    #[must_use]
-    pub fn key_file(self, path: impl Into<PathBuf>) -> Self {
-        self.keys(KeyFile::new(path))
-    }
+        /// Opens with the volume key itself, of which a copy is kept in key memory.
+        ///
+        /// Give a reference to memory that you wipe: what is passed by value, such as a `String`, is freed as it is.
+        fn key(volume_key: impl AsRef<[u8]>) { given.set_keys(VolumeKey::new(volume_key)) }
 
-    /// Tries only this key slot, whatever its priority.
-    #[must_use]
-    pub fn key_slot(mut self, slot: u32) -> Self {
-        self.slot = Some(slot);
-        self
-    }
+        /// Unlocks with all bytes of a file.
+        fn key_file(path: impl Into<PathBuf>) { given.set_keys(Ok(KeyFile::new(path))) }
 
-    /// Tries these tokens of a LUKS2 header before a key is asked for. Without this, no token is tried.
-    #[must_use]
-    pub fn tokens(mut self, tokens: Tokens) -> Self {
-        self.tokens = Some(tokens);
-        self
-    }
+        /// Tries only this key slot, whatever its priority.
+        fn key_slot(slot: u32) { slot = Some(slot) }
 
-    /// What deriving keys may cost: a header can ask for anything.
-    #[must_use]
-    pub fn kdf_limits(mut self, limits: KdfLimits) -> Self {
-        self.limits = limits;
-        self
-    }
+        /// Tries these tokens of a LUKS2 header before a key is asked for. Without this, no token is tried.
+        fn tokens(tokens: Tokens) { tokens = Some(tokens) }
 
-    /// Nothing is written, and others may read at the same time.
-    #[must_use]
-    pub fn read_only(mut self, yes: bool) -> Self {
-        self.access.read_only = yes;
-        self
-    }
+        /// What deriving keys may cost: a header can ask for anything.
+        fn kdf_limits(limits: KdfLimits) { limits = limits }
 
-    /// Whether the page cache is bypassed.
-    #[must_use]
-    pub fn direct(mut self, mode: DirectMode) -> Self {
-        self.access.direct = mode;
-        self
-    }
+        /// Nothing is written, and others may read at the same time.
+        fn read_only(yes: bool) { access.read_only = yes }
 
-    /// Others write to the target at the same time: nothing is done that could lose their writes.
-    #[must_use]
-    pub fn shared(mut self, yes: bool) -> Self {
-        self.access.shared = yes;
-        self
-    }
+        /// Whether the page cache is bypassed.
+        fn direct(mode: DirectMode) { access.direct = mode }
 
-    /// For how long a connection to an NBD server below that was lost is made again. Each write is made durable before
-    /// it ends, so that none can be lost with a connection; where a request's fate cannot be known, it fails.
-    #[must_use]
-    pub fn reconnect(mut self, patience: Duration) -> Self {
-        self.access.reconnect = Some(patience);
-        self
-    }
+        /// Others write to the target at the same time: nothing is done that could lose their writes.
+        fn shared(yes: bool) { access.shared = yes }
 
-    /// Passes discards down, which shows which blocks are unused. Memory always gets them.
-    #[must_use]
-    pub fn discards(mut self, yes: bool) -> Self {
-        self.discards = yes;
-        self
-    }
+        /// For how long a connection to an NBD server below that was lost is made again. Each write is made durable
+        /// before it ends, so that none can be lost with a connection; where a request's fate cannot be known, it
+        /// fails.
+        fn reconnect(patience: Duration) { access.reconnect = Some(patience) }
 
-    /// Accepts a header with `cipher_null`, which encrypts nothing. Somebody who can write to the header can
-    /// put such a one there.
-    #[must_use]
-    pub fn allow_null_cipher(mut self, yes: bool) -> Self {
-        self.allow_null_cipher = yes;
-        self
-    }
+        /// Passes discards down, which shows which blocks are unused. Memory always gets them.
+        fn discards(yes: bool) { discards = yes }
 
-    /// The smallest I/O in bytes: a power of two from 512 to the cipher sector. Without it, the least that
-    /// needs no rewriting.
-    #[must_use]
-    pub fn logical_block(mut self, bytes: u32) -> Self {
-        self.blocks.logical = Some(bytes);
-        self
-    }
+        /// Accepts a header with `cipher_null`, which encrypts nothing. Somebody who can write to the header can
+        /// put such a one there.
+        fn allow_null_cipher(yes: bool) { allow_null_cipher = yes }
 
-    /// What a write of part of a cipher sector keeps waiting, where such writes rewrite whole sectors.
-    #[must_use]
-    pub fn exclusion(mut self, exclusion: Exclusion) -> Self {
-        self.blocks.exclusion = exclusion;
-        self
-    }
+        /// The smallest I/O in bytes: a power of two from 512 to the cipher sector. Without it, the least that
+        /// needs no rewriting.
+        fn logical_block(bytes: u32) { blocks.logical = Some(bytes) }
 
-    /// What the volume shows where its medium holds nothing but zeros.
-    #[must_use]
-    pub fn zeroes(mut self, zeroes: Zeroes) -> Self {
-        self.blocks.zeroes = zeroes;
-        self
-    }
+        /// What a write of part of a cipher sector keeps waiting, where such writes rewrite whole sectors.
+        fn exclusion(exclusion: Exclusion) { blocks.exclusion = exclusion }
 
-    /// Only this partition of the clear disk, as the partition table in it has it.
-    #[must_use]
-    pub fn partition(mut self, name: PartitionName) -> Self {
-        self.partition = Some(name);
-        self
-    }
+        /// What the volume shows where its medium holds nothing but zeros.
+        fn zeroes(zeroes: Zeroes) { blocks.zeroes = zeroes }
 
-    /// Opens a plain volume for writing even where something else is recognised, such as a file system. It does
-    /// not look like that under the right cipher and key, so what is written destroys it.
-    #[must_use]
-    pub fn overwrite(mut self, yes: bool) -> Self {
-        self.overwrite = yes;
-        self
-    }
+        /// Only this partition of the clear disk, as the partition table in it has it.
+        fn partition(name: PartitionName) { partition = Some(name) }
 
-    /// Keeps this open as long as the volume is: the [`InUse`](crate::InUse) that another process has taken for this
-    /// one, which may open nothing.
-    #[must_use]
-    pub fn in_use(mut self, lock: OwnedFd) -> Self {
-        self.in_use = Some(lock);
-        self
-    }
+        /// Opens a plain volume for writing even where something else is recognised, such as a file system. It does
+        /// not look like that under the right cipher and key, so what is written destroys it.
+        fn overwrite(yes: bool) { overwrite = yes }
 
-    /// Who runs the cipher.
-    #[must_use]
-    pub fn dispatch(mut self, options: DispatchOptions) -> Self {
-        self.dispatch = options;
-        self
-    }
+        /// Keeps this open as long as the volume is: the [`InUse`](crate::InUse) that another process has taken for
+        /// this one, which may open nothing.
+        fn in_use(lock: OwnedFd) { in_use = Some(lock) }
 
-    /// Threads that help under `auto`. Volumes that are given clones of one pool share them.
-    #[must_use]
-    pub fn helpers(mut self, pool: HelperPool) -> Self {
-        self.helpers = pool;
-        self
-    }
+        /// Who runs the cipher.
+        fn dispatch(options: DispatchOptions) { dispatch = options }
 
-    /// For measurements: makes the medium slow.
-    #[must_use]
-    pub fn delay(mut self, delay: DelaySpec) -> Self {
-        self.delay = Some(delay);
-        self
-    }
+        /// Threads that help under `auto`. Volumes that are given clones of one pool share them.
+        fn helpers(pool: HelperPool) { helpers = pool }
 
-    /// For tests: makes requests to the medium fail. May be called several times.
-    #[must_use]
-    pub fn fault(mut self, rule: FaultRule) -> Self {
-        self.faults.push(rule);
-        self
-    }
+        /// For measurements: makes the medium slow.
+        fn delay(delay: DelaySpec) { delay = Some(delay) }
 
-    /// Told what was found in the LUKS header, before a key is asked for: so that it is known also where none
-    /// fits. What opens has it among its warnings as well.
-    #[must_use]
-    pub fn on_warning(mut self, observer: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
-        self.on_warning = Some(Box::new(observer));
-        self
+        /// For tests: makes requests to the medium fail. May be called several times.
+        fn fault(rule: FaultRule) { faults.push(rule) }
+
+        /// Told what was found in the LUKS header, before a key is asked for: so that it is known also where none
+        /// fits. What opens has it among its warnings as well.
+        fn on_warning(observer: impl Fn(&Warning) + Send + Sync + 'static) { on_warning = Some(Box::new(observer)) }
     }
 
     /// What it is of, where that is a target.
