@@ -21,7 +21,6 @@ mod create;
 mod create_header;
 mod create_in_place;
 mod cryptsetup_compat;
-mod encrypt;
 mod file_size_limit;
 mod folder_source;
 mod hints;

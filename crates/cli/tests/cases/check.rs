@@ -1,0 +1,194 @@
+//! Expectations, and whether they hold.
+
+use std::fs;
+use std::path::Path;
+
+use cryptline_testkit::peer::Run;
+use serde_json::Value;
+
+/// One expectation, and where it stands.
+#[derive(Clone, Debug)]
+pub struct Check {
+    pub line: usize,
+    pub expect: Expect,
+    spoiled: bool,
+}
+
+#[derive(Clone, Debug)]
+pub enum Expect {
+    Exit(i32),
+    /// Nothing on standard output, one line of ours on standard error with this in it.
+    Refused(String),
+    /// A line with this in it.
+    Has(Stream, String),
+    /// No line with this in it.
+    HasNot(Stream, String),
+    /// These lines and no others.
+    All(Stream, Vec<String>),
+    /// Standard output is JSON with this value at this place.
+    Json(String, String),
+    File(String, FileState),
+    /// What is in the folder besides the key and the program.
+    Files(String),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stream {
+    Out,
+    Err,
+}
+
+#[derive(Clone, Debug)]
+pub enum FileState {
+    /// As it was before the command.
+    Unchanged,
+    Absent,
+    Same(String),
+    Differs(String),
+    Holds(Vec<u8>),
+}
+
+/// What there is to look at.
+pub struct Seen<'a> {
+    /// `None` after a word that runs nothing.
+    pub run: Option<&'a Run>,
+    pub folder: &'a Path,
+    /// Files as they were before the command.
+    pub before: &'a [(String, Option<Vec<u8>>)],
+}
+
+impl Check {
+    pub fn new(line: usize, expect: Expect) -> Self {
+        Self { line, expect, spoiled: false }
+    }
+
+    /// Makes it wrong: another code, a text that nobody says, or the opposite.
+    pub fn spoil(&mut self) {
+        match &mut self.expect {
+            Expect::Exit(code) => *code += 1,
+            Expect::Refused(text) | Expect::Has(_, text) | Expect::Files(text) => text.push('\u{1}'),
+            Expect::All(_, lines) => lines.iter_mut().last().expect("a line").push('\u{1}'),
+            Expect::Json(_, value) => value.push('\u{1}'),
+            Expect::File(_, FileState::Holds(bytes)) => bytes.push(1),
+            Expect::HasNot(..) | Expect::File(..) => self.spoiled = true,
+        }
+    }
+
+    /// What was expected, if it is not so.
+    pub fn told(&self, seen: &Seen) -> Option<String> {
+        let (holds, expected) = self.seen(seen);
+        let not = if self.spoiled { "not: " } else { "" };
+        (holds == self.spoiled).then(|| format!("expected {not}{expected}"))
+    }
+
+    fn seen(&self, seen: &Seen) -> (bool, String) {
+        let run = || seen.run.expect("the format gives these to commands alone");
+        let text = |stream| match stream {
+            Stream::Out => run().stdout_text(),
+            Stream::Err => run().stderr_text(),
+        };
+        let folder = seen.folder.to_str().expect("a folder's name is text");
+        let like = |line: &str, pattern: &str| like(line, &pattern.replace("$FOLDER", folder));
+        match &self.expect {
+            Expect::Exit(code) => (run().status.code() == Some(*code), format!("exit code {code}")),
+            Expect::Refused(part) => {
+                let said = text(Stream::Err);
+                let ours = said.lines().count() == 1 && said.starts_with("cryptline: ") && run().stdout.is_empty();
+                (ours && like(&said, part), format!("nothing but one line on stderr, of cryptline, with `{part}`"))
+            }
+            Expect::Has(stream, part) => {
+                (text(*stream).lines().any(|line| like(line, part)), format!("a line of {stream} with `{part}`"))
+            }
+            Expect::HasNot(stream, part) => {
+                (!text(*stream).lines().any(|line| like(line, part)), format!("no line of {stream} with `{part}`"))
+            }
+            Expect::All(stream, lines) => {
+                let said = text(*stream);
+                let whole = |line: &str| format!("\u{2}{line}\u{3}");
+                let lines = if lines[..] == [String::new()] { &[] } else { &lines[..] };
+                let same = said.lines().count() == lines.len()
+                    && said.lines().zip(lines).all(|(line, pattern)| like(&whole(line), &whole(pattern)));
+                (same, format!("this for all of {stream}:\n{}", lines.join("\n")))
+            }
+            Expect::Json(path, value) => {
+                let found = json(&text(Stream::Out), path);
+                let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(&**value));
+                let told = found.as_ref().map_or_else(|why| why.clone(), Value::to_string);
+                (found.as_ref() == Ok(&value), format!("`{path}` to be {value}, but it is {told}"))
+            }
+            Expect::Files(names) => {
+                let found = listed(seen.folder);
+                let mut names: Vec<_> = names.split_whitespace().collect();
+                names.sort_unstable();
+                (found == names, format!("these files: {names:?}, but there are {found:?}"))
+            }
+            Expect::File(name, state) => state.seen(name, seen),
+        }
+    }
+}
+
+impl FileState {
+    fn seen(&self, name: &str, seen: &Seen) -> (bool, String) {
+        let bytes = |name: &str| fs::read(seen.folder.join(name)).ok();
+        match self {
+            Self::Unchanged => {
+                let before = &seen.before.iter().find(|(other, _)| other == name).expect("it was read").1;
+                (before.is_some() && *before == bytes(name), format!("{name} there and unchanged by this command"))
+            }
+            Self::Absent => (seen.folder.join(name).symlink_metadata().is_err(), format!("no {name}")),
+            Self::Same(other) => {
+                let same = bytes(name).is_some() && bytes(name) == bytes(other);
+                (same, format!("{name} to be there with the bytes of {other}"))
+            }
+            Self::Differs(other) => {
+                let both = bytes(name).zip(bytes(other));
+                (both.is_some_and(|(one, two)| one != two), format!("{name} and {other} to be there and differ"))
+            }
+            Self::Holds(held) => {
+                let found = bytes(name);
+                let shown =
+                    found.as_ref().map(|bytes| String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned());
+                (
+                    found.as_ref() == Some(held),
+                    format!("{name} to hold `{}`, not {shown:?}", String::from_utf8_lossy(held)),
+                )
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Stream {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(if *self == Self::Out { "stdout" } else { "stderr" })
+    }
+}
+
+/// Whether the pattern's pieces, between its `[..]`, are in the line in their order.
+fn like(line: &str, pattern: &str) -> bool {
+    let mut rest = Some(line);
+    for piece in pattern.split("[..]") {
+        rest = rest.and_then(|rest| rest.split_once(piece)).map(|(_, after)| after);
+    }
+    rest.is_some()
+}
+
+/// The value at a path such as `keyslots.0.kdf.type`.
+fn json(text: &str, path: &str) -> Result<Value, String> {
+    let mut value: Value = serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
+    for part in path.split('.') {
+        let inner = match part.parse::<usize>() {
+            Ok(index) if value.is_array() => value.get_mut(index),
+            _ => value.get_mut(part),
+        };
+        value = inner.ok_or_else(|| format!("not there: nothing is called `{part}`"))?.take();
+    }
+    Ok(value)
+}
+
+fn listed(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("the folder of the case");
+    let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    let mut names: Vec<_> = names.filter(|name| !["key", "bin"].contains(&name.as_str())).collect();
+    names.sort();
+    names
+}
