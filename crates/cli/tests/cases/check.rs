@@ -7,11 +7,9 @@ use cryptline_testkit::peer::Run;
 use serde_json::Value;
 
 /// One expectation, and where it stands.
-#[derive(Clone, Debug)]
 pub struct Check {
     pub line: usize,
     pub expect: Expect,
-    spoiled: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -58,27 +56,29 @@ pub struct Seen<'a> {
 }
 
 impl Check {
-    pub fn new(line: usize, expect: Expect) -> Self {
-        Self { line, expect, spoiled: false }
-    }
-
-    /// Makes it wrong: another code, a text that nobody says, or the opposite.
-    pub fn spoil(&mut self) {
-        match &mut self.expect {
-            Expect::Exit(code) => *code += 1,
-            Expect::Refused(text) | Expect::Has(_, text) | Expect::Files(text) => text.push('\u{1}'),
-            Expect::All(_, lines) => lines.iter_mut().last().expect("a line").push('\u{1}'),
-            Expect::Json(_, value) => value.push('\u{1}'),
-            Expect::File(_, FileState::Holds(bytes)) => bytes.push(1),
-            Expect::HasNot(..) | Expect::File(..) => self.spoiled = true,
-        }
-    }
-
-    /// What was expected, if it is not so.
+    /// What is wrong: it does not hold, or it would hold of anything, as one that is spoiled shows.
     pub fn told(&self, seen: &Seen) -> Option<String> {
-        let (holds, expected) = self.seen(seen);
-        let not = if self.spoiled { "not: " } else { "" };
-        (holds == self.spoiled).then(|| format!("expected {not}{expected}"))
+        let (holds, expected) = self.expect.seen(seen);
+        if !holds {
+            return Some(format!("expected {expected}"));
+        }
+        let spoiled = self.expect.spoiled()?;
+        spoiled.seen(seen).0.then(|| format!("this looks at nothing: {spoiled:?} holds as well"))
+    }
+}
+
+impl Expect {
+    /// Another code, or a text that nobody says. There is none for what has no text: its opposite does not hold.
+    fn spoiled(&self) -> Option<Self> {
+        let mut other = self.clone();
+        match &mut other {
+            Self::Exit(code) => *code += 1,
+            Self::Refused(text) | Self::Has(_, text) | Self::Files(text) | Self::Json(_, text) => text.push('\u{1}'),
+            Self::All(_, lines) => lines.last_mut()?.push('\u{1}'),
+            Self::File(_, FileState::Holds(bytes)) => bytes.push(1),
+            Self::HasNot(..) | Self::File(..) => return None,
+        }
+        Some(other)
     }
 
     fn seen(&self, seen: &Seen) -> (bool, String) {
@@ -89,20 +89,20 @@ impl Check {
         };
         let folder = seen.folder.to_str().expect("a folder's name is text");
         let like = |line: &str, pattern: &str| like(line, &pattern.replace("$FOLDER", folder));
-        match &self.expect {
-            Expect::Exit(code) => (run().status.code() == Some(*code), format!("exit code {code}")),
-            Expect::Refused(part) => {
+        match self {
+            Self::Exit(code) => (run().status.code() == Some(*code), format!("exit code {code}")),
+            Self::Refused(part) => {
                 let said = text(Stream::Err);
                 let ours = said.lines().count() == 1 && said.starts_with("cryptline: ") && run().stdout.is_empty();
                 (ours && like(&said, part), format!("nothing but one line on stderr, of cryptline, with `{part}`"))
             }
-            Expect::Has(stream, part) => {
+            Self::Has(stream, part) => {
                 (text(*stream).lines().any(|line| like(line, part)), format!("a line of {stream} with `{part}`"))
             }
-            Expect::HasNot(stream, part) => {
+            Self::HasNot(stream, part) => {
                 (!text(*stream).lines().any(|line| like(line, part)), format!("no line of {stream} with `{part}`"))
             }
-            Expect::All(stream, lines) => {
+            Self::All(stream, lines) => {
                 let said = text(*stream);
                 let whole = |line: &str| format!("\u{2}{line}\u{3}");
                 let lines = if lines[..] == [String::new()] { &[] } else { &lines[..] };
@@ -110,19 +110,19 @@ impl Check {
                     && said.lines().zip(lines).all(|(line, pattern)| like(&whole(line), &whole(pattern)));
                 (same, format!("this for all of {stream}:\n{}", lines.join("\n")))
             }
-            Expect::Json(path, value) => {
+            Self::Json(path, value) => {
                 let found = json(&text(Stream::Out), path);
                 let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(&**value));
                 let told = found.as_ref().map_or_else(|why| why.clone(), Value::to_string);
                 (found.as_ref() == Ok(&value), format!("`{path}` to be {value}, but it is {told}"))
             }
-            Expect::Files(names) => {
+            Self::Files(names) => {
                 let found = listed(seen.folder);
                 let mut names: Vec<_> = names.split_whitespace().collect();
                 names.sort_unstable();
                 (found == names, format!("these files: {names:?}, but there are {found:?}"))
             }
-            Expect::File(name, state) => state.seen(name, seen),
+            Self::File(name, state) => state.seen(name, seen),
         }
     }
 }

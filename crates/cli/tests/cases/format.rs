@@ -9,7 +9,6 @@ use crate::check::{Check, Expect, FileState, Stream};
 const WORDS: [&str; 10] = ["volume", "file", "fill", "poke", "edit", "json", "header", "user", "server", "stop"];
 
 /// One test.
-#[derive(Clone, Debug)]
 pub struct Case {
     /// `file::case`, and `/row` for one with rows.
     pub name: String,
@@ -21,7 +20,6 @@ pub struct Case {
 }
 
 /// A command or a word, and what is expected of it.
-#[derive(Clone, Debug)]
 pub struct Step {
     pub line: usize,
     pub action: Action,
@@ -30,7 +28,6 @@ pub struct Step {
     pub checks: Vec<Check>,
 }
 
-#[derive(Clone, Debug)]
 pub enum Action {
     /// A line for the shell.
     Run(String),
@@ -39,14 +36,6 @@ pub enum Action {
 }
 
 type Lines<'a> = Vec<(usize, &'a str)>;
-
-impl Case {
-    /// Where each expectation is: its step, and its index there.
-    pub fn checks(&self) -> Vec<(usize, usize)> {
-        let of = |(step, it): (usize, &Step)| (0..it.checks.len()).map(move |index| (step, index)).collect::<Vec<_>>();
-        self.steps.iter().enumerate().flat_map(of).collect()
-    }
-}
 
 /// The cases of a file.
 pub fn parse(file: &str, text: &str) -> Result<Vec<Case>, String> {
@@ -129,7 +118,7 @@ fn case(file: &str, line: usize, name: String, body: &[(usize, String)]) -> Resu
         let is_run = !matches!(step.action, Action::Word(word, _) if word != "stop");
         let has_code = step.checks.iter().any(|check| matches!(check.expect, Expect::Exit(_)));
         if is_run && !has_code {
-            step.checks.insert(0, Check::new(step.line, Expect::Exit(0)));
+            step.checks.insert(0, Check { line: step.line, expect: Expect::Exit(0) });
         }
     }
     Ok(case)
@@ -184,7 +173,7 @@ fn expectation(step: &mut Step, line: usize, word: &str, rest: &str) -> Result<(
         "?" => {
             let (code, refusal) = rest.split_once(' ').unwrap_or((rest, ""));
             let code = code.parse().map_err(|_| format!("`{code}` is no exit code"))?;
-            step.checks.push(Check::new(line, Expect::Exit(code)));
+            step.checks.push(Check { line, expect: Expect::Exit(code) });
             if refusal.is_empty() {
                 return Ok(());
             }
@@ -208,7 +197,7 @@ fn expectation(step: &mut Step, line: usize, word: &str, rest: &str) -> Result<(
             file_state(name, state)?
         }
     };
-    step.checks.push(Check::new(line, expect));
+    step.checks.push(Check { line, expect });
     Ok(())
 }
 

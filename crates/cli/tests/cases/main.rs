@@ -16,9 +16,6 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use format::Case;
 
-/// With this in the environment each expectation is spoiled in turn, and a case passes if it then fails there.
-const SPOIL: &str = "CASES_SPOIL";
-
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials = own::trials();
@@ -43,26 +40,5 @@ fn files() -> Vec<(String, String)> {
 }
 
 fn trial(case: Case) -> Trial {
-    let name = case.name.clone();
-    let spoils = std::env::var_os(SPOIL).is_some();
-    Trial::test(name, move || {
-        let told = if spoils { each_expectation_matters(&case) } else { play::play(&case) };
-        told.map_err(Failed::from)
-    })
-}
-
-/// Plays the case once for each of its expectations, with that one spoiled: it must fail there.
-fn each_expectation_matters(case: &Case) -> Result<(), String> {
-    for (step, index) in case.checks() {
-        let mut spoiled = case.clone();
-        let check = &mut spoiled.steps[step].checks[index];
-        let line = check.line;
-        check.spoil();
-        match play::play(&spoiled) {
-            Ok(()) => return Err(format!("{}.case:{line}: it passes with this expectation spoiled", case.file)),
-            Err(told) if told.starts_with(&format!("{}.case:{line}:", case.file)) => {}
-            Err(told) => return Err(format!("spoiled at line {line}, it fails elsewhere:\n{told}")),
-        }
-    }
-    Ok(())
+    Trial::test(case.name.clone(), move || play::play(&case).map_err(Failed::from))
 }

@@ -142,7 +142,15 @@ impl Player {
         };
         let cost = if options.contains("--pbkdf") || options.contains("$CHEAP") { "" } else { cost };
         let size = if options.contains("--size") || options.contains("--from") { "" } else { "--size=20M" };
-        let line = format!("cryptline create {name} --key-file key {kind} {cost} {size} {options}");
+        let mut line = format!("cryptline create {name} --key-file key {kind} {cost} {size} {options}");
+        if options.is_empty() {
+            // One that was made before, by this program, is as good.
+            let kept =
+                format!("{}/{}.volume", env!("CARGO_TARGET_TMPDIR"), if kind.is_empty() { "luks2" } else { "luks1" });
+            let (copy, program) = ("cp --sparse=always", env!("CARGO_BIN_EXE_cryptline"));
+            let keep = format!("{copy} {name} '{kept}'.$$ && mv '{kept}'.$$ '{kept}'");
+            line = format!("[ '{kept}' -nt '{program}' ] && {copy} '{kept}' {name} 2>/dev/null || {{ {line} && {{ {keep} || :; }}; }}");
+        }
         let made = run_with_input(&mut self.shell(&line), TIMEOUT, &[]);
         if made.status.success() { Ok(()) } else { Err(made.to_string()) }
     }
