@@ -1,7 +1,6 @@
 //! The program as its users and their programs meet it.
 
 mod activation;
-mod bad_input;
 mod below;
 mod benchmark;
 mod block_devices;
