@@ -17,8 +17,6 @@ mod copy_resume;
 mod copy_signals;
 mod copy_volumes;
 mod create;
-mod create_header;
-mod create_in_place;
 mod cryptsetup_compat;
 mod file_size_limit;
 mod folder_source;
