@@ -1,10 +1,8 @@
-//! A limit on file sizes (`ulimit -f`, SIGXFSZ) is an error of the write, never the end of a program
-//! that others depend on.
+//! A limit on file sizes (`ulimit -f`, SIGXFSZ) is an error of the write, never the end of a server.
 
-use std::fs;
 use std::process::Command;
 
-use crate::server::{Disk, READY, SIZE, Server, cryptline, text};
+use crate::server::{Disk, SIZE, Server, cryptline};
 use cryptline_testkit::peer;
 
 /// `command` under a limit on file sizes.
@@ -53,46 +51,4 @@ fn a_write_above_the_limit_fails_and_the_server_lives() {
             server.stop();
         }
     }
-}
-
-#[test]
-fn every_verb_that_writes_says_so_and_ends_with_its_exit_code() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| text(&folder.path().join(name));
-    let (table, key, out) = (path("a.btt"), path("key"), path("out"));
-    fs::write(&key, "pass phrase").unwrap();
-    let mut btt = cryptline(["btt", "create", &table, "--size=64M"]);
-    let ended = peer::run(&mut limited(1 << 20, &btt), READY).exited_with(4);
-    assert!(ended.stderr_text().contains("File too large"), "{ended}");
-    // What is there already is mapped, not written, and no limit concerns it.
-    peer::run(&mut btt, READY).success();
-    let target = format!("btt:{table}");
-    let cheap = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
-    let mut create = cryptline(["create", &target, "--key-file", &key]);
-    let ended = peer::run(&mut limited(1, create.args(cheap)), READY);
-    assert!(ended.status.code().is_some(), "{ended}");
-
-    let pidfile = path("pid");
-    let serve = cryptline(["serve", "ram:1M", "-P", &pidfile, "--run", "true"]);
-    let ended = peer::run(&mut limited(1, &serve), READY).exited_with(1);
-    assert!(ended.stderr_text().contains("pid file"), "{ended}");
-
-    for verb in ["completions bash", "serve --help"] {
-        let script = format!("ulimit -f 0; exec \"$0\" {verb} >\"$1\"");
-        let mut command = Command::new("sh");
-        command.args(["-c", &script, env!("CARGO_BIN_EXE_cryptline"), &out]);
-        let ended = peer::run(&mut command, READY);
-        assert!(ended.status.code().is_some(), "{verb}: {ended}");
-    }
-}
-
-/// The command that a server runs has the signal as everybody has it.
-#[test]
-fn a_command_meets_the_limit_as_it_would_without_the_server() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = text(&folder.path().join("out"));
-    // Exit status 128 and the number of SIGXFSZ, as the shell says it of its child.
-    let script = format!("sh -c 'ulimit -f 0; echo x >\"{out}\"'; exit $?");
-    let serve = cryptline(["serve", "ram:1M", "--run", &script]);
-    peer::run(&mut limited(1 << 20, &serve), READY).exited_with(128 + 25);
 }

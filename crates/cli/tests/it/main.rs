@@ -17,7 +17,6 @@ mod copy_volumes;
 mod create;
 mod cryptsetup_compat;
 mod file_size_limit;
-mod folder_source;
 mod hints;
 mod info;
 mod key_memory;
