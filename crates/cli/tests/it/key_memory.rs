@@ -30,10 +30,7 @@ const DISPATCHES: [&str; 3] = ["auto", "inline", "queue"];
 fn may_look() -> bool {
     let may = rustix::process::geteuid().is_root();
     if !may {
-        let test = std::thread::current();
-        let test = test.name().unwrap_or("key_memory");
-        assert!(std::env::var("CI").is_err(), "run as root");
-        eprintln!("SKIP {test}: only root may read the memory of a process that holds keys");
+        peer::skip("only root may read the memory of a process that holds keys");
     }
     may
 }
@@ -304,56 +301,67 @@ fn serve_and_look(verdict: &mut Verdict, nbdcopy: &peer::Peer, volume: &Volume, 
     verdict.add_closed(&format!("{name} at the end"), &server.end(volume));
 }
 
+type Cipher = (&'static str, &'static str);
+type Kind = fn(Cipher) -> Volume;
+
+/// Each cipher with another dispatch. `turn` is another number for each kind of volume, so that any two of kind, cipher and
+/// dispatch meet in some test.
 #[track_caller]
-fn serve_all(make: impl Fn((&'static str, &'static str)) -> Volume) {
+fn serve_pairs(turn: usize, make: Kind) {
+    let dispatches = DISPATCHES.into_iter().cycle().skip(turn);
+    serve_each(make, CIPHERS.into_iter().zip(dispatches));
+}
+
+#[track_caller]
+fn serve_each(make: Kind, ways: impl Iterator<Item = (Cipher, &'static str)>) {
     let Some(nbdcopy) = peer::require("nbdcopy").filter(|_| may_look()) else {
         return;
     };
     let mut verdict = Verdict::default();
-    for cipher in CIPHERS {
-        for dispatch in DISPATCHES {
-            serve_and_look(&mut verdict, &nbdcopy, &make(cipher), &["--dispatch", dispatch]);
-        }
+    for (cipher, dispatch) in ways {
+        serve_and_look(&mut verdict, &nbdcopy, &make(cipher), &["--dispatch", dispatch]);
     }
     verdict.tell();
 }
 
-#[test]
-fn servers_of_luks2_with_argon2id_hold_keys_in_guarded_memory_only() {
-    let cost = ["--pbkdf-force-iterations=4", "--pbkdf-memory=1024", "--pbkdf-parallel=4"];
-    serve_all(|cipher| Volume::luks(&cost, cipher));
+macro_rules! servers {
+    ($($test:ident $turn:literal $make:expr;)+) => {
+        $(
+            #[test]
+            fn $test() {
+                serve_pairs($turn, $make);
+            }
+        )+
+
+        /// Every cipher with every dispatch.
+        mod nightly {
+            use super::{CIPHERS, DISPATCHES, Volume, serve_each};
+
+            $(
+                #[test]
+                fn $test() {
+                    let ways = CIPHERS.into_iter().flat_map(|cipher| DISPATCHES.map(|dispatch| (cipher, dispatch)));
+                    serve_each($make, ways);
+                }
+            )+
+        }
+    };
 }
 
-#[test]
-fn servers_of_luks2_with_pbkdf2_hold_keys_in_guarded_memory_only() {
-    let cost = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
-    serve_all(|cipher| Volume::luks(&cost, cipher));
-}
-
-#[test]
-fn servers_of_luks1_hold_keys_in_guarded_memory_only() {
-    let cost = ["--type", "luks1", "--pbkdf-force-iterations=1000"];
-    serve_all(|cipher| Volume::luks(&cost, cipher));
-}
-
-#[test]
-fn servers_of_plain_volumes_hold_keys_in_guarded_memory_only() {
-    serve_all(Volume::plain);
-}
-
-#[test]
-fn servers_of_plain_volumes_with_key_files_hold_keys_in_guarded_memory_only() {
-    serve_all(Volume::plain_by_file);
-}
-
-#[test]
-fn servers_of_tables_as_arguments_hold_keys_in_guarded_memory_only() {
-    serve_all(|cipher| Volume::table(cipher, true));
-}
-
-#[test]
-fn servers_of_tables_from_standard_input_hold_keys_in_guarded_memory_only() {
-    serve_all(|cipher| Volume::table(cipher, false));
+servers! {
+    servers_of_luks2_with_argon2id_hold_keys_in_guarded_memory_only 0 |cipher| {
+        Volume::luks(&["--pbkdf-force-iterations=4", "--pbkdf-memory=1024", "--pbkdf-parallel=4"], cipher)
+    };
+    servers_of_luks2_with_pbkdf2_hold_keys_in_guarded_memory_only 1 |cipher| {
+        Volume::luks(&["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"], cipher)
+    };
+    servers_of_luks1_hold_keys_in_guarded_memory_only 2 |cipher| {
+        Volume::luks(&["--type", "luks1", "--pbkdf-force-iterations=1000"], cipher)
+    };
+    servers_of_plain_volumes_hold_keys_in_guarded_memory_only 0 Volume::plain;
+    servers_of_plain_volumes_with_key_files_hold_keys_in_guarded_memory_only 1 Volume::plain_by_file;
+    servers_of_tables_as_arguments_hold_keys_in_guarded_memory_only 2 |cipher| Volume::table(cipher, true);
+    servers_of_tables_from_standard_input_hold_keys_in_guarded_memory_only 0 |cipher| Volume::table(cipher, false);
 }
 
 /// Runs a verb to its end with the passphrase on standard input, and looks before it is gone.

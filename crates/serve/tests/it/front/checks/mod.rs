@@ -40,7 +40,8 @@ pub use failures::{
     zeroing_that_the_medium_cannot_do_is_written_unless_it_must_be_fast,
 };
 pub use random::{
-    requests_over_a_slow_medium_agree_with_the_model, requests_that_are_sent_together_agree_with_the_model,
+    many_requests_agree_with_the_model, requests_over_a_slow_medium_agree_with_the_model,
+    requests_that_are_sent_together_agree_with_the_model,
 };
 pub use refusals::{read_only_disk_refuses_every_change, request_that_leaves_the_disk_or_its_blocks_is_refused};
 

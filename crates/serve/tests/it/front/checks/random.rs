@@ -15,9 +15,10 @@ use crate::front::client::{Ask, Client, Front, Server, Zeroing, at};
 
 /// Bytes of one client's part.
 const PART: u64 = 1 << 20;
-/// Sequences of requests, and how many where checks are to do less.
-const CASES: u32 = 24;
+/// Sequences of requests, how many where checks are to do less, and how many where they have all the time.
+const CASES: u32 = 8;
 const CASES_FEW: u32 = 3;
+const CASES_OF_A_NIGHT: u32 = 100;
 /// Bytes in the unit of offsets and lengths.
 const BLOCK: u64 = 4096;
 
@@ -146,12 +147,8 @@ fn play(clients: &mut [Box<dyn Client>], model: &mut ModelDisk, round: &[Step]) 
     }
 }
 
-fn agrees(front: Front, over: impl Fn(Dispatch) -> Fresh) {
-    let mut runner = TestRunner::new(ProptestConfig {
-        cases: if is_sparing() { CASES_FEW } else { CASES },
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    });
+fn agrees(front: Front, cases: u32, over: impl Fn(Dispatch) -> Fresh) {
+    let mut runner = TestRunner::new(ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() });
     let sequences = (steps(), prop::sample::select(&stack::DISPATCHES));
     let result = runner.run(&sequences, |(steps, dispatch)| {
         on_each_backend(front, || over(dispatch), |server| play_all(server, &steps));
@@ -160,14 +157,32 @@ fn agrees(front: Front, over: impl Fn(Dispatch) -> Fresh) {
     result.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-pub fn requests_that_are_sent_together_agree_with_the_model(front: Front) {
-    agrees(front, |dispatch| stack::dispatched_over_ram(4 << 20, dispatch));
-    agrees(front, |dispatch| stack::dispatched_over_file(4 << 20, dispatch));
+fn cases() -> u32 {
+    if is_sparing() { CASES_FEW } else { CASES }
 }
 
-pub fn requests_over_a_slow_medium_agree_with_the_model(front: Front) {
-    agrees(front, |dispatch| {
+fn agrees_when_sent_together(front: Front, cases: u32) {
+    agrees(front, cases, |dispatch| stack::dispatched_over_ram(4 << 20, dispatch));
+    agrees(front, cases, |dispatch| stack::dispatched_over_file(4 << 20, dispatch));
+}
+
+fn agrees_over_a_slow_medium(front: Front, cases: u32) {
+    agrees(front, cases, |dispatch| {
         let medium = devices::delayed(stack::ram(4 << 20), devices::QUICK);
         devices::dispatched(medium, &stack::AES_512, dispatch)
     });
+}
+
+pub fn requests_that_are_sent_together_agree_with_the_model(front: Front) {
+    agrees_when_sent_together(front, cases());
+}
+
+pub fn requests_over_a_slow_medium_agree_with_the_model(front: Front) {
+    agrees_over_a_slow_medium(front, cases());
+}
+
+/// Both of them for a night.
+pub fn many_requests_agree_with_the_model(front: Front) {
+    agrees_when_sent_together(front, CASES_OF_A_NIGHT);
+    agrees_over_a_slow_medium(front, CASES_OF_A_NIGHT);
 }
