@@ -1,4 +1,4 @@
-//! A Ceph cluster on this machine, for one test: that of `cryptline-ceph-node`, with panics for errors.
+//! A Ceph cluster on this machine, for one test program: that of `cryptline-ceph-node`, with panics for errors.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ pub use cryptline_ceph_node::POOL;
 /// How long a program may take, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A cluster with the pool [`POOL`], which keeps each object three times.
+/// A cluster with the pool [`POOL`], which keeps each object three times, and whose clients need a key.
 pub struct Ceph {
     // Before the folder, which its daemons write to.
     node: Node,
@@ -28,22 +28,9 @@ impl Ceph {
     /// Where it does not get ready.
     #[must_use]
     pub fn start() -> Option<Self> {
-        Self::start_with(false)
-    }
-
-    /// Starts one whose clients need a key; see [`start`](Self::start).
-    ///
-    /// # Panics
-    /// Where it does not get ready.
-    #[must_use]
-    pub fn with_keys() -> Option<Self> {
-        Self::start_with(true)
-    }
-
-    fn start_with(needs_keys: bool) -> Option<Self> {
         peer::require_all(PROGRAMS)?;
         let folder = tempfile::tempdir().expect("a folder");
-        let options = Options { osds: 3, replicas: 3, needs_keys };
+        let options = Options { osds: 3, replicas: 3, needs_keys: true };
         let node = Node::start(folder.path(), options).unwrap_or_else(|why| panic!("{why}"));
         Some(Self { node, folder })
     }

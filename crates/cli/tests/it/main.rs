@@ -37,8 +37,6 @@ mod partitions;
 mod private;
 #[cfg(feature = "rbd")]
 mod rbd;
-#[cfg(feature = "rbd")]
-mod rbd_lock;
 mod recipes;
 mod reload;
 mod resize;

@@ -1,15 +1,19 @@
 //! Volumes in images of a Ceph cluster: those that Ceph has encrypted and ours, each opened by both; and what the cluster
 //! does meanwhile.
 //!
-//! Each test has a cluster of its own, so there are few.
+//! One cluster for all, since it takes longer to start than most of what is asked of it; so this is one test, which names
+//! each part that fails.
 
+mod lock;
+mod promises;
 mod served;
 
 use crate::common;
 use crate::load;
 use crate::server;
 use std::fs;
-use std::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 use crate::common::{Folder, PASSPHRASE, cryptline, refused};
 use crate::server::{Server, noise, text, wait_until};
@@ -38,6 +42,39 @@ else:
     image.flush()
 image.close()
 ";
+
+/// Something about the cluster. What it leaves there is in nobody's way.
+type Part = fn(&mut Ceph);
+
+/// In this order: daemons that begin anew have little to fetch from the others at first, and the last part ends them all.
+const PARTS: &[(&str, Part)] = &[
+    ("storage daemons come and go under load", storage_daemons_come_and_go),
+    ("image keeps what devices promise", |ceph| promises::image_keeps_what_devices_promise(ceph)),
+    ("luks1 that Ceph has made and ours open in both", |ceph| opens_in_both(ceph, "luks1", &["--luks1"])),
+    ("luks2 that Ceph has made and ours open in both", |ceph| opens_in_both(ceph, "luks2", &[])),
+    ("image of cryptsetup opens and parts of images are filled", |ceph| image_of_cryptsetup_opens(ceph)),
+    ("what a cluster does to a served image is seen", |ceph| what_a_cluster_does_is_seen(ceph)),
+    ("cluster is entered with a key and its namespaces too", |ceph| keys_and_namespaces(ceph)),
+    ("server ends while a write waits for a cluster that has shut it out", |ceph| server_that_is_shut_out_ends(ceph)),
+    ("image that another client writes to is left to it until it is gone", |ceph| {
+        lock::image_that_another_client_writes_to_is_left_to_it_until_it_is_gone(ceph);
+    }),
+    ("what is not there is told with the next step", what_is_not_there_is_told),
+];
+
+#[test]
+fn heavy_ceph_cluster_and_its_images_are_served_as_they_should_be() {
+    let Some(mut ceph) = Ceph::start() else { return };
+    let mut failed = Vec::new();
+    for (name, part) in PARTS {
+        let began = Instant::now();
+        if catch_unwind(AssertUnwindSafe(|| part(&mut ceph))).is_err() {
+            failed.push(*name);
+        }
+        eprintln!("--- {name}: {:.1} s", began.elapsed().as_secs_f32());
+    }
+    assert!(failed.is_empty(), "{} failed, each explained above its name:\n{}", failed.len(), failed.join("\n"));
+}
 
 fn target(ceph: &Ceph, image: &str) -> String {
     format!("rbd:rbd/{image}?conf={}", ceph.conf().display())
@@ -94,51 +131,39 @@ fn is_the_same_for_both(ceph: &Ceph, folder: &Folder, image: &str, form: &str) {
     assert!(read[2 * MIB..] == data[..4 * MIB], "ours is not read");
 }
 
-fn opens_in_both(form: &str, options: &[&str]) {
-    let Some(ceph) = Ceph::start() else { return };
+fn opens_in_both(ceph: &Ceph, form: &str, options: &[&str]) {
     let folder = Folder::new();
-    make_image(&ceph, "theirs", "32M");
+    let [theirs, ours] = ["theirs", "ours"].map(|whose| format!("{whose}-{form}"));
+    make_image(ceph, &theirs, "32M");
     let key = text(&folder.key());
-    ceph.rbd(["encryption", "format", "rbd/theirs", form, &key]).success();
-    is_the_same_for_both(&ceph, &folder, "theirs", form);
+    ceph.rbd(["encryption", "format", &format!("rbd/{theirs}"), form, &key]).success();
+    is_the_same_for_both(ceph, &folder, &theirs, form);
 
-    make_image(&ceph, "ours", "32M");
-    create(&folder, &target(&ceph, "ours"), options).success();
-    is_the_same_for_both(&ceph, &folder, "ours", form);
+    make_image(ceph, &ours, "32M");
+    create(&folder, &target(ceph, &ours), options).success();
+    is_the_same_for_both(ceph, &folder, &ours, form);
     // What is there is not overwritten by mistake.
-    refused(create(&folder, &target(&ceph, "ours"), options), 5, "LUKS");
+    refused(create(&folder, &target(ceph, &ours), options), 5, "LUKS");
 }
 
-#[test]
-fn heavy_luks1_that_ceph_has_made_and_ours_open_in_both() {
-    opens_in_both("luks1", &["--luks1"]);
-}
-
-#[test]
-fn heavy_luks2_that_ceph_has_made_and_ours_open_in_both() {
-    opens_in_both("luks2", &[]);
-}
-
-#[test]
-fn image_of_cryptsetup_opens_and_parts_of_images_are_filled() {
+fn image_of_cryptsetup_opens(ceph: &Ceph) {
     let Some(cryptsetup) = peer::require("cryptsetup") else {
         return;
     };
-    let Some(ceph) = Ceph::start() else { return };
     let folder = Folder::new();
     let disk = server::Disk::new(&cryptsetup, "luks2");
     ceph.rbd(["import", &disk.image, "rbd/made"]).success();
-    let made = target(&ceph, "made");
+    let made = target(ceph, "made");
     cryptline(["open", "--check", &made, "--key-file", &disk.key]).success();
     let info = cryptline(["info", &made]).success().stdout_text();
     assert!(info.contains("LUKS2"), "{info}");
-    clone_is_the_volume_that_its_parent_was(&ceph, &folder, &disk.key);
-    served::is_the_same_through_qemu_nbd(&ceph, &folder, "made", &disk.key);
+    clone_is_the_volume_that_its_parent_was(ceph, &folder, &disk.key);
+    served::is_the_same_through_qemu_nbd(ceph, &folder, "made", &disk.key);
 
-    make_image(&ceph, "plain", "32M");
+    make_image(ceph, "plain", "32M");
     let clear = text(&folder.path("clear"));
     fs::write(&clear, noise(8 * MIB)).expect("room");
-    let plain = target(&ceph, "plain");
+    let plain = target(ceph, "plain");
     cryptline(["copy", &clear, &format!("{plain}&offset=4M&length=8M")]).success();
     let raw = text(&folder.path("raw"));
     ceph.rbd(["export", "rbd/plain", &raw]).success();
@@ -151,11 +176,11 @@ fn clone_is_the_volume_that_its_parent_was(ceph: &Ceph, folder: &Folder, key: &s
     for words in [
         &["snap", "create", "rbd/made@then"][..],
         &["snap", "protect", "rbd/made@then"],
-        &["clone", "rbd/made@then", "rbd/heir"],
+        &["clone", "rbd/made@then", "rbd/child"],
     ] {
         ceph.rbd(words.iter().copied()).success();
     }
-    let (made, heir) = (target(ceph, "made"), target(ceph, "heir"));
+    let (made, heir) = (target(ceph, "made"), target(ceph, "child"));
     let part = text(&folder.path("part"));
     fs::write(&part, noise(MIB)).expect("room");
     let read = |target: &str, name: &str| {
@@ -172,16 +197,14 @@ fn clone_is_the_volume_that_its_parent_was(ceph: &Ceph, folder: &Folder, key: &s
     assert!(read(&made, "parent") == before);
 }
 
-#[test]
-fn heavy_what_a_cluster_does_to_a_served_image_is_seen() {
+fn what_a_cluster_does_is_seen(ceph: &Ceph) {
     let peers = ["qemu-io", "nbdinfo"];
     let Some([qemu_io, nbdinfo]) = peer::require_all(peers) else {
         return;
     };
-    let Some(ceph) = Ceph::start() else { return };
     let folder = Folder::new();
-    let (key, disk) = (text(&folder.key()), target(&ceph, "disk"));
-    make_image(&ceph, "disk", "80M");
+    let (key, disk) = (text(&folder.key()), target(ceph, "served"));
+    make_image(ceph, "served", "80M");
     create(&folder, &disk, &[]).success();
     let server = serve(&disk, &folder, &["--allow-discards", "--zeroes=detect"]);
     let io = |commands: &[&str]| {
@@ -195,10 +218,10 @@ fn heavy_what_a_cluster_does_to_a_served_image_is_seen() {
     refused(second, 5, "in use");
 
     let overwrite = || drop(io(&["write -P 8 0 8M", "flush"]).success());
-    served::snapshot_stays_as_it_is_until_it_is_removed((&ceph, &folder, &qemu_io), overwrite);
+    served::snapshot_stays_as_it_is_until_it_is_removed((ceph, &folder, &qemu_io), overwrite);
 
     // It grows.
-    ceph.rbd(["resize", "--size", "96M", "rbd/disk"]).success();
+    ceph.rbd(["resize", "--size", "96M", "rbd/served"]).success();
     wait_until("it has grown", || {
         let size = nbdinfo.run(["--size", &server.uri]).success();
         size.stdout_text().trim() == (80 * MIB).to_string()
@@ -206,27 +229,23 @@ fn heavy_what_a_cluster_does_to_a_served_image_is_seen() {
     io(&["write -P 9 70M 8M", "read -P 9 70M 8M", "flush"]).success();
 
     // What is discarded is free, and what was never written stays so.
-    let used = || served::used(&ceph, "disk");
+    let used = || served::used(ceph, "served");
     let before = used();
     io(&["discard 0 32M", "discard 40M 16M", "flush"]).success();
     assert!(used() <= before - (28 << 20), "{before} to {}", used());
     let map = nbdinfo.run(["--map", &server.uri]).success().stdout_text();
     assert!(map.contains("hole,zero"), "{map}");
     server.stop();
-    served::what_deleted_files_had_is_given_back(&ceph, &folder, "disk");
+    served::what_deleted_files_had_is_given_back(ceph, &folder, "served");
 }
 
-#[test]
-fn heavy_storage_daemons_come_and_go_under_load() {
+fn storage_daemons_come_and_go(ceph: &mut Ceph) {
     let Some(fio) = peer::require("fio") else {
         return;
     };
-    let Some(mut ceph) = Ceph::start() else {
-        return;
-    };
     let folder = Folder::new();
-    let disk = target(&ceph, "disk");
-    make_image(&ceph, "disk", "48M");
+    let disk = target(ceph, "loaded");
+    make_image(ceph, "loaded", "48M");
     create(&folder, &disk, &[]).success();
     let server = serve(&disk, &folder, &["--sandbox=on"]);
     load::outlasts(&fio, folder.root(), &server.uri, || {
@@ -248,31 +267,27 @@ fn libraries_that_are_not_there_are_told_by_their_packages() {
     refused(run, 4, "install the packages librbd1 and librados2");
 }
 
-#[test]
-fn what_is_not_there_is_told_with_the_next_step() {
-    let Some(mut ceph) = Ceph::start() else {
-        return;
-    };
+fn what_is_not_there_is_told(ceph: &mut Ceph) {
     let folder = Folder::new();
     let key = text(&folder.key());
-    make_image(&ceph, "disk", "8M");
+    make_image(ceph, "small", "8M");
     let conf = ceph.conf();
     let check = |target: &str| cryptline(["open", "--check", target, "--key-file", &key]);
     let at = |spec: &str| format!("rbd:{spec}?conf={}", conf.display());
     for (target, what) in [
         (at("nowhere/disk"), "`ceph osd pool ls`"),
         (at("rbd/nothing"), "`rbd ls rbd`"),
-        (at("rbd/space/disk"), "`rbd ls rbd/space`"),
-        (at("rbd/disk@never"), "`rbd snap ls rbd/disk`"),
+        (at("rbd/nospace/disk"), "`rbd ls rbd/nospace`"),
+        (at("rbd/small@never"), "`rbd snap ls rbd/small`"),
         ("rbd:rbd/disk?conf=/nowhere".to_owned(), "?conf=PATH"),
     ] {
         refused(check(&target), 4, what);
     }
     refused(check("rbd:disk"), 1, "rbd:POOL/IMAGE");
 
-    ceph.rbd(["feature", "disable", "rbd/disk", "object-map", "exclusive-lock"]);
+    ceph.rbd(["feature", "disable", "rbd/small", "object-map", "exclusive-lock"]);
     ceph.rbd(["create", "--size", "32M", "--image-feature", "layering", "rbd/open"]).success();
-    let open = create(&folder, &target(&ceph, "open"), &[]);
+    let open = create(&folder, &target(ceph, "open"), &[]);
     refused(open, 4, "exclusive-lock");
 
     // A cluster of other monitors, which are not there, and one whose key is not known.
@@ -283,14 +298,13 @@ fn what_is_not_there_is_told_with_the_next_step() {
     let down =
         format!("{}mon host = [v2:127.0.0.1:1/0]\nclient mount timeout = 2{}", &written[..monitors], &written[end..]);
     fs::write(&other, down).expect("room");
-    let target = format!("rbd:rbd/disk?conf={}", other.display());
+    let target = format!("rbd:rbd/small?conf={}", other.display());
     refused(check(&target), 4, "do not answer in time");
-    let secret = written.replace("required = none", "required = cephx");
-    let secret = secret.replace("keyring = ", "keyring = /nowhere");
+    let secret = written.replace("keyring = ", "keyring = /nowhere");
     fs::write(&other, secret).expect("room");
     refused(check(&target), 4, "keyring");
 
-    goes_down_under_way(&mut ceph, &folder);
+    goes_down_under_way(ceph, &folder);
 }
 
 /// Clients that are told not to wait for ever do not: one that opens an image, and one that has it open.
@@ -323,24 +337,20 @@ fn goes_down_under_way(ceph: &mut Ceph, folder: &Folder) {
     server.stop();
 }
 
-#[test]
-fn cluster_that_wants_keys_is_entered_with_one_and_its_namespaces_too() {
-    let Some(ceph) = Ceph::with_keys() else {
-        return;
-    };
+fn keys_and_namespaces(ceph: &Ceph) {
     let folder = Folder::new();
     ceph.rbd(["namespace", "create", "rbd/space"]).success();
-    make_image(&ceph, "space/disk", "32M");
-    let disk = target(&ceph, "space/disk");
+    make_image(ceph, "space/disk", "32M");
+    let disk = target(ceph, "space/disk");
     create(&folder, &disk, &[]).success();
     let server = serve(&disk, &folder, &["--sandbox=on"]);
     server.stop();
     // The image of that name in the pool itself is another.
-    make_image(&ceph, "disk", "32M");
+    make_image(ceph, "disk", "32M");
     let key = text(&folder.key());
     let check = |target: &str| cryptline(["open", "--check", target, "--key-file", &key]);
     check(&disk).success();
-    let other = check(&target(&ceph, "disk"));
+    let other = check(&target(ceph, "disk"));
     assert!(!other.status.success(), "{other}");
 
     // A client that may do nothing but this, by its own key.
@@ -371,15 +381,13 @@ fn cluster_that_wants_keys_is_entered_with_one_and_its_namespaces_too() {
     refused(check(&as_guest("space/disk")), 4, "does not let in client.guest");
 }
 
-#[test]
-fn server_ends_while_a_write_waits_for_a_cluster_that_has_shut_it_out() {
+fn server_that_is_shut_out_ends(ceph: &Ceph) {
     let Some(qemu_io) = peer::require("qemu-io") else {
         return;
     };
-    let Some(ceph) = Ceph::start() else { return };
     let folder = Folder::new();
-    let disk = target(&ceph, "disk");
-    make_image(&ceph, "disk", "32M");
+    let disk = target(ceph, "shut-out");
+    make_image(ceph, "shut-out", "32M");
     create(&folder, &disk, &[]).success();
     let server = serve(&disk, &folder, &[]);
     let write = |pattern: u8| {
@@ -389,7 +397,7 @@ fn server_ends_while_a_write_waits_for_a_cluster_that_has_shut_it_out() {
         command
     };
     run(&mut write(1), TIMEOUT).success();
-    let lock = ceph.rbd(["lock", "ls", "--format", "json", "rbd/disk"]).success();
+    let lock = ceph.rbd(["lock", "ls", "--format", "json", "rbd/shut-out"]).success();
     let lock: serde_json::Value = serde_json::from_slice(&lock.stdout).expect("JSON");
     let holder = lock[0]["address"].as_str().expect("an address").to_owned();
     ceph.ceph(["osd", "blocklist", "add", &holder]).success();

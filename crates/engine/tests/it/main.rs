@@ -18,7 +18,5 @@ mod mapped;
 mod model;
 mod nbd;
 mod page_cache;
-#[cfg(feature = "rbd")]
-mod rbd;
 mod subblock;
 mod zoned;

@@ -17,9 +17,9 @@ pub fn snapshot_stays_as_it_is_until_it_is_removed(
     (ceph, folder, qemu_io): (&Ceph, &Folder, &Peer),
     overwrite: impl Fn(),
 ) {
-    ceph.rbd(["snap", "create", "rbd/disk@before"]).success();
+    ceph.rbd(["snap", "create", "rbd/served@before"]).success();
     overwrite();
-    let snapshot = format!("rbd:rbd/disk@before?conf={}", ceph.conf().display());
+    let snapshot = format!("rbd:rbd/served@before?conf={}", ceph.conf().display());
     let old = serve(&snapshot, folder, &["--sandbox=on"]);
     let read = || {
         let same = ["-r", "-f", "raw", "-c", "read -P 7 0 32M", &old.uri];
@@ -29,7 +29,7 @@ pub fn snapshot_stays_as_it_is_until_it_is_removed(
         said.contains("failed")
     };
     assert!(!read());
-    ceph.rbd(["snap", "rm", "rbd/disk@before"]).success();
+    ceph.rbd(["snap", "rm", "rbd/served@before"]).success();
     wait_until("the daemons have removed it", read);
     assert!(read(), "it comes back");
     old.stop();

@@ -1,7 +1,5 @@
 //! The `rbd` base over a cluster of this machine: what every device promises, holes, growth, and requests whose queue is
 //! gone.
-//!
-//! One test, since the cluster takes longer to start than all checks.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,14 +49,12 @@ fn make(ceph: &Ceph, image: &str, size: u64, options: &[&str]) -> RbdName {
     name(ceph, image)
 }
 
-#[test]
-fn heavy_image_keeps_what_devices_promise() {
-    let Some(ceph) = Ceph::start() else { return };
+pub fn image_keeps_what_devices_promise(ceph: &Ceph) {
     let made = Cell::new(0);
     let fresh = || {
         made.set(made.get() + 1);
         // Small objects, so that many requests cross from one into the next.
-        let name = make(&ceph, &format!("disk{}", made.get()), SIZE, &["--object-size", "64K"]);
+        let name = make(ceph, &format!("disk{}", made.get()), SIZE, &["--object-size", "64K"]);
         let device = RbdDevice::open(&name, false).expect("it was just made");
         Some(Fresh::new(Gate::new(device)))
     };
@@ -70,15 +66,15 @@ fn heavy_image_keeps_what_devices_promise() {
     suite::run(encrypted, checks::deep_queue_completes_each_request_once);
 
     let _watchdog = Watchdog::start(Duration::from_secs(120));
-    holes_are_holes_until_they_are_written_to(&ceph);
-    data_is_found_from_inside_an_object_and_in_a_clone(&ceph);
-    image_that_caches_by_its_own_settings_is_only_read(&ceph);
-    second_writer_is_refused_and_readers_are_not(&ceph);
-    flush_fails_once_its_writes_may_be_cut_off(&ceph);
-    device_grows_with_its_image_and_notices_when_it_shrinks(&ceph);
-    snapshot_under_load_has_what_was_durable_before_and_nothing_out_of_order(&ceph);
+    holes_are_holes_until_they_are_written_to(ceph);
+    data_is_found_from_inside_an_object_and_in_a_clone(ceph);
+    image_that_caches_by_its_own_settings_is_only_read(ceph);
+    second_writer_is_refused_and_readers_are_not(ceph);
+    flush_fails_once_its_writes_may_be_cut_off(ceph);
+    device_grows_with_its_image_and_notices_when_it_shrinks(ceph);
+    snapshot_under_load_has_what_was_durable_before_and_nothing_out_of_order(ceph);
     for backend in [BackendChoice::Auto, BackendChoice::Syscalls] {
-        what_is_removed_under_a_reader_is_an_error_and_never_other_bytes(&ceph, backend);
+        what_is_removed_under_a_reader_is_an_error_and_never_other_bytes(ceph, backend);
     }
 }
 

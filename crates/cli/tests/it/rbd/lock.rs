@@ -43,7 +43,7 @@ impl Client {
     fn start(python: &Peer, ceph: &Ceph, folder: &Folder, name: &str) -> Self {
         let (ready, again) = (folder.path(&format!("{name}-ready")), folder.path(name));
         let mut command = python.command();
-        command.args(["-c", CLIENT]).arg(ceph.conf()).arg("disk");
+        command.args(["-c", CLIENT]).arg(ceph.conf()).arg("locked");
         let process = Background::spawn(command.arg(&ready).arg(&again));
         Self { process: process.wait_for_path(&ready, READY), again }
     }
@@ -55,16 +55,14 @@ impl Client {
     }
 }
 
-#[test]
-fn image_that_another_client_writes_to_is_left_to_it_until_it_is_gone() {
+pub fn image_that_another_client_writes_to_is_left_to_it_until_it_is_gone(ceph: &Ceph) {
     let Some(python) = peer::require("python3-rbd") else {
         return;
     };
-    let Some(ceph) = Ceph::start() else { return };
     let folder = Folder::new();
-    ceph.rbd(["create", "--size", "32M", "rbd/disk"]).success();
+    ceph.rbd(["create", "--size", "32M", "rbd/locked"]).success();
     let (key, conf) = (text(&folder.key()), text(&ceph.conf()));
-    let disk = format!("rbd:rbd/disk?conf={conf}");
+    let disk = format!("rbd:rbd/locked?conf={conf}");
     let on_disk = |verb: &[&str], options: &[&str]| {
         let mut command = command();
         command.args(verb).arg(&disk).args(options);
@@ -72,7 +70,7 @@ fn image_that_another_client_writes_to_is_left_to_it_until_it_is_gone() {
     };
     on_disk(&["create"], &CHEAP).success();
 
-    let client = Client::start(&python, &ceph, &folder, "stays");
+    let client = Client::start(&python, ceph, &folder, "stays");
     let new_key = ["--new-key-file", &key, CHEAP[0], CHEAP[1]];
     for (verb, options) in [(&["serve"][..], &["--run=true"][..]), (&["key", "add"], &new_key), (&["create"], &CHEAP)] {
         refused(on_disk(verb, options), 5, "is in use by client.");
@@ -88,14 +86,14 @@ fn image_that_another_client_writes_to_is_left_to_it_until_it_is_gone() {
         let timeout = "osd_client_watch_timeout";
         ceph.ceph(["tell", osd, "config", "set", timeout, "12"]).success();
     }
-    let mut client = Client::start(&python, &ceph, &folder, "goes");
+    let mut client = Client::start(&python, ceph, &folder, "goes");
     client.process.kill();
     let run = on_disk(&["serve"], &["--run=true"]).success();
     let said = run.stderr_text();
     assert!(said.contains("locked by a client that is gone"), "{said}");
 
     // A lock that somebody has put on it by hand.
-    let lock = ["lock", "add", "rbd/disk", "mine"];
+    let lock = ["lock", "add", "rbd/locked", "mine"];
     ceph.rbd(lock).success();
-    refused(on_disk(&["serve"], &["--run=true"]), 5, "`rbd lock ls rbd/disk`");
+    refused(on_disk(&["serve"], &["--run=true"]), 5, "`rbd lock ls rbd/locked`");
 }
