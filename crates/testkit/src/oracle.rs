@@ -1,7 +1,8 @@
 //! A real kernel as the reference: Debian's, with its own dm-crypt, booted under QEMU's emulation.
 //!
 //! Nothing is needed from the machine's own kernel: no root, no device-mapper, no KVM. One boot serves
-//! many cases, so a test gathers all its cases first and boots once (about ten seconds).
+//! many cases, so a test gathers all its cases first and boots once (seven processor seconds, before the first case);
+//! cases of the same kernel belong into the same test, and [`judge`] names each of them that fails.
 //!
 //! ```text
 //! let Some(mut oracle) = Oracle::new() else { return };           // a named skip, or a failure in CI
@@ -35,11 +36,13 @@
 //!               ├─ initramfs  guest.sh, modules, programs and the cases as a cpio archive
 //!               ├─ machine    QEMU; the console on one serial line, results on another
 //!               ├─ again      the same once more where QEMU itself has crashed
-//!               └─ report     results → Outcomes
+//!               ├─ report     results → Outcomes
+//!               └─ check      looks at the outcomes, all of them
 //! ```
 
 mod again;
 mod apt;
+mod check;
 pub mod golden;
 mod initramfs;
 mod kernel;
@@ -52,10 +55,9 @@ mod report;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tempfile::TempDir;
-
 use crate::peer;
 
+pub use check::{Check, judge};
 pub use kernel::Linux;
 pub use next_release::next_release;
 
@@ -139,7 +141,9 @@ impl Oracle {
 
     /// The same for a program that is no peer.
     pub fn program_at(&mut self, program: &Path) -> &mut Self {
-        self.programs.tools.push(program.to_owned());
+        if !self.programs.tools.iter().any(|tool| tool == program) {
+            self.programs.tools.push(program.to_owned());
+        }
         self
     }
 
@@ -148,7 +152,7 @@ impl Oracle {
     ///
     /// # Panics
     /// When it cannot be copied.
-    pub fn this_program(&mut self, folder: &TempDir) -> &mut Self {
+    pub fn this_program(&mut self, folder: &Path) -> &mut Self {
         let here = std::env::current_exe().expect("a program knows its path");
         self.stripped(&here, "in_the_guest", folder)
     }
@@ -157,8 +161,8 @@ impl Oracle {
     ///
     /// # Panics
     /// When it cannot be copied.
-    pub fn stripped(&mut self, program: &Path, name: &str, folder: &TempDir) -> &mut Self {
-        let copy = folder.path().join(name);
+    pub fn stripped(&mut self, program: &Path, name: &str, folder: &Path) -> &mut Self {
+        let copy = folder.join(name);
         let mut strip = std::process::Command::new("strip");
         let stripped = strip.arg("-o").arg(&copy).arg(program).status();
         assert!(stripped.expect("strip comes with the compiler").success());

@@ -1,4 +1,4 @@
-//! What the program makes, and what a real kernel says of it, both ways.
+//! Real kernels judge what the program and the engine make, and what they make of the kernels' own. A boot of each
+//! kernel answers all its cases.
 
 mod kernel_oracle;
-mod kernel_oracle_attach;

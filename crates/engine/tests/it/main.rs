@@ -10,8 +10,6 @@ mod dispatch;
 mod faults;
 mod growth;
 mod image_open;
-mod kernel_oracle_block;
-mod kernel_oracle_zoned;
 mod linear;
 mod lost_writes;
 mod mapped;

@@ -1,5 +1,7 @@
 //! A real kernel under QEMU whose disks are ours: its virtio-blk driver is the client, and QEMU the front-end.
 
+mod killed;
+
 use std::ops::Range;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -16,7 +18,7 @@ use cryptline_serve::stats::ExportStats;
 use cryptline_serve::vhost_user::{Disk, Front, Server, ServerOptions};
 use cryptline_serve::{Flushed, StopHandle};
 use cryptline_sys::lock;
-use cryptline_testkit::oracle::{Oracle, Outcomes};
+use cryptline_testkit::oracle::{Check, Oracle, Outcomes, judge};
 use cryptline_testkit::peer;
 use cryptline_testkit::suite::{Fresh, devices};
 
@@ -107,12 +109,14 @@ const DISKS: [(&str, &str, u32, u32); 5] = [
     ("single", "num-queues=1,packed=on", 1, 1),
 ];
 
+const GROWTH: &str = "a disk that grows";
+
 /// What each disk is used for: the case and the disk's name.
 const FILE_SYSTEMS: [(&str, &str); 2] =
     [("a file system", "encrypted"), ("a file system through a packed ring", "packed")];
 
 #[test]
-fn kernel_oracle_guest_uses_our_disk_as_any_other() {
+fn kernel_oracle_guest_uses_our_disks_as_any_other() {
     let Some(mut oracle) = Oracle::new() else {
         return;
     };
@@ -139,34 +143,47 @@ fn kernel_oracle_guest_uses_our_disk_as_any_other() {
     let [encrypted, _, packed, growing, _] = &volumes;
     let sectors = growing.gate.size() / 512;
     ask(&mut oracle, sectors);
-    let outcomes = std::thread::scope(|scope| {
+    let server = killed::ask(&mut oracle, folder.path());
+    let (outcomes, killed) = std::thread::scope(|scope| {
+        // However the oracle ends, nothing goes on after it.
         let (running, is_over) = mpsc::channel();
+        let (serving, is_served) = mpsc::channel();
         let gate = &growing.gate;
         scope.spawn(move || enlarge_when_asked(gate, &path, &is_over));
+        let killer = scope.spawn(move || server.is_killed_until(&is_served));
         let outcomes = oracle.run();
-        drop(running);
-        outcomes
+        drop((running, serving));
+        (outcomes, killer.join().expect("no panic"))
     });
-    check_what_it_is(&outcomes, &encrypted.gate);
-    let said = outcomes.passed("a disk that grows");
-    let new = growing.gate.size();
-    assert_eq!(new, sectors * 512 + SIZE);
-    let written = sum(&growing.gate, (sectors - 104) * 512..(sectors + 896) * 512);
-    assert_eq!(said, format!("{}\n{written}  -", new / 512));
-    for case in ["a write cache", "another file system", "parts that nobody needs"] {
-        outcomes.passed(case);
-    }
-    for (name, ..) in DISKS.iter().filter(|it| it.0 != "readonly") {
-        outcomes.passed(&random(name));
-    }
+    let mut checks = vec![
+        Check::new("what it is", |outcomes| check_what_it_is(outcomes, &encrypted.gate)),
+        Check::new(GROWTH, |outcomes| has_grown(outcomes, &growing.gate, sectors)),
+        Check::new(killed::CASE, |outcomes| killed::verify(outcomes, killed)),
+    ];
+    checks.extend(["a write cache", "another file system", "parts that nobody needs"].map(Check::passes));
+    let written = DISKS.iter().filter(|it| it.0 != "readonly");
+    checks.extend(written.map(|(name, ..)| Check::passes(&random(name))));
     for ((case, _), volume) in FILE_SYSTEMS.into_iter().zip([encrypted, packed]) {
-        let said = outcomes.passed(case);
-        // What the guest has seen last is what our own path reads.
-        let expected = said.lines().last().and_then(|line| line.split(' ').next());
-        let sum = sum(&volume.gate, 0..volume.gate.size());
-        assert_eq!(expected, Some(sum.as_str()), "{said}");
+        checks.push(Check::new(case, |outcomes| is_what_the_guest_saw(outcomes, case, &volume.gate)));
     }
-    served.end_well();
+    checks.push(Check::new("end of the server", |_| served.end_well()));
+    judge(checks, &outcomes, Vec::new());
+}
+
+fn has_grown(outcomes: &Outcomes, gate: &Gate, sectors: u64) {
+    let said = outcomes.passed(GROWTH);
+    let new = gate.size();
+    assert_eq!(new, sectors * 512 + SIZE);
+    let written = sum(gate, (sectors - 104) * 512..(sectors + 896) * 512);
+    assert_eq!(said, format!("{}\n{written}  -", new / 512));
+}
+
+/// What the guest has seen last is what our own path reads.
+fn is_what_the_guest_saw(outcomes: &Outcomes, case: &str, gate: &Gate) {
+    let said = outcomes.passed(case);
+    let expected = said.lines().last().and_then(|line| line.split(' ').next());
+    let sum = sum(gate, 0..gate.size());
+    assert_eq!(expected, Some(sum.as_str()), "{said}");
 }
 
 /// All cases. `sectors` is the size of the disk that is to grow.
@@ -184,7 +201,7 @@ fn ask(oracle: &mut Oracle, sectors: u64) {
         ask(case, &file_system(name));
     }
     ask("another file system", &xfs());
-    ask("a disk that grows", &growth(sectors));
+    ask(GROWTH, &growth(sectors));
 }
 
 fn what_it_is() -> String {

@@ -4,13 +4,14 @@
 //! Its own head comment describes the format and names the command that writes it.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use base16ct::lower::encode_string as hex;
 use sha2::{Digest, Sha256};
 
 use super::matrix::{COMBINATIONS, Combination};
-use super::{Oracle, pattern};
+use super::{Oracle, Outcomes, pattern};
 
 /// Bytes of plaintext for the longest vector: 32 sectors, four of the largest cipher sectors.
 const LENGTH: usize = 16 * 1024;
@@ -30,7 +31,7 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 
 const HEAD: &str = "\
 # Written by Linux dm-crypt through this command; do not edit.
-#   cargo test -p cryptline-testkit -- --ignored kernel_oracle_writes
+#   cargo test -p cryptline-cli --test oracle -- --ignored kernel_oracle_writes
 #
 # Every vector encrypts the first LENGTH sectors of the same plaintext: the SplitMix64 outputs for
 # seed 1 as little-endian 64-bit words.
@@ -52,14 +53,29 @@ struct Vector {
     sectors: usize,
 }
 
-/// The whole golden file, made by a real kernel.
+/// The whole golden file, made by a real kernel in a boot of its own.
 ///
 /// # Panics
 /// When the kernel refuses a table, or as [`Oracle::run`].
 pub fn generate(mut oracle: Oracle) -> String {
-    let vectors = vectors();
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let [plain, cipher] = ["plain", "cipher"].map(|name| folder.path().join(name));
+    let asked = ask(&mut oracle, folder.path());
+    asked.text(&oracle.run())
+}
+
+/// A question for the golden ciphertexts.
+#[derive(Debug)]
+pub struct Asked {
+    ciphertexts: PathBuf,
+}
+
+/// Adds the case to the others of a machine, with its disks in `folder`.
+///
+/// # Panics
+/// Where the disks cannot be made.
+pub fn ask(oracle: &mut Oracle, folder: &Path) -> Asked {
+    let vectors = vectors();
+    let [plain, cipher] = ["golden-plain", "golden-cipher"].map(|name| folder.join(name));
     std::fs::write(&plain, pattern::bytes(PLAINTEXT_SEED, LENGTH)).expect("written");
     std::fs::write(&cipher, vec![0; LENGTH * vectors.len()]).expect("written");
 
@@ -73,14 +89,24 @@ pub fn generate(mut oracle: Oracle) -> String {
             vector.sectors / 8
         ));
     }
-    oracle.run().passed(CASE);
+    Asked { ciphertexts: cipher }
+}
 
-    let ciphertexts = std::fs::read(&cipher).expect("the guest's disk");
-    let mut text = HEAD.to_owned();
-    for (index, (vector, ciphertext)) in (0..).zip(vectors.iter().zip(ciphertexts.chunks(LENGTH))) {
-        text.push_str(&vector.describe(index, &ciphertext[..vector.sectors * 512]));
+impl Asked {
+    /// The whole file, once the machine has run.
+    ///
+    /// # Panics
+    /// When the kernel has refused a table.
+    #[must_use]
+    pub fn text(&self, outcomes: &Outcomes) -> String {
+        outcomes.passed(CASE);
+        let ciphertexts = std::fs::read(&self.ciphertexts).expect("the guest's disk");
+        let mut text = HEAD.to_owned();
+        for (index, (vector, ciphertext)) in (0..).zip(vectors().iter().zip(ciphertexts.chunks(LENGTH))) {
+            text.push_str(&vector.describe(index, &ciphertext[..vector.sectors * 512]));
+        }
+        text
     }
-    text
 }
 
 fn vectors() -> Vec<Vector> {

@@ -38,10 +38,15 @@ clean_up() {
     sort -r /proc/mounts | while read -r _ place _; do
         case $place in /mnt* | /tmp*) umount "$place" ;; esac
     done
+    # A program that has nothing to do takes its time, too.
     for _ in 1 2 3 4; do
-        dmsetup remove_all --force
+        for map in /sys/block/dm-*; do
+            [ -e "$map" ] && dmsetup remove_all --force && break
+        done
     done
-    losetup -a | cut -d: -f1 | while read -r loop; do losetup -d "$loop"; done
+    for loop in /sys/block/loop*/loop; do
+        [ -e "$loop" ] && loop=${loop%/loop} && losetup -d "/dev/${loop##*/}"
+    done
     rm -rf /mnt/* /tmp/*
 } >/dev/null 2>&1
 

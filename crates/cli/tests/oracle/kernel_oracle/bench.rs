@@ -65,6 +65,11 @@ impl Bench {
         Some(Self { folder, cryptsetup, mkfs, nbdcopy, qemu_io, key, news })
     }
 
+    /// The folder itself.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// A path in the folder, spaces of the name replaced.
     pub fn path(&self, name: &str) -> PathBuf {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };

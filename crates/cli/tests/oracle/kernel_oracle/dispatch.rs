@@ -3,6 +3,8 @@
 //!
 //! `high_priority` is not among them: Linux 6.1 does not know it (6.10 does).
 
+use std::path::Path;
+
 use cryptline_testkit::oracle::{Oracle, pattern};
 
 use super::Check;
@@ -28,8 +30,16 @@ struct Case {
 
 /// Every set of flags, by option and by table, and every mode.
 pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
-    let cases = sets_of_flags().chain(modes());
-    let volumes = (0..).zip(cases).map(|(index, case)| case.volume(bench, index));
+    let cases: Vec<Case> = sets_of_flags().chain(modes()).collect();
+    let sectors: usize = cases.iter().map(|case| case.sectors).sum();
+    // One behind the other.
+    let image = bench.image("dispatch", sectors * 512);
+    let mut offset = 0;
+    let volumes = (0..).zip(cases).map(|(index, case)| {
+        let volume = case.volume(bench, index, &image, offset);
+        offset += case.sectors;
+        volume
+    });
     volumes.map(|volume| volume.exchange(bench, oracle)).collect()
 }
 
@@ -72,20 +82,19 @@ fn modes() -> impl Iterator<Item = Case> {
 }
 
 impl Case {
-    fn volume<'a>(&self, bench: &'a Bench, index: u64) -> Volume<'a> {
+    fn volume<'a>(&self, bench: &'a Bench, index: u64, image: &Path, offset: usize) -> Volume<'a> {
         let name = format!("dispatch {index}: {:?} {:?}", self.ours, self.options);
         let key = hex(&pattern::bytes(7000 + index, 64));
-        let image = bench.image(&format!("dispatch {index}"), self.sectors * 512);
         let table = |device: &str, words: &str| {
-            let line = format!("0 {} crypt aes-xts-plain64 {key} 0 {device} 0 {words}", self.sectors);
+            let line = format!("0 {} crypt aes-xts-plain64 {key} 0 {device} {offset} {words}", self.sectors);
             line.trim_end().to_owned()
         };
-        let ours = table(text(&image), &self.ours);
+        let ours = table(text(image), &self.ours);
         let file = bench.file(&format!("dispatch line {index}"), ours.as_bytes());
         let ours =
             Opening::new(["--table", &format!("@{}", text(&file))]).with(self.options.iter().map(String::as_str));
         let theirs = format!("dmsetup create v --table \"{}\"", table("$disk", &self.theirs));
-        let mut volume = Volume::new(name, &image, ours, &theirs);
+        let mut volume = Volume::new(name, image, ours, &theirs);
         volume.length = self.sectors * 512;
         volume
     }

@@ -1,6 +1,8 @@
 //! Raw device-mapper lines: the same line gives the same bytes, and comes back as the same line.
 
-use cryptline_testkit::oracle::matrix::Combination;
+use std::path::Path;
+
+use cryptline_testkit::oracle::matrix::{COMBINATIONS, Combination};
 use cryptline_testkit::oracle::{Oracle, pattern};
 
 use super::Check;
@@ -77,22 +79,28 @@ const LINES: &[Line] = &[
 
 /// Every line, over an image that it fills.
 pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
-    ask_lines(bench, oracle, LINES.iter().copied())
+    let volumes = (0..).zip(LINES).map(|(index, line)| {
+        let name = format!("table {index}");
+        let image = bench.image(&name, (line.offset + line.length) * 512);
+        line.volume(bench, &name, &image, index)
+    });
+    volumes.map(|volume| volume.exchange(bench, oracle)).collect()
 }
 
-/// The same of ciphers, modes and IVs that are not plain AES-XTS.
-pub fn ask_matrix<'a>(bench: &'a Bench, oracle: &mut Oracle, combinations: &[Combination]) -> Vec<Check<'a>> {
-    ask_lines(bench, oracle, combinations.iter().map(Line::of))
-}
-
-fn ask_lines<'a>(bench: &'a Bench, oracle: &mut Oracle, lines: impl Iterator<Item = Line>) -> Vec<Check<'a>> {
-    let volumes = (0..).zip(lines).map(|(index, line)| line.volume(bench, index));
-    let checks = volumes.map(|volume| volume.exchange(bench, oracle));
-    checks.collect()
+/// The same of ciphers, modes and IVs that are not plain AES-XTS, one behind the other in one image: a machine has no room
+/// for so many disks.
+pub fn ask_matrix<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
+    let image = bench.image("ciphers", COMBINATIONS.len() * LENGTH_OF_MATRIX * 512);
+    let volumes = (0..).zip(COMBINATIONS).zip((0..).step_by(LENGTH_OF_MATRIX));
+    let volumes = volumes.map(|((index, combination), offset)| {
+        let line = Line::of(combination).at(BELOW_32_BITS, offset);
+        line.volume(bench, &format!("cipher {index}"), &image, 1000 + index)
+    });
+    volumes.map(|volume| volume.exchange(bench, oracle)).collect()
 }
 
 impl Line {
-    /// A combination around the end of 32 bits.
+    /// A combination, at the start of its disk.
     fn of(combination: &Combination) -> Self {
         let options = match (combination.sector_bytes, combination.large_iv) {
             (512, false) => "",
@@ -103,15 +111,15 @@ impl Line {
             (4096, true) => "2 sector_size:4096 iv_large_sectors",
             other => panic!("no words for {other:?}"),
         };
-        line(combination.cipher, combination.key_bytes, options).at(BELOW_32_BITS, 8).sectors(LENGTH_OF_MATRIX)
+        line(combination.cipher, combination.key_bytes, options).sectors(LENGTH_OF_MATRIX)
     }
 
-    fn volume<'a>(&self, bench: &'a Bench, index: u64) -> Volume<'a> {
+    /// The volume of this line over `image`, with the key of this number.
+    fn volume<'a>(&self, bench: &'a Bench, name: &str, image: &Path, number: u64) -> Volume<'a> {
         let key = match self.key_bytes {
             0 => "-".to_owned(),
-            bytes => hex(&pattern::bytes(4000 + index, bytes)),
+            bytes => hex(&pattern::bytes(4000 + number, bytes)),
         };
-        let image = bench.image(&format!("table {index}"), (self.offset + self.length) * 512);
         let table = |device: &str| {
             let line = format!(
                 "0 {} crypt {} {key} {} {device} {} {}",
@@ -119,17 +127,17 @@ impl Line {
             );
             line.trim_end().to_owned()
         };
-        let file = bench.file(&format!("line {index}"), table(text(&image)).as_bytes());
+        let file = bench.file(&format!("line of {name}"), table(text(image)).as_bytes());
         let ours = Opening::new(["--table", &format!("@{}", text(&file))]);
         let theirs = format!("dmsetup create v --table \"{}\"", table("$disk"));
-        let mut volume = Volume::new(self.name(index), &image, ours, &theirs);
+        let mut volume = Volume::new(self.name(name), image, ours, &theirs);
         volume.length = self.length * 512;
         volume
     }
 
-    fn name(&self, index: u64) -> String {
+    fn name(&self, name: &str) -> String {
         let (cipher, key, options) = (self.cipher, self.key_bytes, self.options);
         let (iv_offset, offset) = (self.iv_offset, self.offset);
-        format!("table {index}: {cipher}, {key} bytes, iv {iv_offset}, offset {offset}, {options:?}")
+        format!("{name}: {cipher}, {key} bytes, iv {iv_offset}, offset {offset}, {options:?}")
     }
 }

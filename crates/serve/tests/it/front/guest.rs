@@ -76,7 +76,7 @@ fn kernel_oracle_fronts_of_the_kernel_keep_their_promises() {
         return;
     };
     let folder = tempfile::tempdir().expect("a temporary folder");
-    oracle.this_program(&folder);
+    oracle.this_program(folder.path());
     oracle.memory_mib(1280).processors(2);
     oracle.case("load").script("modprobe ublk_drv; modprobe nbd nbds_max=2");
     for front in FRONTS {

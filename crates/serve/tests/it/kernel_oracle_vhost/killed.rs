@@ -1,4 +1,4 @@
-//! A guest whose disk is served by a process that is killed again and again: it sees no error and reads what it wrote.
+//! Disks that are served by a process that is killed again and again: the guest sees no error and reads what it wrote.
 
 use std::any::Any;
 use std::os::unix::fs::MetadataExt;
@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
 use cryptline_engine::base::{DirectMode, Image};
@@ -14,8 +14,8 @@ use cryptline_engine::{BackendChoice, Gate};
 use cryptline_serve::StopHandle;
 use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
-use cryptline_serve::vhost_user::{Disk, Front, Server, ServerOptions};
-use cryptline_testkit::oracle::Oracle;
+use cryptline_serve::vhost_user::{self, Disk, Front, ServerOptions};
+use cryptline_testkit::oracle::{Oracle, Outcomes};
 use cryptline_testkit::peer;
 use cryptline_testkit::suite::{Fresh, devices};
 
@@ -29,7 +29,9 @@ const LIFE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The disks, which are called as their rings are.
-const NAMES: [&str; 2] = ["split", "packed"];
+const NAMES: [&str; 2] = ["killed_split", "killed_packed"];
+
+pub const CASE: &str = "disks whose server is killed";
 
 /// Writes to both disks, reads back and compares, again and again.
 const SCRIPT: &str = "
@@ -38,10 +40,10 @@ for block in /sys/block/vd*; do
 done
 fio --rw=randwrite --bsrange=4k-64k --size=4M --loops=3 --ioengine=libaio --iodepth=16 --direct=1 \
     --verify=crc32c --verify_backlog=32 --verify_fatal=1 --minimal \
-    --name=split --filename=/dev/$disk_split --cpus_allowed=0 \
-    --name=packed --filename=/dev/$disk_packed --cpus_allowed=1 >/tmp/fio 2>&1 || { cat /tmp/fio >&2; false; }
+    --name=split --filename=/dev/$disk_killed_split --cpus_allowed=0 \
+    --name=packed --filename=/dev/$disk_killed_packed --cpus_allowed=1 >/tmp/fio 2>&1 || { cat /tmp/fio >&2; false; }
 dmesg | grep -i -E 'i/o error|blk_update|virtio.*(id|bad|broken)' && exit 1
-cut -c 35 /sys/block/$disk_split/device/features /sys/block/$disk_packed/device/features";
+cut -c 35 /sys/block/$disk_killed_split/device/features /sys/block/$disk_killed_packed/device/features";
 
 #[test]
 #[ignore = "a process of its own, to be killed"]
@@ -55,7 +57,7 @@ fn serves_until_it_is_killed() {
         grace: Duration::from_secs(5),
         log: Arc::new(|line| eprintln!("{line}")),
     };
-    let server = Server::new(disks, options).expect("a server");
+    let server = vhost_user::Server::new(disks, options).expect("a server");
     let stop = StopHandle::new().expect("an eventfd");
     server.run(&stop).expect("it listens").expect("flushed");
 }
@@ -84,7 +86,7 @@ fn start(folder: &Path) -> Child {
     let program = std::env::current_exe().expect("a program knows its path");
     let mut command = Command::new(program);
     command
-        .args(["--ignored", "--exact", "kernel_oracle_vhost_killed::serves_until_it_is_killed"])
+        .args(["--ignored", "--exact", "kernel_oracle_vhost::killed::serves_until_it_is_killed"])
         .env(FOLDER, folder)
         .stdout(Stdio::null());
     command.spawn().expect("a server")
@@ -97,31 +99,28 @@ fn is_written(folder: &Path, name: &str, since: SystemTime) -> bool {
     image.blocks() > 0 && image.modified().expect("a time") > since
 }
 
-/// However the oracle ends, nothing is started after it.
-struct Over<'a>(&'a AtomicBool);
+/// The server of the disks, for as long as the oracle runs.
+pub struct Server<'a> {
+    process: Child,
+    folder: &'a Path,
+}
 
-impl Drop for Over<'_> {
+impl Drop for Server<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        // It fails only where the process has ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
-#[test]
-fn kernel_oracle_guest_of_a_server_that_is_killed_sees_no_error() {
-    let Some(mut oracle) = Oracle::new() else {
-        return;
-    };
-    let Some([fio]) = peer::require_all(["fio"]) else {
-        return;
-    };
-    oracle.program(&fio).memory_mib(768).processors(2);
-    let folder = tempfile::tempdir().expect("a folder");
+/// Gives the guest disks in `folder` whose server is killed, and something to do with them.
+pub fn ask<'a>(oracle: &mut Oracle, folder: &'a Path) -> Server<'a> {
     for name in NAMES {
-        let image = std::fs::File::create(folder.path().join(name)).expect("an image");
+        let image = std::fs::File::create(folder.join(name)).expect("an image");
         image.set_len(SIZE).expect("an image");
     }
-    let sockets = NAMES.map(|name| folder.path().join(name).with_extension("socket"));
-    let first = start(folder.path());
+    let sockets = NAMES.map(|name| folder.join(name).with_extension("socket"));
+    let server = Server { process: start(folder), folder };
     let deadline = Instant::now() + Duration::from_secs(30);
     while !sockets.iter().all(|socket| peer::listens(socket)) {
         assert!(Instant::now() < deadline, "no server");
@@ -129,34 +128,32 @@ fn kernel_oracle_guest_of_a_server_that_is_killed_sees_no_error() {
     }
     oracle.vhost_user(&sockets[0]);
     oracle.vhost_user_with(&sockets[1], "packed=on");
-    oracle.case("killed").script(SCRIPT).timeout(Duration::from_secs(300));
-    let is_over = AtomicBool::new(false);
-    let (outcomes, killed) = std::thread::scope(|scope| {
-        let (is_over, folder) = (&is_over, folder.path());
-        let killer = scope.spawn(move || {
-            let (mut server, mut killed) = (first, 0);
-            let mut since = SystemTime::now();
-            while !is_over.load(Ordering::Relaxed) {
-                std::thread::sleep(LOOK);
-                let is_young = since.elapsed().is_ok_and(|age| age < LIFE);
-                if is_young || !NAMES.iter().all(|name| is_written(folder, name, since)) {
-                    continue;
-                }
-                server.kill().expect("killed");
-                server.wait().expect("gone");
-                killed += 1;
-                since = SystemTime::now();
-                server = start(folder);
+    oracle.case(CASE).script(SCRIPT).timeout(Duration::from_secs(300));
+    server
+}
+
+impl Server<'_> {
+    /// Kills it and starts another again and again until `is_over`; returns how often.
+    pub fn is_killed_until(mut self, is_over: &Receiver<()>) -> u32 {
+        let mut killed = 0;
+        let mut since = SystemTime::now();
+        while is_over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            let is_young = since.elapsed().is_ok_and(|age| age < LIFE);
+            if is_young || !NAMES.iter().all(|name| is_written(self.folder, name, since)) {
+                continue;
             }
-            server.kill().expect("killed");
-            server.wait().expect("gone");
-            killed
-        });
-        let over = Over(is_over);
-        let outcomes = oracle.run();
-        drop(over);
-        (outcomes, killer.join().expect("no panic"))
-    });
-    assert_eq!(outcomes.passed("killed"), "0\n1", "which ring is packed");
+            self.process.kill().expect("killed");
+            self.process.wait().expect("gone");
+            killed += 1;
+            since = SystemTime::now();
+            self.process = start(self.folder);
+        }
+        killed
+    }
+}
+
+/// No error was seen, and there was reason for one.
+pub fn verify(outcomes: &Outcomes, killed: u32) {
+    assert_eq!(outcomes.passed(CASE), "0\n1", "which ring is packed");
     assert!(killed > 3, "{killed}");
 }

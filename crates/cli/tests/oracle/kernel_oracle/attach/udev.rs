@@ -5,7 +5,7 @@ use cryptline_testkit::peer;
 use super::Guest;
 use super::users::{RULES, USERS};
 
-pub(super) fn ask(guest: &mut Guest) {
+pub(super) fn ask(guest: &mut Guest<'_, '_>) {
     let Some(udevadm) = peer::require("udevadm") else {
         return;
     };

@@ -7,22 +7,23 @@
 
 mod left;
 mod memory;
-mod newest;
+pub(super) mod newest;
 mod steady;
 mod udev;
 mod users;
 mod zones;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cryptline_testkit::oracle::{Case, Linux, Oracle, Outcomes};
+use cryptline_testkit::oracle::{Case, Oracle};
 use cryptline_testkit::peer;
-use tempfile::TempDir;
+
+use super::Check;
+use super::bench::Bench;
 
 /// Bytes of the volumes' images.
-const IMAGE: u64 = 48 << 20;
+const IMAGE: usize = 48 << 20;
 const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// What all scripts begin with.
@@ -63,57 +64,45 @@ fn program() -> PathBuf {
     portable.filter(is_of_now).unwrap_or_else(|| ours.to_owned())
 }
 
-struct Guest {
-    oracle: Oracle,
-    folder: TempDir,
+/// A machine with what is wanted there, and the cases about one driver that it was asked so far.
+struct Guest<'a, 'o> {
+    bench: &'a Bench,
+    oracle: &'o mut Oracle,
     driver: &'static str,
+    checks: Vec<Check<'a>>,
 }
 
-impl Guest {
-    fn new(driver: &'static str, linux: Linux) -> Option<Self> {
-        let mut oracle = Oracle::with(linux)?;
+impl<'a, 'o> Guest<'a, 'o> {
+    fn new(bench: &'a Bench, oracle: &'o mut Oracle, driver: &'static str) -> Option<Self> {
         let tools = peer::require_all(["fio", "blkdiscard", "blkzone", "sfdisk", "e2fsck", "mkfs.btrfs", "btrfs"])?;
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        oracle.stripped(&program(), "cryptline", &folder);
+        oracle.stripped(&program(), "cryptline", bench.folder());
         for tool in &tools {
             oracle.program(tool);
         }
         // Of the package that has blkzone.
         oracle.program_at(Path::new("/usr/bin/setpriv"));
-        // A device has no more hardware queues than there are processors.
-        oracle.memory_mib(1280).processors(2);
-        Some(Self { oracle, folder, driver })
+        Some(Self { bench, oracle, driver, checks: Vec::new() })
     }
 
-    fn image(&self, name: &str) -> PathBuf {
-        let path = self.folder.path().join(name);
-        let file = File::create_new(&path).expect("a new image");
-        file.set_len(IMAGE).expect("a sparse image");
-        path
+    /// A case without a disk.
+    fn case(&mut self, name: &str) -> &mut Case {
+        self.checks.push(Check::passes(name));
+        self.oracle.case(name)
     }
 
     /// A case whose `$volume` is an image of its own.
     fn ask(&mut self, name: &str, script: &str) -> &mut Case {
-        let image = self.image(&name.replace(' ', "_"));
-        self.oracle
-            .case(name)
+        let (image, driver) = (self.bench.image(name, IMAGE), self.driver);
+        self.case(name)
             .disk("volume", &image)
             .file("key", b"a secret")
-            .script(&format!("driver={}{PRELUDE}{script}", self.driver))
+            .script(&format!("driver={driver}{PRELUDE}{script}"))
             .timeout(TIMEOUT)
     }
 }
 
-fn all_passed(outcomes: &Outcomes) {
-    let failed: Vec<_> = outcomes.iter().filter(|it| it.status != 0).collect();
-    for outcome in &failed {
-        eprintln!("{outcome}\n");
-    }
-    assert!(failed.is_empty(), "{} cases failed", failed.len());
-}
-
 /// The cases that hold for every driver.
-fn ask_of_files(guest: &mut Guest) {
+fn ask_of_files(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "file system survives and dm-crypt reads it",
         r#"
@@ -149,7 +138,7 @@ fn ask_of_files(guest: &mut Guest) {
 }
 
 /// How a device ends that was written to.
-fn ask_of_cached_writes(guest: &mut Guest) {
+fn ask_of_cached_writes(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "what the kernel has cached is written before the device goes",
         r#"
@@ -181,7 +170,7 @@ fn ask_of_cached_writes(guest: &mut Guest) {
 }
 
 /// How a device ends.
-fn ask_of_ends(guest: &mut Guest) {
+fn ask_of_ends(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "what a mounted file system has not written is written when the server is stopped",
         r#"
@@ -232,7 +221,7 @@ fn ask_of_ends(guest: &mut Guest) {
 }
 
 /// The same, about what a block device can do.
-fn ask_of_blocks(guest: &mut Guest) {
+fn ask_of_blocks(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "read-only device takes no write",
         r#"
@@ -305,10 +294,10 @@ fn ask_of_blocks(guest: &mut Guest) {
     );
 }
 
-#[test]
-fn kernel_oracle_nbd_devices_are_disks_like_any_other() {
-    let Some(mut guest) = Guest::new("nbd", Linux::Stable) else {
-        return;
+/// Devices of the nbd driver are disks like any other.
+pub(super) fn ask_of_nbd<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
+    let Some(mut guest) = Guest::new(bench, oracle, "nbd") else {
+        return Vec::new();
     };
     ask_without_driver(&mut guest, "modprobe nbd", "modprobe nbd nbds_max=2");
     ask_of_files(&mut guest);
@@ -316,11 +305,11 @@ fn kernel_oracle_nbd_devices_are_disks_like_any_other() {
     ask_of_ends(&mut guest);
     ask_of_blocks(&mut guest);
     ask_of_silence(&mut guest);
-    all_passed(&guest.oracle.run());
+    guest.checks
 }
 
 /// Of a guest whose driver is not loaded, and then is.
-fn ask_without_driver(guest: &mut Guest, advice: &str, load: &str) {
+fn ask_without_driver(guest: &mut Guest<'_, '_>, advice: &str, load: &str) {
     guest.ask(
         "missing driver is named with what to do",
         &format!(
@@ -332,11 +321,11 @@ fn ask_without_driver(guest: &mut Guest, advice: &str, load: &str) {
         "#
         ),
     );
-    guest.oracle.case("load").script(load);
+    guest.case("load").script(load);
 }
 
 /// Servers of nbd devices that answer no more.
-fn ask_of_silence(guest: &mut Guest) {
+fn ask_of_silence(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "requests under way get errors when the server is killed and it can be cleaned up",
         r#"
@@ -392,10 +381,10 @@ fn ask_of_silence(guest: &mut Guest) {
     );
 }
 
-#[test]
-fn kernel_oracle_ublk_devices_are_disks_that_outlive_their_servers() {
-    let Some(mut guest) = Guest::new("ublk", Linux::V6_12) else {
-        return;
+/// Devices of the ublk driver are disks that outlive their servers.
+pub(super) fn ask_of_ublk<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
+    let Some(mut guest) = Guest::new(bench, oracle, "ublk") else {
+        return Vec::new();
     };
     ask_without_driver(&mut guest, "modprobe ublk_drv", "modprobe nbd nbds_max=2; modprobe ublk_drv");
     steady::ask(&mut guest);
@@ -413,14 +402,13 @@ fn kernel_oracle_ublk_devices_are_disks_that_outlive_their_servers() {
     memory::ask(&mut guest);
     users::ask(&mut guest);
     udev::ask(&mut guest);
-    all_passed(&guest.oracle.run());
+    guest.checks
 }
 
 /// No device is attached for it: the guest has a disk of such sectors, and so a kernel that reads its table.
-fn ask_of_large_sectors(guest: &mut Guest) {
-    let image = guest.image("large_sectors");
+fn ask_of_large_sectors(guest: &mut Guest<'_, '_>) {
+    let image = guest.bench.image("large sectors", IMAGE);
     guest
-        .oracle
         .case("partition of a disk with large sectors is where the kernel sees it")
         .disk_with_block_size("volume", &image, 4096)
         .file("key", b"a secret")
@@ -441,7 +429,7 @@ fn ask_of_large_sectors(guest: &mut Guest) {
         );
 }
 
-fn ask_of_recovery(guest: &mut Guest) {
+fn ask_of_recovery(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "device is recovered and no request is lost",
         r#"
@@ -471,7 +459,7 @@ fn ask_of_recovery(guest: &mut Guest) {
 }
 
 /// What cannot be recovered.
-fn ask_of_refusals(guest: &mut Guest) {
+fn ask_of_refusals(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "device of another volume is not recovered",
         r#"
@@ -529,7 +517,7 @@ fn ask_of_refusals(guest: &mut Guest) {
     );
 }
 
-fn ask_of_both(guest: &mut Guest) {
+fn ask_of_both(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "ublk is taken where there are both",
         r#"

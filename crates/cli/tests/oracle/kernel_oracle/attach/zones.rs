@@ -2,13 +2,13 @@
 
 use super::Guest;
 
-pub(super) fn ask(guest: &mut Guest) {
+pub(super) fn ask(guest: &mut Guest<'_, '_>) {
     ask_of_bytes(guest);
     ask_of_fio(guest);
     ask_of_refusals(guest);
 }
 
-pub(super) fn ask_of_bytes(guest: &mut Guest) {
+pub(super) fn ask_of_bytes(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "zones of a volume are those of its device and dm-crypt reads what they hold",
         r#"
@@ -61,7 +61,7 @@ pub(super) fn ask_of_bytes(guest: &mut Guest) {
     );
 }
 
-fn ask_of_fio(guest: &mut Guest) {
+fn ask_of_fio(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "fio fills zones in order on two queues and verifies them",
         r#"
@@ -88,7 +88,7 @@ fn ask_of_fio(guest: &mut Guest) {
 }
 
 /// A file system that writes zones in order itself, and appends.
-pub(super) fn ask_of_btrfs(guest: &mut Guest) {
+pub(super) fn ask_of_btrfs(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "btrfs keeps its files in zones",
         r#"
@@ -119,7 +119,7 @@ pub(super) fn ask_of_btrfs(guest: &mut Guest) {
     );
 }
 
-fn ask_of_refusals(guest: &mut Guest) {
+fn ask_of_refusals(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "device with zones goes with its server and others refuse zones",
         r#"

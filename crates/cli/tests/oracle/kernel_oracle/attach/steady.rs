@@ -30,15 +30,14 @@ const ROUNDS: u64 = 16;
 const TRIES: u32 = 8;
 const KERNEL_WORKER: &str = "iou-wrk-";
 
-pub(super) fn ask(guest: &mut Guest) {
-    guest.oracle.this_program(&guest.folder);
+pub(super) fn ask(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "requests use no heap and no other thread",
         &format!(
             r#"
         format --sector-size 4096 $volume
         export {TARGETS}="ram:32M $volume zoned:ram:32M,zone-size=4M,conventional=4"
-        in_the_guest --ignored --exact --nocapture --test-threads=1 steady::guest_requests_use_no_heap >/tmp/said 2>&1 ||
+        in_the_guest --ignored --exact --nocapture --test-threads=1 kernel_oracle::attach::steady::guest_requests_use_no_heap >/tmp/said 2>&1 ||
             {{ cat /tmp/said >&2; false; }}
         grep -q 'ok. 1 passed' /tmp/said
         nothing_left

@@ -1,12 +1,13 @@
-//! The kernel oracle itself is trusted by every other test, so it is tested first: dm-crypt is real, its
+//! The kernel oracle itself is trusted by every other case, so it is asked first: dm-crypt is real, its
 //! output is written where we look, and a failing case says so.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use base16ct::lower::encode_string as hex;
-use cryptline_testkit::oracle::{Oracle, golden, pattern};
-use tempfile::TempDir;
+use cryptline_testkit::oracle::{Oracle, Outcomes, golden, pattern};
+
+use super::Check;
+use super::bench::{Bench, hex};
 
 const VOLUME_SECTORS: usize = 2048;
 const VOLUME_BYTES: usize = VOLUME_SECTORS * 512;
@@ -15,35 +16,19 @@ const GAP_BYTES: usize = 8 * 512;
 /// The ciphertexts that the ciphers' own tests compare with.
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cipher/tests/data/kernel-golden.txt");
 
-/// Disk images in a folder that goes away with the test.
-struct Images(TempDir);
-
-impl Images {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a temporary folder"))
-    }
-
-    fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
-        let path = self.0.path().join(name);
-        std::fs::write(&path, bytes).expect("an image can be written");
-        path
-    }
-}
-
 /// Name, table options and disk image of a volume.
 type Layout = (&'static str, &'static str, PathBuf);
 
-#[test]
-fn kernel_oracle_writes_and_reads_real_dm_crypt_volumes() {
-    let Some(mut oracle) = Oracle::new() else {
-        return;
-    };
-    let images = Images::new();
+pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
+    vec![real_volumes(bench, oracle), what_a_case_said(bench, oracle), golden_ciphertexts(bench, oracle)]
+}
+
+fn real_volumes<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Check<'a> {
     let plaintext = pattern::bytes(7, VOLUME_BYTES);
-    let plain = images.write("plain", &plaintext);
+    let plain = bench.file("plain", &plaintext);
     let key = hex(&pattern::bytes(8, 64));
     let layouts: [Layout; 2] = [("512", ""), ("4096", " 1 sector_size:4096")].map(|(name, options)| {
-        let disk = images.write(name, &vec![0; VOLUME_BYTES + GAP_BYTES]);
+        let disk = bench.image(&format!("real {name}"), VOLUME_BYTES + GAP_BYTES);
         (name, options, disk)
     });
     for (name, options, disk) in &layouts {
@@ -54,9 +39,13 @@ fn kernel_oracle_writes_and_reads_real_dm_crypt_volumes() {
         case.script("echo 3 > /proc/sys/vm/drop_caches; cmp $plain /dev/mapper/v");
         case.script("dmsetup table --showkeys v; blockdev --getss /dev/mapper/v");
     }
-    let outcomes = oracle.run();
+    Check::new("oracle writes and reads real dm-crypt volumes", move |outcomes| {
+        are_real(outcomes, &layouts, &key, &plaintext);
+    })
+}
 
-    for (name, options, disk) in &layouts {
+fn are_real(outcomes: &Outcomes, layouts: &[Layout], key: &str, plaintext: &[u8]) {
+    for (name, options, disk) in layouts {
         let said = outcomes.passed(name);
         let (table, block_size) = said.split_once('\n').expect("two lines");
         let (head, tail) = table.split_once(" 24 ").expect("an IV offset");
@@ -72,14 +61,13 @@ fn kernel_oracle_writes_and_reads_real_dm_crypt_volumes() {
     }
 }
 
-#[test]
-fn kernel_oracle_reports_what_a_case_said_and_how_it_ended() {
-    let Some(mut oracle) = Oracle::new() else {
-        return;
-    };
-    let images = Images::new();
-    let shared = images.write("shared, with a comma", &vec![0; 20 << 20]);
-    let fixed = images.write("fixed", &[1; 4096]);
+/// Ciphers that the kernel has as modules of their own.
+const OF_MODULES: [&str; 2] = ["aes-cbc-essiv:sha256", "serpent-xts-plain64"];
+
+fn what_a_case_said<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Check<'a> {
+    let shared = bench.folder().join("shared, with a comma");
+    std::fs::write(&shared, vec![0; 20 << 20]).expect("an image");
+    let fixed = bench.file("fixed", &[1; 4096]);
     oracle.case("luks").disk("luks", &shared).file("key", "a secret").script(
         "cryptsetup luksFormat -q --pbkdf argon2id --pbkdf-force-iterations 4 --pbkdf-memory 1024 \
              --pbkdf-parallel 1 --key-file $key $luks
@@ -94,9 +82,7 @@ fn kernel_oracle_reports_what_a_case_said_and_how_it_ended() {
          ! dd if=/dev/zero of=$fixed bs=512 count=1
          echo said; echo complained >&2; exit 5"
     ));
-    let essiv = "aes-cbc-essiv:sha256";
-    let serpent = "serpent-xts-plain64";
-    for cipher in [essiv, serpent] {
+    for cipher in OF_MODULES {
         oracle.case(cipher).disk("disk", &shared).script(&format!(
             "dmsetup create v --table \"0 8 crypt {cipher} {} 0 $disk 0\"; dmsetup table v",
             "00".repeat(32)
@@ -104,19 +90,23 @@ fn kernel_oracle_reports_what_a_case_said_and_how_it_ended() {
     }
     oracle.case("late").timeout(Duration::from_secs(1)).script("echo started; sleep 100");
     oracle.case("after").script("echo alive");
-    let outcomes = oracle.run();
+    Check::new("oracle reports what a case said and how it ended", move |outcomes| {
+        is_reported(outcomes, &shared, &fixed);
+    })
+}
 
+fn is_reported(outcomes: &Outcomes, shared: &Path, fixed: &Path) {
     assert_eq!(outcomes.passed("luks"), "hello");
-    let header = std::fs::read(&shared).expect("the guest's disk");
+    let header = std::fs::read(shared).expect("the guest's disk");
     assert_eq!(header[..8], *b"LUKS\xba\xbe\x00\x02");
 
     let refusal = outcomes.of("refusal");
     assert_eq!((refusal.status, refusal.stdout.trim_end()), (5, "said"), "{refusal}");
     assert!(refusal.stderr.contains("complained"), "{refusal}");
     assert!(refusal.kernel_log.contains("crypt: Invalid iv_offset sector"), "{refusal}");
-    assert_eq!(std::fs::read(&fixed).expect("still there"), [1; 4096]);
+    assert_eq!(std::fs::read(fixed).expect("still there"), [1; 4096]);
 
-    for cipher in [essiv, serpent] {
+    for cipher in OF_MODULES {
         assert!(outcomes.passed(cipher).starts_with(&format!("0 8 crypt {cipher} ")));
     }
     let late = outcomes.of("late");
@@ -124,11 +114,12 @@ fn kernel_oracle_reports_what_a_case_said_and_how_it_ended() {
     assert_eq!(outcomes.passed("after"), "alive");
 }
 
-#[test]
-fn kernel_oracle_makes_the_golden_ciphertexts_again() {
-    let Some(oracle) = Oracle::new() else { return };
-    let committed = std::fs::read_to_string(GOLDEN).expect("the golden file");
-    assert!(golden::generate(oracle) == committed, "the head of {GOLDEN} says how it is written again");
+fn golden_ciphertexts<'a>(bench: &Bench, oracle: &mut Oracle) -> Check<'a> {
+    let asked = golden::ask(oracle, bench.folder());
+    Check::new("oracle makes the golden ciphertexts again", move |outcomes| {
+        let committed = std::fs::read_to_string(GOLDEN).expect("the golden file");
+        assert!(asked.text(outcomes) == committed, "the head of {GOLDEN} says how it is written again");
+    })
 }
 
 #[test]

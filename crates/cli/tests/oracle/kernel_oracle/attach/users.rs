@@ -35,20 +35,20 @@ pub(super) const USERS: &str = r#"
     }
 "#;
 
-pub(super) const RULES: &str = include_str!("../../../../../udev/90-cryptline-ublk.rules");
+pub(super) const RULES: &str = include_str!("../../../../../../udev/90-cryptline-ublk.rules");
 
-pub(super) fn ask(guest: &mut Guest) {
+pub(super) fn ask(guest: &mut Guest<'_, '_>) {
     ask_of_use(guest);
     ask_of_removal(guest);
     ask_of_rules(guest);
 }
 
-fn ask_as(guest: &mut Guest, name: &str, script: &str) {
+fn ask_as(guest: &mut Guest<'_, '_>, name: &str, script: &str) {
     let case = guest.ask(name, &format!("{USERS}{script}"));
     case.file("rules", RULES);
 }
 
-pub(super) fn ask_of_use(guest: &mut Guest) {
+pub(super) fn ask_of_use(guest: &mut Guest<'_, '_>) {
     ask_as(
         guest,
         "user without privileges makes a device that nobody else can use or take away",
@@ -101,7 +101,7 @@ pub(super) fn ask_of_use(guest: &mut Guest) {
     );
 }
 
-fn ask_of_removal(guest: &mut Guest) {
+fn ask_of_removal(guest: &mut Guest<'_, '_>) {
     ask_as(
         guest,
         "device of a user whose server was killed is that user's to remove",
@@ -131,7 +131,7 @@ fn ask_of_removal(guest: &mut Guest) {
     );
 }
 
-fn ask_of_rules(guest: &mut Guest) {
+fn ask_of_rules(guest: &mut Guest<'_, '_>) {
     ask_as(
         guest,
         "user is told what the administrator has to install",

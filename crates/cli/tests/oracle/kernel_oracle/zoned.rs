@@ -13,6 +13,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 use cryptline_engine::base::{DirectMode, Image, RamDevice, ZonedDevice};
@@ -20,9 +21,12 @@ use cryptline_engine::blocking::Blocking;
 use cryptline_engine::layer::{CryptOptions, zoned};
 use cryptline_engine::zone::ZoneLayout;
 use cryptline_engine::{BackendChoice, Fault, Gate, Zone, ZoneAction, ZoneType};
-use cryptline_testkit::oracle::Oracle;
+use cryptline_testkit::oracle::{Oracle, Outcomes};
 use cryptline_testkit::peer;
 use rustix::io::Errno;
+
+use super::Check;
+use super::bench::Bench;
 
 const MIB: u64 = 1 << 20;
 const ZONE: u64 = 4 * MIB;
@@ -64,15 +68,16 @@ enum Step {
     },
 }
 
-#[test]
-fn kernel_oracle_zones_and_the_emulation_agree_after_each_operation() {
+pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
     let Some(blkzone) = peer::require("blkzone") else {
-        return;
-    };
-    let Some(mut oracle) = Oracle::new() else {
-        return;
+        return Vec::new();
     };
     oracle.program(&blkzone);
+    vec![emulation(oracle), ciphertext(bench, oracle), device_in_the_guest(oracle)]
+}
+
+fn emulation<'a>(oracle: &mut Oracle) -> Check<'a> {
+    const NAME: &str = "zones and the emulation agree after each operation";
     let steps = steps();
     let mut script = NULL_BLK.to_owned();
     for step in &steps {
@@ -98,13 +103,13 @@ fn kernel_oracle_zones_and_the_emulation_agree_after_each_operation() {
         );
     }
     script.push_str(REMOVE);
-    let case = oracle.case("one log of operations");
-    case.script(&script).timeout(std::time::Duration::from_secs(200));
-    let outcomes = oracle.run();
-    let said = outcomes.passed("one log of operations");
+    oracle.case(NAME).script(&script).timeout(Duration::from_secs(200));
+    Check::new(NAME, move |outcomes| agrees_after_each(outcomes.passed(NAME), &steps))
+}
+
+fn agrees_after_each(said: &str, steps: &[Step]) {
     let answers: Vec<&str> = said.split("= ").skip(1).collect();
     assert_eq!(answers.len(), steps.len(), "{said}");
-
     let ram = Gate::new(RamDevice::new(layout().size()).unwrap());
     let device = Gate::new(ZonedDevice::in_memory(ram, layout()).unwrap());
     let mut disk = Blocking::new(&device, BackendChoice::Auto).unwrap();
@@ -263,20 +268,14 @@ fn report_of(device: &Gate) -> Vec<Zone> {
 }
 
 /// Zone 4 is written by the kernel, zone 5 by us.
-#[test]
-fn kernel_oracle_reads_our_encrypted_zones_and_writes_the_same_bytes() {
-    let Some(mut oracle) = Oracle::new() else {
-        return;
-    };
+fn ciphertext<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Check<'a> {
+    const NAME: &str = "reads our encrypted zones and writes the same bytes";
     let blocks = 24u64;
     let clear: Vec<u8> =
         (0..blocks * BLOCK).map(|index| (index.wrapping_mul(2_654_435_761) >> 7).to_le_bytes()[0]).collect();
     let ours = encrypted(&clear, &[4, 5]);
-    let folder = tempfile::tempdir().unwrap();
-    let [plain, raw, back] = ["plain", "raw", "back"].map(|name| folder.path().join(name));
-    std::fs::write(&plain, &clear).unwrap();
-    std::fs::write(&raw, &ours[1]).unwrap();
-    std::fs::write(&back, vec![0; clear.len()]).unwrap();
+    let [plain, raw] = [("zones plain", &clear), ("zones raw", &ours[1])].map(|(name, bytes)| bench.file(name, bytes));
+    let back = bench.image("zones back", clear.len());
     let key = base16ct::lower::encode_string(&(0..64).collect::<Vec<u8>>());
     let (fourth, fifth) = (4 * ZONE / BLOCK, 5 * ZONE / BLOCK);
     let script = format!(
@@ -291,16 +290,12 @@ fn kernel_oracle_reads_our_encrypted_zones_and_writes_the_same_bytes() {
         {REMOVE}
         echo same"
     );
-    oracle
-        .case("ciphertext")
-        .read_only_disk("plain", &plain)
-        .read_only_disk("raw", &raw)
-        .disk("back", &back)
-        .script(&script);
-    let outcomes = oracle.run();
-    assert!(outcomes.passed("ciphertext").ends_with("same"));
-    let theirs = std::fs::read(&back).unwrap();
-    assert!(theirs == ours[0], "dm-crypt wrote other bytes than we do");
+    oracle.case(NAME).read_only_disk("plain", &plain).read_only_disk("raw", &raw).disk("back", &back).script(&script);
+    Check::new(NAME, move |outcomes: &Outcomes| {
+        assert!(outcomes.passed(NAME).ends_with("same"));
+        let theirs = std::fs::read(&back).unwrap();
+        assert!(theirs == ours[0], "dm-crypt wrote other bytes than we do");
+    })
 }
 
 /// What lies on emulated zones after `clear` was written to each of these, by appends and writes.
@@ -337,31 +332,23 @@ fn written_to(device: &Gate, medium: &Gate, clear: &[u8], zones: &[u64]) -> Vec<
 /// Where the part of a test that runs in the guest finds its device.
 const DEVICE: &str = "CRYPTLINE_ZONED_DEVICE";
 
-#[test]
-fn kernel_oracle_device_is_reported_and_driven_as_the_emulation_is() {
-    let Some(blkzone) = peer::require("blkzone") else {
-        return;
-    };
-    let Some(mut oracle) = Oracle::new() else {
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
-    oracle.program(&blkzone).this_program(&folder);
+fn device_in_the_guest<'a>(oracle: &mut Oracle) -> Check<'a> {
+    const NAME: &str = "device is reported and driven as the emulation is";
     let script = format!(
         "{NULL_BLK}
         export {DEVICE}=$dev
-        in_the_guest --ignored --exact guest_zones_agree_after_each_operation
+        in_the_guest --ignored --exact kernel_oracle::zoned::guest_zones_agree_after_each_operation
         blkzone reset $dev
-        in_the_guest --ignored --exact guest_encrypted_zones_are_what_the_emulation_has
+        in_the_guest --ignored --exact kernel_oracle::zoned::guest_encrypted_zones_are_what_the_emulation_has
         {REMOVE}
         echo agreed"
     );
-    let case = oracle.case("a real device");
-    case.script(&script).timeout(std::time::Duration::from_secs(200));
-    let outcomes = oracle.run();
-    let said = outcomes.passed("a real device");
-    assert_eq!(said.matches("test result: ok. 1 passed").count(), 2, "{said}");
-    assert!(said.ends_with("agreed"), "{said}");
+    oracle.case(NAME).script(&script).timeout(Duration::from_secs(200));
+    Check::new(NAME, |outcomes: &Outcomes| {
+        let said = outcomes.passed(NAME);
+        assert_eq!(said.matches("test result: ok. 1 passed").count(), 2, "{said}");
+        assert!(said.ends_with("agreed"), "{said}");
+    })
 }
 
 /// The device of the guest, as `serve` and the rest open it.

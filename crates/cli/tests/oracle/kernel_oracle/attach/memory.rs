@@ -2,7 +2,7 @@
 
 use super::Guest;
 
-pub(super) fn ask(guest: &mut Guest) {
+pub(super) fn ask(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "file system is written while memory is tight and its server is not what is killed",
         r#"

@@ -1,13 +1,15 @@
 //! What only later kernels have: a server's place taken while its device is used, and devices that grow.
 
-use super::{Guest, Linux, all_passed, ask_of_files, ask_of_recovery, users, zones};
+use cryptline_testkit::oracle::Oracle;
 
-#[test]
-fn kernel_oracle_newest_ublk_devices_change_servers_and_grow_while_they_are_used() {
-    let Some(mut guest) = Guest::new("ublk", Linux::Newest) else {
-        return;
+use super::{Bench, Check, Guest, ask_of_files, ask_of_recovery, users, zones};
+
+/// Devices of the ublk driver change servers and grow while they are used.
+pub(in super::super) fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
+    let Some(mut guest) = Guest::new(bench, oracle, "ublk") else {
+        return Vec::new();
     };
-    guest.oracle.case("load").script("modprobe ublk_drv");
+    guest.case("load").script("modprobe ublk_drv");
     ask_of_files(&mut guest);
     ask_of_recovery(&mut guest);
     ask_of_successors(&mut guest);
@@ -18,10 +20,10 @@ fn kernel_oracle_newest_ublk_devices_change_servers_and_grow_while_they_are_used
     zones::ask_of_bytes(&mut guest);
     zones::ask_of_btrfs(&mut guest);
     users::ask_of_use(&mut guest);
-    all_passed(&guest.oracle.run());
+    guest.checks
 }
 
-fn ask_of_successors(guest: &mut Guest) {
+fn ask_of_successors(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "servers are replaced under load and no request is lost",
         r#"
@@ -73,7 +75,7 @@ fn ask_of_successors(guest: &mut Guest) {
 }
 
 /// Of servers that cannot be replaced, or not by the first who tries.
-fn ask_of_failed_successors(guest: &mut Guest) {
+fn ask_of_failed_successors(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "what cannot be handed over keeps its server",
         r#"
@@ -116,7 +118,7 @@ fn ask_of_failed_successors(guest: &mut Guest) {
 }
 
 /// Of those that are asked for too early, or twice.
-fn ask_of_haste(guest: &mut Guest) {
+fn ask_of_haste(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "server that is replaced while it makes its device makes it and leaves it",
         r#"
@@ -157,7 +159,7 @@ fn ask_of_haste(guest: &mut Guest) {
 }
 
 /// Of what a server could not write, and the next one knows nothing of.
-fn ask_of_losses(guest: &mut Guest) {
+fn ask_of_losses(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "loss that a server finds or has found fails what is flushed by all later ones",
         r#"
@@ -202,7 +204,7 @@ fn ask_of_losses(guest: &mut Guest) {
     );
 }
 
-fn ask_of_growth(guest: &mut Guest) {
+fn ask_of_growth(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "mounted device grows with its file",
         r#"
@@ -244,7 +246,7 @@ fn ask_of_growth(guest: &mut Guest) {
 }
 
 /// Of a kernel that has none of this.
-pub(super) fn ask_of_older(guest: &mut Guest) {
+pub(super) fn ask_of_older(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "older kernel does not take a device from its server or let it grow and is named",
         r#"

@@ -2,12 +2,12 @@
 
 use super::Guest;
 
-pub(super) fn ask(guest: &mut Guest) {
+pub(super) fn ask(guest: &mut Guest<'_, '_>) {
     ask_of_mounts(guest);
     ask_of_orphans(guest);
 }
 
-fn ask_of_mounts(guest: &mut Guest) {
+fn ask_of_mounts(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "server keeps nothing mounted that nobody else has mounted any more",
         r#"
@@ -29,7 +29,7 @@ fn ask_of_mounts(guest: &mut Guest) {
     );
 }
 
-fn ask_of_orphans(guest: &mut Guest) {
+fn ask_of_orphans(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "device of which nothing is known any more is listed and removed",
         r#"
