@@ -149,7 +149,9 @@ impl Player {
                 format!("{}/{}.volume", env!("CARGO_TARGET_TMPDIR"), if kind.is_empty() { "luks2" } else { "luks1" });
             let (copy, program) = ("cp --sparse=always", env!("CARGO_BIN_EXE_cryptline"));
             let keep = format!("{copy} {name} '{kept}'.$$ && mv '{kept}'.$$ '{kept}'");
-            line = format!("[ '{kept}' -nt '{program}' ] && {copy} '{kept}' {name} 2>/dev/null || {{ {line} && {{ {keep} || :; }}; }}");
+            line = format!(
+                "[ '{kept}' -nt '{program}' ] && {copy} '{kept}' {name} 2>/dev/null || {{ {line} && {{ {keep} || :; }}; }}"
+            );
         }
         let made = run_with_input(&mut self.shell(&line), TIMEOUT, &[]);
         if made.status.success() { Ok(()) } else { Err(made.to_string()) }
