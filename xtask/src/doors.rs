@@ -94,15 +94,30 @@ fn lints(steps: &mut Steps) -> Result<(), Failed> {
     steps.run("clippy without Ceph", || clippy(&["--package", "cryptline-cli", "--no-default-features"]))
 }
 
+/// The steps of a landing that make what is shipped.
+pub fn try_package() -> Result<(), Failed> {
+    let mut steps = Steps::default();
+    let pages = || cargo(&["build", "--locked", "--package=cryptline-pages"]);
+    let ended = steps.run("man pages and completions", pages).and_then(|()| shipped(&mut steps));
+    print!("{}", steps.table());
+    ended
+}
+
+fn shipped(steps: &mut Steps) -> Result<(), Failed> {
+    steps.run("static program", || portable::run(portable::TRIED))?;
+    steps.run("Debian package", package::run)
+}
+
 /// Everything but the tests of the workspace.
 fn landing(steps: &mut Steps) -> Result<(), Failed> {
-    // The packages come over the network meanwhile.
+    // The packages come over the network meanwhile. An installation is never cut off.
     let peers = this_beside("peers")?;
-    lints(steps)?;
-    steps.run("test peers", || finish(peers))?;
+    let linted = lints(steps);
+    let installed = steps.run("test peers", || finish(peers));
+    linted.and(installed)?;
+    // It makes the pages for the package, too.
     steps.run("build of the tests", runner::build)?;
-    steps.run("static program", || portable::run(portable::TRIED))?;
-    steps.run("Debian package", package::run)?;
+    shipped(steps)?;
     steps.run("documentation tests", || cargo(&["test", "--workspace", "--doc", "--locked"]))?;
     steps.run("instruction counts", counts::run)?;
     steps.run("Python", python::run)?;

@@ -51,6 +51,7 @@ const VERBS: &[Verb] = &[
     ("static", "make the static program, with its debug information and notices beside it", portable::distributed),
     ("notices", "write the licences of what is in the program, and a CycloneDX list of it", notices::run),
     ("package", "make a Debian package of a release build", package::usual),
+    ("try-package", "do the steps of `test` that make the static program and a package of it", doors::try_package),
     ("python", "build and test the Python module", python::run),
     ("bench-python", "measure the Python module beside pyluksde and dissect.fve", python::bench),
     ("wheel", "make a wheel of the Python module from a release build", python::wheel),
