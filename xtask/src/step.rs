@@ -26,7 +26,7 @@ const GRACE: Duration = Duration::from_secs(90);
 pub struct Done {
     pub name: &'static str,
     pub wall: Duration,
-    /// Of all its processes that were waited for.
+    /// Of all its processes.
     pub processor: Duration,
     pub failure: Option<String>,
 }
@@ -78,12 +78,12 @@ impl Steps {
     }
 }
 
-/// The processor time of all descendants that have been waited for.
+/// The processor time of this program and of all descendants that have been waited for.
 fn processor_time() -> Duration {
     // pid (name) state ... utime stime cutime cstime; the name may have anything in it.
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks: u64 = after_name.split_whitespace().skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    let ticks: u64 = after_name.split_whitespace().skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum();
     Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
 }
 
