@@ -17,7 +17,7 @@ const KINDS: [(&str, &str); 37] = [
     ("localityName", "2.5.4.7"),
     ("ST", "2.5.4.8"),
     ("stateOrProvinceName", "2.5.4.8"),
-    ("STREET", "2.5.4.9"),
+    ("street", "2.5.4.9"),
     ("streetAddress", "2.5.4.9"),
     ("O", "2.5.4.10"),
     ("organizationName", "2.5.4.10"),
