@@ -115,6 +115,7 @@ fn times_are_read_in_both_forms_and_only_those_that_there_are() {
         (der::UTC_TIME, "Z"),
         (der::UTC_TIME, "700101000000"),
         (der::UTC_TIME, "7001010000Z"),
+        (der::UTC_TIME, "500101000000Z"),
         (der::UTC_TIME, "230229000000Z"),
         (der::UTC_TIME, "231301000000Z"),
         (der::UTC_TIME, "230100000000Z"),
