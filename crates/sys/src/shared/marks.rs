@@ -8,7 +8,7 @@
 //! Bytes that outlive the drop were copied in after it, and so after the bit was cleared: their writer
 //! must see that. Its look at the bit must not come before its copy, which the processor is free to
 //! do unless a barrier forbids it. Most writers overwrite and most systems never trim, so the clearer
-//! pays for it ([`Barrier`]). `marks_loom.rs` looks at every interleaving.
+//! pays for it ([`Barrier`]). `marks_loom_tests.rs` looks at every interleaving.
 
 use std::ops::Range;
 

@@ -8,9 +8,9 @@
 mod barrier;
 mod marks;
 #[cfg(test)]
-mod marks_loom;
+mod marks_loom_tests;
 
-/// The atomics of the marks; `marks_loom.rs` has them checked with its own.
+/// The atomics of the marks; `marks_loom_tests.rs` has them checked with its own.
 mod sync {
     pub use std::sync::atomic::{AtomicU64, Ordering};
 }
