@@ -128,13 +128,6 @@ pub fn count(cases: &[Case], cores: usize) -> usize {
 pub const DIRECTIONS: [Direction; 2] = [Direction::Encrypt, Direction::Decrypt];
 
 impl Case {
-    /// For the progress bar.
-    pub fn name(&self) -> String {
-        let sector = self.cipher.sector_size();
-        let word = crate::error::on_one_line(self.spec.as_str());
-        format!("{word}, {}-bit key, {sector}-byte sectors", self.key_bits)
-    }
-
     /// Its figures over the ceiling, if it has any.
     pub fn of_ceiling(&self) -> Result<Vec<Figure>, CliError> {
         ceiling::figures(&self.cipher, self.spec.as_str(), self.key_bits)

@@ -100,7 +100,7 @@ impl Case {
         }
     }
 
-    /// For the progress bar.
+    /// As it is asked for.
     pub fn name(self) -> String {
         match self {
             Self::Pbkdf2(hash) => format!("pbkdf2-{}", hash.name()),

@@ -16,14 +16,14 @@ mod table;
 mod text;
 mod work;
 
+use std::cell::RefCell;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use cryptline_luks::format::KdfCost;
 
-use indicatif::{ProgressBar, ProgressStyle};
-
+use crate::progress::Meter;
 use crate::{CliError, output};
 use report::Report;
 
@@ -120,16 +120,6 @@ fn seconds(given: f64) -> Result<Duration, CliError> {
     }
 }
 
-/// A bar on a terminal, drawn only between measurements: a thread that redraws would take time from what is measured.
-fn progress(steps: usize) -> ProgressBar {
-    let bar = ProgressBar::new(steps as u64);
-    let style = "{bar:24} {percent:>3} %  {elapsed} gone, {eta} left  {msg}";
-    match ProgressStyle::with_template(style) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
-}
-
 /// What to measure, checked before anything is.
 struct Plan {
     ciphers: Vec<ciphers::Case>,
@@ -169,30 +159,29 @@ impl Plan {
         let share = self.time / u32::try_from(shares.max(1)).unwrap_or(u32::MAX);
 
         let steps = of_ciphers + self.kdfs.len() + usize::from(args.compare_cryptsetup);
-        let progress = progress(steps);
+        // Drawn only between measurements: a thread that redraws would take time from what is measured.
+        let progress = RefCell::new((Meter::new("Measured", |count| count.to_string()), 0));
+        let step = || {
+            let (meter, done) = &mut *progress.borrow_mut();
+            *done += 1;
+            meter.show(*done, Some(steps as u64));
+        };
         for &case in &self.kdfs {
-            progress.set_message(case.name());
-            progress.tick();
             let row = case.measure(share * SHARES_OF_PBKDF2, &self.cost)?;
             report.kdfs.push(row);
-            progress.inc(1);
+            step();
         }
         for case in &self.ciphers {
-            progress.set_message(case.name());
-            progress.tick();
             report.figures.extend(case.of_ceiling()?);
-            let rows = case.measure(report.cores, share, &|| progress.inc(1))?;
+            let rows = case.measure(report.cores, share, &step)?;
             report.ciphers.extend(rows);
         }
         report.figures.extend(ciphers::speeds(&report.ciphers));
         if args.compare_cryptsetup {
-            progress.set_message("unlocking, beside cryptsetup");
-            progress.tick();
             let (comparison, figure) = compare::measure(&self.cost)?;
             report.comparison = Some(comparison);
             report.figures.push(figure);
         }
-        progress.finish_and_clear();
         Ok(())
     }
 }
