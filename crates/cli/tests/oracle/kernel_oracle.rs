@@ -62,26 +62,34 @@ const MEMORY: u32 = 1280;
 /// Adds the cases of a subject to the machine. Without what it needs of this machine it adds none.
 type Ask = for<'a> fn(&'a Bench, &mut Oracle) -> Vec<Check<'a>>;
 
+/// One processor: two that wait for each other take more than twice as long on a busy machine. And sixty disks: what QEMU
+/// and the kernel do for one more grows with their number, so that twice as many take many times as long to be found.
 #[test]
-fn kernel_oracle_of_this_release_agrees() {
+fn kernel_oracle_of_this_release_agrees_on_headers() {
     let subjects: &[(&str, Ask)] = &[
-        ("itself", itself::ask),
         ("luks", luks::ask),
         ("refusals", refusals::ask),
         ("files", files::ask),
         ("images", images::ask),
+        ("dispatch", dispatch::ask),
+    ];
+    agree(Linux::Stable, 1, subjects);
+}
+
+#[test]
+fn kernel_oracle_of_this_release_agrees_on_tables_and_zones() {
+    let subjects: &[(&str, Ask)] = &[
+        ("itself", itself::ask),
         ("plain", plain::ask),
         ("tables", tables::ask),
         ("segments", segments::ask),
         ("discard", discard::ask),
-        ("dispatch", dispatch::ask),
         ("subblock", subblock::ask),
         ("ciphers", tables::ask_matrix),
         ("btt", btt::ask),
         ("block", block::ask),
         ("zoned", zoned::ask),
     ];
-    // Two that wait for each other take more than twice as long on a busy machine.
     agree(Linux::Stable, 1, subjects);
 }
 
