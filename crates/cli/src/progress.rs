@@ -12,7 +12,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const WINDOW: Duration = Duration::from_secs(10);
 const TURNS: [char; 4] = ['|', '/', '-', '\\'];
 /// Columns of a bar.
-const WIDTH: u64 = 30;
+const WIDTH: usize = 30;
 const COLUMNS: usize = 80;
 
 /// The line of a terminal that is drawn again and again, and cleared when it is dropped.
@@ -113,10 +113,10 @@ impl Meter {
 }
 
 fn bar(done: u64, of: u64) -> String {
-    let full = u128::from(WIDTH) * u128::from(done.min(of)) / u128::from(of.max(1));
+    let full = WIDTH as u128 * u128::from(done.min(of)) / u128::from(of.max(1));
     let full = usize::try_from(full).unwrap_or_default();
     let line = "=".repeat(full) + ">";
-    format!("[{line:<width$.width$}]", width = WIDTH as usize)
+    format!("[{line:<WIDTH$.WIDTH$}]")
 }
 
 fn message(title: &str, done: u64, of: Option<u64>, rate: Option<u64>, unit: fn(u64) -> String) -> String {

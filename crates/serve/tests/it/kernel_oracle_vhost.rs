@@ -150,7 +150,7 @@ fn kernel_oracle_guest_uses_our_disks_as_any_other() {
         let (serving, is_served) = mpsc::channel();
         let gate = &growing.gate;
         scope.spawn(move || enlarge_when_asked(gate, &path, &is_over));
-        let killer = scope.spawn(move || server.is_killed_until(&is_served));
+        let killer = scope.spawn(move || server.kill_until(&is_served));
         let outcomes = oracle.run();
         drop((running, serving));
         (outcomes, killer.join().expect("no panic"))

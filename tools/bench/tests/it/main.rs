@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use cryptline_testkit::peer::{self, Run};
+use cryptline_peers::{self as peer, Run};
 use serde_json::Value;
 
 /// A plan of servers first makes its images.

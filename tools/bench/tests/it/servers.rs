@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use cryptline_testkit::peer::Background;
+use cryptline_peers::Background;
 
 use super::*;
 

@@ -7,12 +7,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Parser;
 use cryptline::{Volume, Warning};
 use cryptline_cli::args::{self, KeyArgs, TargetArgs};
-use cryptline_testkit::peer::{Background, Run, run, run_with_input, skip};
+use cryptline_testkit::peer::{Run, run, run_with_input, skip};
 use serde_json::Value;
 use tempfile::TempDir;
 

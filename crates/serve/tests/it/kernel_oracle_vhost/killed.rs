@@ -134,7 +134,7 @@ pub fn ask<'a>(oracle: &mut Oracle, folder: &'a Path) -> Server<'a> {
 
 impl Server<'_> {
     /// Kills it and starts another again and again until `is_over`; returns how often.
-    pub fn is_killed_until(mut self, is_over: &Receiver<()>) -> u32 {
+    pub fn kill_until(mut self, is_over: &Receiver<()>) -> u32 {
         let mut killed = 0;
         let mut since = SystemTime::now();
         while is_over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
