@@ -1,3 +1,5 @@
+//! Certificates are read as openssl shows them, and what is none is refused.
+
 use std::fs;
 use std::path::Path;
 
