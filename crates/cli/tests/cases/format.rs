@@ -149,10 +149,7 @@ fn add(case: &mut Case, line: usize, text: &str) -> Result<(), String> {
         }
         "" | "#" => {}
         _ if WORDS.contains(&word) => {}
-        "<" => {
-            let input = unescaped(rest)?;
-            last(case)?.input.extend(input);
-        }
+        "<" => last(case)?.input.extend(unescaped(rest)?),
         "?" | ">" | ">-" | ">=" | "!" | "!-" | "!=" | "." | "=" => expectation(last(case)?, line, word, rest)?,
         _ => return Err(format!("`{word}` is not known")),
     }
@@ -168,6 +165,9 @@ fn expectation(step: &mut Step, line: usize, word: &str, rest: &str) -> Result<(
         let letters = rest.replace("[..]", "");
         if letters.trim().is_empty() { Err("any text has that".to_owned()) } else { Ok((stream, rest.to_owned())) }
     };
+    if word != "=" && matches!(step.action, Action::Word(word, _) if word != "stop") {
+        return Err("this is said of commands".to_owned());
+    }
     let stream = if word.starts_with('>') { Stream::Out } else { Stream::Err };
     let expect = match word {
         "?" => {

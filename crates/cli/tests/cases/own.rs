@@ -45,6 +45,7 @@ const OWN: &[(&str, &str, &[&str])] = &[
     ("nothing_expected", "case a\n$ true", &["own.case:1: it expects nothing, so it cannot fail"]),
     ("an_unknown_word", "case a\nvolum f luks2\n$ true\n? 0", &["own.case:2: `volum` is not known"]),
     ("an_expectation_of_nothing", "case a\n> f", &["own.case:2: there is no command yet"]),
+    ("an_expectation_of_a_word", "case a\nfile f x\n? 0", &["own.case:3: this is said of commands"]),
     ("what_stands_first_begins_each", "file f x\ncase a\n$ cat f\n>= x\ncase b\n$ cat f\n>= y", &["own.case:7: "]),
     ("an_unknown_sign", "case a\n$ true\n~ f", &["own.case:3: `~` is not known"]),
     ("a_pattern_of_anything", "case a\n$ true\n> [..]", &["own.case:3: any text has that"]),

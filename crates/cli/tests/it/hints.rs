@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::server::{READY, SIZE, Server, cryptline, noise, run, text};
+use crate::server::{READY, SIZE, Server, noise, run, text};
 use cryptline_testkit::peer::{self, Run};
 use cryptline_testkit::pki::Pki;
 
@@ -91,31 +91,4 @@ fn command_of_run_gives_qemu_the_disk_with_tls_and_without() {
             assert!(said.stdout_text().contains("3145728 bytes"), "{said}");
         }
     }
-}
-
-#[test]
-fn banner_names_the_option_for_holes_where_there_are_some() {
-    let folder = tempfile::tempdir().unwrap();
-    let (image, key) = (text(&folder.path().join("image")), text(&folder.path().join("key")));
-    fs::write(&key, "secret").unwrap();
-    let cheap = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
-    let create = ["create", &image, "--size=64M", "--key-file", &key];
-    run(create.into_iter().chain(cheap)).success();
-    let serve = |options: &[&str]| {
-        let open = [&*image, "--key-file", &key];
-        let server = Server::start(open.iter().chain(options).copied());
-        let said = server.process.stdout_text();
-        server.stop();
-        said
-    };
-    assert!(serve(&[]).contains("\nholes:    read as noise"));
-    assert!(!serve(&["--zeroes=detect"]).contains("holes:"));
-    let file = fs::OpenOptions::new().write(true).open(&image).unwrap();
-    let whole = rustix::fs::FallocateFlags::empty();
-    rustix::fs::fallocate(&file, whole, 0, 64 << 20).unwrap();
-    assert!(!serve(&[]).contains("holes:"));
-    // A disk in memory has none that anybody could see.
-    let memory = Server::spawn(&mut cryptline(["serve", "ram:1M"]));
-    assert!(!memory.process.stdout_text().contains("holes:"));
-    memory.stop();
 }
