@@ -5,7 +5,7 @@
 
 use std::process::Command;
 
-use crate::step::{Failed, cannot_run, run as run_command, skip, succeeds};
+use crate::step::{Failed, cannot_run, cargo_command, run as run_command, skip, succeeds};
 use crate::tools::has_target;
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
@@ -48,7 +48,7 @@ pub fn run() -> Result<(), Failed> {
 
 fn cargo(arguments: &[&str], tests: &[&str]) -> Result<(), Failed> {
     let variable = |name: &str| format!("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_{name}");
-    let mut cargo = Command::new("cargo");
+    let mut cargo = cargo_command();
     cargo.args(arguments).args(["--locked", "--quiet", "--target", TARGET]);
     if !tests.is_empty() {
         cargo.arg("--").args(tests);

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::step::{Failed, cannot_run, run as run_command, skip, succeeds};
+use crate::step::{Failed, cannot_run, cargo_command, run as run_command, skip, succeeds};
 
 const PYTHON: &str = "/usr/bin/python3";
 const MANIFEST: &str = "--manifest-path=python/Cargo.toml";
@@ -145,7 +145,7 @@ fn test(python: &mut Command) -> Result<(), Failed> {
 }
 
 fn cargo(arguments: &[&str]) -> Result<(), Failed> {
-    run_command(in_our_target(Command::new("cargo").args(arguments)))
+    run_command(in_our_target(cargo_command().args(arguments)))
 }
 
 fn in_our_target(command: &mut Command) -> &mut Command {

@@ -134,9 +134,15 @@ pub fn cargo(arguments: &[&str]) -> Result<(), Failed> {
     run(cargo_command().args(arguments))
 }
 
-/// The cargo that runs us.
+/// The cargo that runs us, in the environment of somebody who types the command: build scripts are run again, and all
+/// that needs them is compiled again, where the variables differ that cargo sets for a program that it runs.
 pub fn cargo_command() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let is_ours = |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.starts_with(prefix));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_ours)) {
+        cargo.env_remove(name);
+    }
+    cargo
 }
 
 /// Whether a program runs and says yes; nothing is shown.

@@ -32,7 +32,7 @@ pub struct Component {
 
 /// The program first, then all that is linked into it. What runs only while it is built is not among them.
 pub fn of_the_program(build: &Build) -> Result<Vec<Component>, Failed> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = crate::step::cargo_command();
     cargo.args(["metadata", "--format-version=1", "--locked"]);
     cargo.args(["--manifest-path=crates/cli/Cargo.toml", "--filter-platform", build.target]);
     if let Some(features) = build.features {
