@@ -27,7 +27,7 @@ use crate::fio::{self, Target};
 use crate::guest::Guest;
 use crate::images::{Images, SOCKET};
 use crate::load::{self, Transport};
-use crate::plan::{Group, Plan, progress, unique};
+use crate::plan::{Plan, RunArgs, progress, unique};
 use crate::process::{Left, Process};
 use crate::programs::{self, Programs};
 use crate::report::{Comparison, Direction, Pattern, Report, Row, Shape, word};
@@ -106,7 +106,6 @@ Examples:
   cryptline-bench doors                                   everything, in about a minute
   cryptline-bench doors --fronts vhost-user --rounds 9    one front, for longer
   cryptline-bench doors --fronts fuse,fuse-uring          what io_uring does for a mount
-  cryptline-bench doors --size 16M --rounds 1 --seconds 0.02    only to see that it works
 
 Serves a LUKS2 image by cryptline and a LUKS1 image by qemu-storage-daemon, over vhost-user-blk and FUSE, and gives both
 the same reads in turns. Compares vhost-user also with the plain disk and with NBD, and with --fronts fuse,fuse-uring a
@@ -116,16 +115,8 @@ in --dir.
 Needs the Debian packages fio, qemu-system-common and util-linux, and /dev/fuse; for fuse-uring, Linux 6.14 and, as root,
 echo 1 >/sys/module/fuse/parameters/enable_uring. What is missing is named, and its figures have no value.")]
 pub struct DoorsArgs {
-    /// Size of the clear disk
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size::parse_disk)]
-    size: u64,
-
     #[command(flatten)]
     of_servers: ServerArgs,
-
-    /// How long each turn takes
-    #[arg(long, value_name = "S", default_value_t = 0.5)]
-    seconds: f64,
 
     /// Fronts
     #[arg(long, value_enum, value_delimiter = ',', value_name = "FRONT", default_values_t = [Door::VhostUser, Door::Nbd, Door::Fuse])]
@@ -139,9 +130,10 @@ struct Bench<'a> {
 }
 
 /// Measures.
-pub fn measure(args: &DoorsArgs) -> Result<Report> {
+pub fn measure(args: &DoorsArgs, runs: RunArgs) -> Result<Report> {
+    let runs = runs.or(256 << 20, 5, 0.5)?;
     let versions = [Version::Luks1, Version::Luks2];
-    let setting = Setting::of_servers(&args.of_servers, args.size, args.seconds, &versions)?;
+    let setting = Setting::of_servers(&args.of_servers, runs.size, &versions)?;
     let bench = Bench { args, setting };
     let all = CONTESTS.iter().flat_map(|(load, servers)| servers.iter().map(|&server| (*load, server)));
     let missing: Vec<(Server, String)> =
@@ -149,26 +141,17 @@ pub fn measure(args: &DoorsArgs) -> Result<Report> {
     let is_there = |server: Server| !missing.iter().any(|(one, _)| *one == server);
     let ways: Vec<(Shape, Server)> = all.filter(|(_, server)| is_there(*server)).collect();
     bench.check_contents(&ways)?;
-    let mut groups: Vec<Group> = Vec::new();
-    for (load, servers) in CONTESTS {
-        let first = groups.last().map_or(0, |group| group.rows.end);
-        let rows = first..first + servers.iter().filter(|server| is_there(**server)).count();
-        groups.extend((!rows.is_empty()).then_some(Group { rows, times: 1 }));
-        debug_assert!(groups.last().is_none_or(|group| group.rows.is_empty() || ways[group.rows.start].0 == load));
-    }
     let plan = Plan {
         bench: "doors",
         title: "The fronts of cryptline, and those of its peer",
-        runs: args.of_servers.rounds,
-        seconds: args.seconds,
-        groups,
+        medium: String::new(),
+        runs,
         rows: ways.iter().map(|&(load, server)| row(server, load, &bench.setting.images)).collect(),
         notes: bench.notes(),
-        ..Plan::default()
     };
     let mut report = plan.run(|_, turn| {
         let (load, server) = ways[turn.row];
-        bench.turn(server, load, turn.run)
+        bench.turn(server, load, runs.time, turn.run)
     })?;
     bench.setting.stop.check()?;
     bench.setting.describe(&mut report);
@@ -330,9 +313,9 @@ impl Bench<'_> {
     }
 
     /// One server at one load.
-    fn turn(&self, server: Server, load: Shape, run: u32) -> Result<crate::report::Sample> {
+    fn turn(&self, server: Server, load: Shape, time: Duration, run: u32) -> Result<crate::report::Sample> {
         let (place, process) = self.start(server)?;
-        let job = self.setting.job(load, Duration::from_secs_f64(self.args.seconds), u64::from(run) + 1);
+        let job = self.setting.job(load, time, u64::from(run) + 1);
         let late = Instant::now() + job.warm_up + job.time + PATIENCE;
         let contents = self.setting.images.contents;
         process.turn(|| match server.1 {

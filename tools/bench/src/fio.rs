@@ -16,7 +16,7 @@ use crate::setting::Setting;
 
 /// The command line, see [`programs::words`].
 const LINE: &str = "--name=load {engine} {target} --rw={pattern}{direction} --bs={block} --iodepth={depth} --thread \
-    --time_based --runtime={time}ms --ramp_time={warm-up}ms --randseed={seed} --lat_percentiles=1 --clat_percentiles=0 \
+    --time_based --runtime={time}ms --ramp_time={warm-up}ms --lat_percentiles=1 --clat_percentiles=0 \
     --percentile_list=50:90:99:99.9 --output-format=json {cpu} --output={output}";
 
 /// A run as long as this that measures nothing is a failure.
@@ -57,7 +57,7 @@ impl Target {
     }
 }
 
-/// Loads a target in a turn; the command, and what was measured.
+/// Loads a target in a turn.
 pub fn load(setting: &Setting, target: &Target, job: &Job) -> Result<Sample> {
     let output = setting.path("fio.json");
     let mut job = *job;
@@ -72,7 +72,6 @@ pub fn load(setting: &Setting, target: &Target, job: &Job) -> Result<Sample> {
             "depth" => job.shape.depth.to_string().into(),
             "time" => job.time.as_millis().max(1).to_string().into(),
             "warm-up" => job.warm_up.as_millis().max(1).to_string().into(),
-            "seed" => (job.start + 1).to_string().into(),
             "cpu" => job.cpu.map(|cpu| format!("--cpus_allowed={cpu}")).unwrap_or_default().into(),
             "output" => output.clone().into(),
             _ => OsString::new(),

@@ -52,7 +52,8 @@ pub struct Images {
 impl Images {
     /// Makes the plain one and one of each of `versions` in `folder`.
     pub fn make(folder: &Path, size: u64, versions: &[Version]) -> Result<Self> {
-        let (file_system, free) = file_system(folder)?;
+        let space = rustix::fs::statvfs(folder).of(format_args!("--dir {}", folder.display()))?;
+        let free = space.f_bavail.saturating_mul(space.f_frsize);
         let count = versions.len() as u64 + 1;
         let needed = size.saturating_add(HEADER_ROOM).saturating_mul(count);
         if needed > free {
@@ -71,7 +72,11 @@ impl Images {
             size,
             contents: Contents::new(SEED),
             sha256: String::new(),
-            medium: format!("{file_system}, {} of clear disk", size::human(size)),
+            medium: format!(
+                "files in {}, {} of clear disk",
+                folder.parent().unwrap_or(folder).display(),
+                size::human(size)
+            ),
         };
         images.fill(versions)?;
         Ok(images)
@@ -136,22 +141,4 @@ pub fn private_folder(dir: &Path) -> Result<TempDir> {
         fail!("{name}: the path is too long for a socket; give a shorter one");
     }
     Ok(made)
-}
-
-/// What `folder` lies on, and how many bytes are free there.
-fn file_system(folder: &Path) -> Result<(String, u64)> {
-    /// Magic of tmpfs, see statfs(2).
-    const TMPFS: rustix::fs::FsWord = 0x0102_1994;
-    let name = format!("--dir {}", folder.display());
-    let stat = rustix::fs::statfs(folder).of(&name)?;
-    let space = rustix::fs::statvfs(folder).of(&name)?;
-    let parent = folder.parent().unwrap_or(folder);
-    let parent = fs::canonicalize(parent).unwrap_or_else(|_| parent.to_owned());
-    let kind = if stat.f_type == TMPFS {
-        "memory (tmpfs)".to_owned()
-    } else {
-        format!("a file system of type {:#x}, through the page cache", stat.f_type)
-    };
-    let name = format!("{kind} at {}", parent.display());
-    Ok((name, space.f_bavail.saturating_mul(space.f_frsize)))
 }

@@ -22,7 +22,7 @@ use cryptline_sys::SharedMemory;
 use crate::contents::{Contents, sha256_of};
 use crate::error::{Of as _, Result, fail};
 use crate::load::{self, Job, Transport, buffer};
-use crate::plan::{Plan, progress, seconds};
+use crate::plan::{Plan, RunArgs, progress};
 use crate::report::{Comparison, Direction, Pattern, Report, Row, Sample, Shape};
 use crate::volume::{Cipher, HelperArgs, NULL_CIPHER, in_words, ram};
 
@@ -48,35 +48,23 @@ Reads one RAM disk in 4 KiB requests, one at a time: plain, through the null cip
 dispatch mode. What each reads is hashed first and must be equal. The disk and a copy for the memory's own speed need
 twice --size of free memory.")]
 pub struct InlineArgs {
-    /// Size of the volume
-    #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = size::parse)]
-    size: u64,
-
     /// The cipher beside the null cipher
     #[arg(long, value_name = "SPEC", default_value = "aes-xts-plain64")]
     cipher: String,
 
     #[command(flatten)]
     helpers: HelperArgs,
-
-    /// How often each way is measured
-    #[arg(long, value_name = "N", default_value_t = 101, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    runs: u32,
-
-    /// How long each of those takes
-    #[arg(long, value_name = "S", default_value_t = 0.02)]
-    seconds: f64,
 }
 
 /// Measures.
-pub fn measure(args: &InlineArgs) -> Result<Report> {
-    let time = seconds(args.seconds)?;
+pub fn measure(args: &InlineArgs, runs: RunArgs) -> Result<Report> {
+    let runs = runs.or(4 << 30, 101, 0.02)?;
     let helpers = args.helpers.pool()?;
     let cipher = Cipher::new(&args.cipher)?;
     if cipher.is_null() {
         fail!("--cipher {}: the null cipher is measured anyway; name another, such as aes-xts-plain64", args.cipher);
     }
-    let medium = ram(args.size, args.size.saturating_mul(2), " (the volume, and a copy to measure the memory by)")?;
+    let medium = ram(runs.size, runs.size.saturating_mul(2), " (the volume, and a copy to measure the memory by)")?;
     let mut gates = vec![medium.clone()];
     let mut rows = vec![Row::new(PLAIN, SHAPE)];
     for cipher in [&Cipher::new(NULL_CIPHER)?, &cipher] {
@@ -92,17 +80,15 @@ pub fn measure(args: &InlineArgs) -> Result<Report> {
     }
     check(&mut rows, &gates, |way| sha256_of(&gates[way], BLOCK))?;
     rows.push(Row::new(MODEL, SHAPE));
-    let model = Model::new(args.size, cipher.sectors()?)?;
-    let mut job = Job { shape: SHAPE, warm_up: WARM_UP, time, ..Job::default() };
+    let model = Model::new(runs.size, cipher.sectors()?)?;
+    let mut job = Job { shape: SHAPE, warm_up: WARM_UP, time: runs.time, ..Job::default() };
     let plan = Plan {
         bench: "inline",
         title: "Reading inline, through queues, and plain",
-        medium: format!("RAM, {}", size::human(args.size)),
-        runs: args.runs,
-        seconds: args.seconds,
+        medium: format!("RAM, {}", size::human(runs.size)),
+        runs,
         notes: notes(&rows),
         rows,
-        ..Plan::default()
     };
     let mut report = plan.run(|_, turn| {
         let Some(gate) = gates.get(turn.row) else {

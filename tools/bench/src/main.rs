@@ -47,6 +47,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use output::Output;
+use plan::RunArgs;
 
 /// Compares cryptline with other programs, and its ways of encrypting, serving and storing with each other.
 #[derive(Parser, Debug)]
@@ -58,6 +59,9 @@ docs/bench-json.md describes the JSON and every figure. `cryptline benchmark` me
 struct Line {
     #[command(subcommand)]
     plan: Chosen,
+
+    #[command(flatten)]
+    runs: RunArgs,
 
     #[command(flatten)]
     output: Output,
@@ -86,17 +90,17 @@ enum Chosen {
 }
 
 fn main() -> ExitCode {
-    let Line { plan, output } = Line::parse();
+    let Line { plan, runs, output } = Line::parse();
     let measured = output.of(|| match &plan {
-        Chosen::Inline(args) => inline::measure(args),
-        Chosen::Sweep(args) => sweep::measure(args),
-        Chosen::Subblock(args) => subblock::measure(args),
-        Chosen::Peers(args) => peers::measure(args),
-        Chosen::Doors(args) => doors::measure(args),
-        Chosen::Media(args) => media::measure(args),
-        Chosen::Zoned(args) => zoned::measure(args),
-        Chosen::Images(args) => whole::measure(args),
-        Chosen::Rbd(args) => rbd::measure(args),
+        Chosen::Inline(args) => inline::measure(args, runs),
+        Chosen::Sweep(args) => sweep::measure(args, runs),
+        Chosen::Subblock(args) => subblock::measure(args, runs),
+        Chosen::Peers(args) => peers::measure(args, runs),
+        Chosen::Doors(args) => doors::measure(args, runs),
+        Chosen::Media(args) => media::measure(args, runs),
+        Chosen::Zoned(args) => zoned::measure(args, runs),
+        Chosen::Images(args) => whole::measure(args, runs),
+        Chosen::Rbd(args) => rbd::measure(args, runs),
     });
     match measured {
         Ok(()) => ExitCode::SUCCESS,

@@ -29,7 +29,7 @@ use cryptline_sys::Counter;
 use crate::contents::{Contents, random};
 use crate::error::{Result, fail};
 use crate::load;
-use crate::plan::Plan;
+use crate::plan::{Plan, RunArgs};
 use crate::report::{Comparison, Direction, Pattern, Quantity, Report, Row, Sample, Shape, word};
 use places::{Place, Way};
 
@@ -62,17 +62,9 @@ Reads and writes 4 KiB blocks at random, one at a time: by a bare copy, as an on
 and the same from the heap. On RAM, on a mapped file, and on a block translation table over each. Takes four times
 --size of memory, and a little more.")]
 pub struct MediaArgs {
-    /// Size of each medium; take more than the caches hold
-    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse)]
-    size: u64,
-
     /// Folder for the files that are mapped [default: /dev/shm, or else that of temporary files]
     #[arg(long, value_name = "FOLDER")]
     on: Option<PathBuf>,
-
-    /// How often each way is measured
-    #[arg(long, value_name = "N", default_value_t = 201, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    runs: u32,
 
     /// Time what has been touched a moment before: the copy is fast, and what is around it shows
     #[arg(long)]
@@ -90,27 +82,28 @@ struct Subject {
 }
 
 /// Measures.
-pub fn measure(args: &MediaArgs) -> Result<Report> {
-    if args.size < SIZE_MIN || !args.size.is_multiple_of(u64::from(BLOCK)) {
-        fail!("--size {}: give a multiple of {BLOCK} bytes, at least {SIZE_MIN}, such as 16M", args.size);
+pub fn measure(args: &MediaArgs, runs: RunArgs) -> Result<Report> {
+    let runs = runs.or(64 << 20, 201, 0.005)?;
+    let size = runs.size;
+    if size < SIZE_MIN || !size.is_multiple_of(u64::from(BLOCK)) {
+        fail!("--size {size}: give a multiple of {BLOCK} bytes, at least {SIZE_MIN}, such as 16M");
     }
     let folder = places::folder(args.on.as_deref())?;
-    let (places, how) = places::make(args.size, &folder)?;
-    let mut bench = Bench { places, blocks: Blocks::new(args.size), buffer: Some(load::buffer(BLOCK)?) };
+    let (places, how) = places::make(size, &folder)?;
+    let mut bench = Bench { places, blocks: Blocks::new(size), buffer: Some(load::buffer(BLOCK)?) };
     bench.check()?;
     let subjects = subjects(&bench.places);
-    let medium = format!("RAM and mapped files in {} ({how}), {} each", folder.display(), size::human(args.size));
+    let medium = format!("RAM and mapped files in {} ({how}), {} each", folder.display(), size::human(size));
     let plan = Plan {
         bench: "media",
         title: "Media that answer at once, and the ways to them",
         medium,
-        runs: args.runs,
+        runs,
         rows: subjects
             .iter()
             .map(|subject| Row::new(subject.name(), Shape::new(subject.direction, Pattern::Random, BLOCK, 1)))
             .collect(),
         notes: notes(args),
-        ..Plan::default()
     };
     let mut report = plan.run(|_, turn| {
         let seconds = bench.turn(subjects[turn.row], args.warm)?;
@@ -124,7 +117,7 @@ pub fn measure(args: &MediaArgs) -> Result<Report> {
     let each: Vec<f64> = report.rows.iter().flat_map(|row| row.each(Quantity::Time)).collect();
     let requests = u32::try_from(turn_len(bench.blocks.offsets.len()))?;
     report.seconds = median(&each).unwrap_or(0.0) * f64::from(requests);
-    compare(&mut report, &subjects, args);
+    compare(&mut report, &subjects, size < SIZE_OF_GOALS || args.warm);
     Ok(report)
 }
 
@@ -146,7 +139,7 @@ impl Subject {
     }
 }
 
-fn compare(report: &mut Report, subjects: &[Subject], args: &MediaArgs) {
+fn compare(report: &mut Report, subjects: &[Subject], cached: bool) {
     // Each beside a partner: another way, or the medium below.
     let mut compared = |name, partner: &dyn Fn(&Subject) -> Option<Subject>, unless: Option<String>| {
         let pair = |one: &Subject| Some((one.name(), vec![partner(one)?.name()]));
@@ -154,7 +147,6 @@ fn compare(report: &mut Report, subjects: &[Subject], args: &MediaArgs) {
         report.compare(&Comparison { name, of: Quantity::Time, pairs, unless, ..Comparison::default() });
     };
     let is_table = |one: &Subject| one.medium.starts_with("BTT");
-    let cached = args.size < SIZE_OF_GOALS || args.warm;
     let cached = cached.then(|| format!("the goal is for {} or more, without --warm", size::human(SIZE_OF_GOALS)));
     let by = |one: &Subject, of, way| (one.way == of).then_some(Subject { way, ..*one });
     compared("onstack_over_memcpy", &|one| by(one, Way::OnStack, Way::Memcpy).filter(|_| !is_table(one)), cached);

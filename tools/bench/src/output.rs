@@ -96,7 +96,7 @@ impl Sink {
                 }
                 fs::canonicalize(path)?
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && path.file_name().is_some() => path.to_owned(),
             Err(error) => return Err(error),
         };
         let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

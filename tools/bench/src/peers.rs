@@ -7,7 +7,6 @@
 //! machine does meets all alike.
 
 use std::ffi::OsString;
-use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -17,8 +16,8 @@ use cryptline::{Open, size};
 use crate::contents::sha256_of;
 use crate::error::{Of as _, Result, fail};
 use crate::fio::{self, Target};
-use crate::images::{KEY_FILE, SOCKET};
-use crate::plan::{Group, Plan, progress, unique};
+use crate::images::SOCKET;
+use crate::plan::{Plan, RunArgs, progress, unique};
 use crate::process::{Left, Process};
 use crate::report::{Comparison, Direction, Pattern, Quantity, Report, Row, Shape};
 use crate::setting::{ServerArgs, Setting};
@@ -30,8 +29,6 @@ struct Server {
     serves: Serves,
     /// The command line, see [`crate::programs::words`].
     line: &'static str,
-    /// Whether it has its image from another server.
-    over_nbd: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,25 +39,25 @@ enum Serves {
 }
 
 const fn server(name: &'static str, serves: Serves, line: &'static str) -> Server {
-    Server { name, serves, line, over_nbd: false }
+    Server { name, serves, line }
 }
 
 const SERVERS: [Server; 12] = [
     server(
         "cryptline",
         Serves::Luks1,
-        "cryptline serve --exit-with-parent --direct=off {dispatch} --unix={socket} --key-file={key} {luks1}",
+        "cryptline serve --exit-with-parent --direct=off --unix={socket} --key-file={key} {luks1}",
     ),
     server(
         "cryptline-asleep",
         Serves::Luks1,
-        "cryptline serve --exit-with-parent --direct=off --poll-us=0 {dispatch} --unix={socket} --key-file={key} {luks1}",
+        "cryptline serve --exit-with-parent --direct=off --poll-us=0 --unix={socket} --key-file={key} {luks1}",
     ),
     // Any key size: the null cipher has no key.
     server(
         "cryptline-plain",
         Serves::Plain,
-        "cryptline serve --exit-with-parent --direct=off {dispatch} --unix={socket} --type=plain --cipher=cipher_null-ecb --key-size=256 {plain}",
+        "cryptline serve --exit-with-parent --direct=off --unix={socket} --type=plain --cipher=cipher_null-ecb --key-size=256 {plain}",
     ),
     server(
         "qemu-nbd",
@@ -84,22 +81,16 @@ const SERVERS: [Server; 12] = [
         "nbdkit --foreground --exit-with-parent --unix={socket} --filter=luks file file={luks1} passphrase=+{key}",
     ),
     server("nbdkit-plain", Serves::Plain, "nbdkit --foreground --exit-with-parent --unix={socket} file file={plain}"),
-    Server {
-        over_nbd: true,
-        ..server(
-            "cryptline-over-nbd",
-            Serves::Luks1,
-            "cryptline serve --exit-with-parent {dispatch} --unix={socket} --key-file={key} {below-uri}",
-        )
-    },
-    Server {
-        over_nbd: true,
-        ..server(
-            "nbdkit-over-nbd",
-            Serves::Luks1,
-            "nbdkit --foreground --exit-with-parent --unix={socket} --filter=luks nbd socket={below} passphrase=+{key}",
-        )
-    },
+    server(
+        "cryptline-over-nbd",
+        Serves::Luks1,
+        "cryptline serve --exit-with-parent --unix={socket} --key-file={key} {below-uri}",
+    ),
+    server(
+        "nbdkit-over-nbd",
+        Serves::Luks1,
+        "nbdkit --foreground --exit-with-parent --unix={socket} --filter=luks nbd socket={below} passphrase=+{key}",
+    ),
     // Touches no disk: what fio reaches there is its own limit.
     server("nbdkit-null", Serves::Nothing, "nbdkit --foreground --exit-with-parent --unix={socket} null size={size}"),
 ];
@@ -152,8 +143,6 @@ const COMPARISONS: [(&str, &str, &str, &[&str], Quantity); 18] = {
 Examples:
   cryptline-bench peers                                    everything, in about five minutes
   cryptline-bench peers --jobs 4k-randread-qd32 --rounds 9
-  cryptline-bench peers --servers cryptline,cryptline-plain --json peers.json
-  cryptline-bench peers --dir /mnt/disk --size 4G --html peers.html
 
 Serves one LUKS1 image by cryptline, qemu-nbd, qemu-storage-daemon and nbdkit's luks filter, and its clear text by their
 plain versions, each over a Unix socket through the page cache, and gives each the same load by fio in turns. The
@@ -163,20 +152,8 @@ limit. All must give the same SHA-256 first. Two images of --size are made in --
 Needs the Debian packages fio, nbdkit, qemu-utils, qemu-system-common and util-linux; --servers leaves out what is not
 there.")]
 pub struct PeersArgs {
-    /// Size of the clear disk
-    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = size::parse_disk)]
-    size: u64,
-
     #[command(flatten)]
     of_servers: ServerArgs,
-
-    /// Keep the images, and say where they are
-    #[arg(long)]
-    keep: bool,
-
-    /// How long each turn takes
-    #[arg(long, value_name = "S", default_value_t = 0.3)]
-    seconds: f64,
 
     /// Loads [default: all]
     #[arg(long, value_delimiter = ',', value_name = "JOB", value_parser = PossibleValuesParser::new(LOADS.map(|it| it.0)))]
@@ -185,15 +162,10 @@ pub struct PeersArgs {
     /// Servers [default: all]
     #[arg(long, value_delimiter = ',', value_name = "SERVER", value_parser = PossibleValuesParser::new(SERVERS.map(|it| it.name)))]
     servers: Vec<String>,
-
-    /// Who runs the cipher in cryptline; see `cryptline serve` [default: as serve]
-    #[arg(long, value_name = "WHO")]
-    dispatch: Option<String>,
 }
 
 /// What all turns share.
-struct Bench<'a> {
-    args: &'a PeersArgs,
+struct Bench {
     setting: Setting,
     servers: Vec<&'static Server>,
 }
@@ -207,34 +179,32 @@ struct Running {
 }
 
 /// Measures.
-pub fn measure(args: &PeersArgs) -> Result<Report> {
+pub fn measure(args: &PeersArgs, runs: RunArgs) -> Result<Report> {
+    let runs = runs.or(512 << 20, 5, 0.3)?;
     let is_asked = |asked: &[String], name: &str| asked.is_empty() || asked.iter().any(|one| one == name);
     let servers: Vec<&Server> = SERVERS.iter().filter(|it| is_asked(&args.servers, it.name)).collect();
     let loads: Vec<_> = LOADS.iter().filter(|it| is_asked(&args.jobs, it.0)).collect();
-    let setting = Setting::of_servers(&args.of_servers, args.size, args.seconds, &[Version::Luks1])?;
+    let setting = Setting::of_servers(&args.of_servers, runs.size, &[Version::Luks1])?;
     let needed = servers.iter().flat_map(|server| server.programs()).chain(["fio"]);
     let missing: Vec<_> = unique(needed).into_iter().filter_map(|name| setting.programs.missing(name)).collect();
     if !missing.is_empty() {
         fail!("{}; install it, or leave it out by --servers", missing.join(", "));
     }
-    let mut bench = Bench { args, setting, servers };
+    let bench = Bench { setting, servers };
     bench.check_contents()?;
     let rows =
         loads.iter().flat_map(|(_, shape)| bench.servers.iter().map(|server| bench.row(server, *shape))).collect();
     let plan = Plan {
         bench: "peers",
         title: "cryptline and its peers over NBD",
-        runs: args.of_servers.rounds,
-        seconds: args.seconds,
-        groups: Group::each(loads.len() * bench.servers.len(), bench.servers.len()),
+        medium: String::new(),
+        runs,
         rows,
         notes: bench.notes(),
-        ..Plan::default()
     };
-    let time = Duration::from_secs_f64(args.seconds);
     let mut report = plan.run(|row, turn| {
         let running = bench.start(bench.servers[turn.row % bench.servers.len()])?;
-        let job = bench.setting.job(row.shape, time, u64::from(turn.run) + 1);
+        let job = bench.setting.job(row.shape, runs.time, u64::from(turn.run) + 1);
         running.process.turn(|| fio::load(&bench.setting, &running.target, &job))
     })?;
     bench.check_agreement()?;
@@ -246,12 +216,6 @@ pub fn measure(args: &PeersArgs) -> Result<Report> {
         let pairs = vec![(self::name(ours, shape), others)];
         report.compare(&Comparison { name, of, pairs, needs, ..Comparison::default() });
     }
-    if args.keep {
-        let kept = bench.setting.keep();
-        report
-            .notes
-            .push(format!("The images are in {}; the passphrase is in the file {KEY_FILE:?} there.", kept.display()));
-    }
     Ok(report)
 }
 
@@ -260,19 +224,22 @@ fn name(server: &str, load: Shape) -> String {
 }
 
 impl Server {
+    /// Whether it has its image from another server.
+    fn is_over_nbd(&self) -> bool {
+        self.line.contains("{below")
+    }
+
     fn programs(&self) -> Vec<&'static str> {
         let own = self.line.split(' ').next().unwrap_or_default();
-        if self.over_nbd { vec![own, "nbdkit"] } else { vec![own] }
+        if self.is_over_nbd() { vec![own, "nbdkit"] } else { vec![own] }
     }
 }
 
-impl Bench<'_> {
+impl Bench {
     fn row(&self, server: &Server, shape: Shape) -> Row {
-        let is_ours = server.name.starts_with("cryptline");
         Row {
             front: "nbd",
             cipher: (server.serves == Serves::Luks1).then(|| "aes-xts-plain64".into()),
-            dispatch: self.args.dispatch.clone().filter(|_| is_ours),
             // Checked before anything is measured.
             sha256: (server.serves != Serves::Nothing).then(|| self.setting.images.sha256.clone()),
             server: Some(server.name.into()),
@@ -334,9 +301,6 @@ impl Bench<'_> {
             setting.command(line, |name| match name {
                 "below" => below.clone().into(),
                 "below-uri" => Target::Nbd(below.clone(), "").uri().into(),
-                "dispatch" => {
-                    self.args.dispatch.as_ref().map(|who| format!("--dispatch={who}")).unwrap_or_default().into()
-                }
                 other => OsString::from(other),
             })
         };
@@ -344,7 +308,7 @@ impl Bench<'_> {
             let ready = || Open::new(target.uri()).read_only(true).base().map(drop).of("not yet");
             setting.start(cpu, name, command, Left::Socket(socket.to_owned()), ready)
         };
-        let below_it = server.over_nbd.then(|| {
+        let below_it = server.is_over_nbd().then(|| {
             let name = format!("the server below {}", server.name);
             let target = Target::Nbd(below.clone(), "");
             start(setting.pins.map(|pins| pins.below), &name, command(BELOW), &target, &below)
@@ -366,7 +330,7 @@ impl Bench<'_> {
         vec![
             format!(
                 "LUKS1, aes-xts-plain64, 512-bit key, 512-byte sectors, {} of clear disk; the plain servers have the same clear text in a file of its own. All go through the page cache.",
-                size::human(self.args.size)
+                size::human(self.setting.images.size)
             ),
             format!(
                 "Before, each server gave the SHA-256 of what was written, {}. After the last write all encrypted servers read the same, and so did all plain ones.",

@@ -3,7 +3,7 @@
 //! ```text
 //! for each run
 //!     for each group                   ways that are compared with each other
-//!         as often as the group says
+//!         as often as its rows say
 //!             for each way             warm up, measure: one Sample for its Row
 //! ```
 //!
@@ -18,6 +18,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use clap::Args;
+use cryptline::size;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::error::{Result, fail};
@@ -25,26 +27,53 @@ use crate::machine::{Machine, Moment, Others, Watch, this_command};
 use crate::report::{Report, Row, Sample};
 
 /// What is to be measured.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Plan {
     pub bench: &'static str,
     pub title: &'static str,
     pub medium: String,
-    pub runs: u32,
-    /// Of a turn.
-    pub seconds: f64,
+    pub runs: Runs,
+    /// Those that follow each other with the same load are a group.
     pub rows: Vec<Row>,
-    /// Of rows; all in one where there are none.
-    pub groups: Vec<Group>,
     pub notes: Vec<String>,
 }
 
-/// Ways that take their turns one right after the other.
-#[derive(Clone, Debug)]
-pub struct Group {
-    pub rows: Range<usize>,
-    /// Turns that each way has in a run: several short ones where ways differ by little.
-    pub times: u32,
+/// How often, and how long.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct RunArgs {
+    /// Size of the disk or medium [default: that of the plan]
+    #[arg(long, value_name = "SIZE", global = true, value_parser = size::parse)]
+    size: Option<u64>,
+
+    /// How often each way is measured [default: that of the plan]
+    #[arg(long, visible_alias = "rounds", value_name = "N", global = true, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    runs: Option<u32>,
+
+    /// How long each of those takes [default: that of the plan]
+    #[arg(long, value_name = "S", global = true)]
+    seconds: Option<f64>,
+}
+
+/// The same, without anything open.
+#[derive(Clone, Copy, Debug)]
+pub struct Runs {
+    pub size: u64,
+    pub runs: u32,
+    pub seconds: f64,
+    /// In seconds.
+    pub time: Duration,
+}
+
+impl RunArgs {
+    /// What was asked for, or else what is usual for a plan.
+    pub fn or(self, size: u64, runs: u32, seconds: f64) -> Result<Runs> {
+        let seconds = self.seconds.unwrap_or(seconds);
+        if !(seconds > 0.0 && seconds <= SECONDS_MAX) {
+            fail!("--seconds {seconds}: give more than 0 and at most {SECONDS_MAX}");
+        }
+        let (size, runs) = (self.size.unwrap_or(size), self.runs.unwrap_or(runs));
+        Ok(Runs { size, runs, seconds, time: Duration::from_secs_f64(seconds) })
+    }
 }
 
 /// One turn.
@@ -57,30 +86,29 @@ pub struct Turn {
     pub nth: u32,
 }
 
-impl Group {
-    /// Rows in groups of so many, each with one turn in a run.
-    pub fn each(rows: usize, of: usize) -> Vec<Self> {
-        (0..rows).step_by(of.max(1)).map(|first| Self { rows: first..(first + of).min(rows), times: 1 }).collect()
-    }
-}
-
 impl Plan {
     /// Gives every way its turns, and sums up the rows. Each notes what share of the processors other programs had.
     pub fn run(mut self, mut turn: impl FnMut(&Row, Turn) -> Result<Sample>) -> Result<Report> {
-        if self.groups.is_empty() {
-            self.groups = Group::each(self.rows.len(), self.rows.len());
+        let mut groups: Vec<Range<usize>> = Vec::new();
+        for (row, Row { shape, .. }) in self.rows.iter().enumerate() {
+            match groups.last_mut() {
+                Some(group) if self.rows[group.start].shape == *shape => group.end = row + 1,
+                _ => groups.push(row..row + 1),
+            }
         }
         let mut others = Others::look();
-        let progress = progress(self.groups.len() * self.runs as usize);
+        let progress = progress(groups.len() * self.runs.runs as usize);
         let mut all = Watch::default();
-        for run in 0..self.runs {
-            for group in &self.groups {
-                progress.set_message(format!("run {} of {}  {}", run + 1, self.runs, self.rows[group.rows.start].name));
+        for run in 0..self.runs.runs {
+            for group in &groups {
+                let Row { name, times, .. } = &self.rows[group.start];
+                progress.set_message(format!("run {} of {}  {name}", run + 1, self.runs.runs));
                 progress.tick();
-                for time in 0..group.times {
-                    let nth = run * group.times + time;
-                    for place in order(nth, group.rows.len()) {
-                        let row = group.rows.start + place;
+                let times = *times;
+                for time in 0..times {
+                    let nth = run * times + time;
+                    for place in order(nth, group.len()) {
+                        let row = group.start + place;
                         let start = Moment::now();
                         let sample = turn(&self.rows[row], Turn { row, run, nth })?;
                         let mut watch = Watch::default();
@@ -103,8 +131,8 @@ impl Plan {
             machine: Machine::here(),
             others,
             commands: vec![this_command()],
-            runs: self.runs,
-            seconds: self.seconds,
+            runs: self.runs.runs,
+            seconds: self.runs.seconds,
             notes: self.notes,
             rows: self.rows,
             ..Report::default()
@@ -123,14 +151,6 @@ pub fn progress(steps: usize) -> ProgressBar {
 
 /// Longest turn, in seconds.
 const SECONDS_MAX: f64 = 3600.0;
-
-/// `--seconds` as a length of time.
-pub fn seconds(given: f64) -> Result<Duration> {
-    if given > 0.0 && given <= SECONDS_MAX {
-        return Ok(Duration::from_secs_f64(given));
-    }
-    fail!("--seconds {given}: give more than 0 and at most {SECONDS_MAX}")
-}
 
 /// In this order, each once.
 pub fn unique<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
@@ -159,9 +179,16 @@ mod tests {
 
     use super::*;
     use crate::error::Error;
+    use crate::report::Shape;
 
     fn plan(rows: usize) -> Plan {
-        Plan { bench: "inline", runs: 4, rows: vec![Row::default(); rows], ..Plan::default() }
+        let runs = Runs { runs: 4, ..asked(None).expect("a time") };
+        let row = Row::new("a way", Shape::default());
+        Plan { bench: "inline", title: "", medium: String::new(), runs, rows: vec![row; rows], notes: Vec::new() }
+    }
+
+    fn asked(seconds: Option<f64>) -> Result<Runs> {
+        RunArgs { size: None, runs: None, seconds }.or(1, 1, 0.5)
     }
 
     #[test]
@@ -180,8 +207,8 @@ mod tests {
     #[test]
     fn each_row_has_a_sample_for_each_of_its_turns() {
         let mut plan = plan(3);
-        plan.groups = Group::each(2, 2);
-        plan.groups.push(Group { rows: 2..3, times: 3 });
+        plan.rows[2].shape.block = 4096;
+        plan.rows[2].times = 3;
         let mut seen = BTreeSet::new();
         let report = plan.run(|_, turn| {
             assert!(seen.insert((turn.row, turn.nth)), "{turn:?} came twice");
@@ -206,9 +233,9 @@ mod tests {
 
     #[test]
     fn a_time_that_is_none_is_refused() {
-        assert_eq!(seconds(0.5).ok(), Some(Duration::from_millis(500)));
+        assert_eq!(asked(None).expect("the usual").time, Duration::from_millis(500));
         for wrong in [0.0, -1.0, 3601.0, f64::NAN, f64::INFINITY] {
-            let error = seconds(wrong).expect_err("no length of time");
+            let error = asked(Some(wrong)).expect_err("no length of time");
             assert!(error.to_string().starts_with("--seconds "), "{error}");
         }
     }

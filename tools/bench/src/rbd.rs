@@ -25,7 +25,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Result, fail};
 use crate::load::{self, Job};
-use crate::plan::{Group, Plan, seconds};
+use crate::plan::{Plan, RunArgs};
 use crate::process::Stop;
 use crate::report::{Comparison, Direction, Pattern, Quantity, Report, Row, Shape, word};
 use cluster::Cluster;
@@ -53,10 +53,6 @@ Without --conf it starts a monitor and a storage daemon on loopback, which keep 
 memory, about six times --size. Ratios of such a cluster say nothing of networks. Needs the Debian
 packages ceph-common and librbd1, and without --conf ceph-mon and ceph-osd.")]
 pub struct RbdArgs {
-    /// Size of each clear disk
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size::parse_disk)]
-    pub size: u64,
-
     /// Configuration of a cluster to measure with, as client.admin [default: a cluster of its own]
     #[arg(long, value_name = "PATH")]
     pub conf: Option<PathBuf>,
@@ -64,14 +60,6 @@ pub struct RbdArgs {
     /// Pool for the images; they are removed at the end
     #[arg(long, value_name = "POOL", default_value = cryptline_ceph_node::POOL)]
     pub pool: String,
-
-    /// How often each way has its turn at each load
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub rounds: u32,
-
-    /// How long each turn takes
-    #[arg(long, value_name = "S", default_value_t = 1.0)]
-    pub seconds: f64,
 }
 
 /// Who encrypts.
@@ -96,14 +84,15 @@ const SECTOR_WRITE: Shape = Shape::new(Direction::Write, Pattern::Random, 512, 3
 const LOADS: [Shape; 5] = [RAND_READ, RAND_WRITE, READ, WRITE, SECTOR_WRITE];
 
 /// Measures.
-pub fn measure(args: &RbdArgs) -> Result<Report> {
-    let time = seconds(args.seconds)?;
-    if args.size < SIZE_MIN || !args.size.is_multiple_of(SIZE_MIN) {
-        fail!("--size {}: give a multiple of {}", args.size, size::human(SIZE_MIN));
+pub fn measure(args: &RbdArgs, runs: RunArgs) -> Result<Report> {
+    let runs = runs.or(256 << 20, 7, 1.0)?;
+    let (size, time) = (runs.size, runs.time);
+    if size < SIZE_MIN || !size.is_multiple_of(SIZE_MIN) {
+        fail!("--size {size}: give a multiple of {}", size::human(SIZE_MIN));
     }
     let stop = Stop::watch()?;
     let cluster = Cluster::of(args)?;
-    let images = Images::make(&cluster, args.size)?;
+    let images = Images::make(&cluster, size)?;
     let sha256 = images.check(&stop)?;
     let gates = images.open_all()?;
     let rows: Vec<Row> = subjects().map(|(load, way)| row(load, way, &sha256)).collect();
@@ -111,9 +100,7 @@ pub fn measure(args: &RbdArgs) -> Result<Report> {
         bench: "rbd",
         title: "Encryption of Ceph images",
         medium: cluster.describe(),
-        runs: args.rounds,
-        seconds: args.seconds,
-        groups: Group::each(rows.len(), WAYS.len()),
+        runs,
         rows,
         notes: Vec::new(),
     };
@@ -130,9 +117,9 @@ pub fn measure(args: &RbdArgs) -> Result<Report> {
         // Others are its daemons.
         report.rows.iter_mut().for_each(|row| row.others = None);
     }
-    report.weak_below(ENOUGH.0, ENOUGH.1, (args.size, ENOUGH.2));
+    report.weak_below(ENOUGH.0, ENOUGH.1, (size, ENOUGH.2));
     let used = images.used_after_discards(&gates)?;
-    report.notes = notes(&report, args, &sha256);
+    report.notes = notes(&report, size, &sha256);
     compare(&mut report, used);
     Ok(report)
 }
@@ -155,7 +142,7 @@ fn compare(report: &mut Report, used: [f64; 3]) {
     report.figure("rbd_used_over_live_after_fstrim", Ok((ours, note)), None);
 }
 
-fn notes(report: &Report, args: &RbdArgs, sha256: &str) -> Vec<String> {
+fn notes(report: &Report, size: u64, sha256: &str) -> Vec<String> {
     let gibibyte = f64::from(1 << 30);
     let cpu = report.rows.iter().map(|row| {
         let used = median(&row.each(Quantity::ProcessorTime)).unwrap_or(0.0) * gibibyte;
@@ -164,7 +151,7 @@ fn notes(report: &Report, args: &RbdArgs, sha256: &str) -> Vec<String> {
     vec![
         format!(
             "LUKS2, aes-xts-plain64, 512-bit key, 4096-byte sectors, {} of clear disk each. Before, librbd read what cryptline had written and the other way round, SHA-256 {sha256}.",
-            size::human(args.size)
+            size::human(size)
         ),
         "All three ways are one client in one process over the same connections of librbd, with rbd_cache off.".into(),
         format!("Processor seconds of the whole process for a GiB: {}.", cpu.collect::<Vec<_>>().join("; ")),

@@ -99,6 +99,9 @@ pub struct Row {
     /// What each turn gave, of which the members above are the summary.
     #[serde(skip)]
     pub turns: Vec<Sample>,
+    /// Turns in a run: several short ones where ways differ by little.
+    #[serde(skip)]
+    pub times: u32,
     /// Over those turns.
     #[serde(skip)]
     pub watch: Watch,
@@ -343,7 +346,7 @@ impl Shape {
 impl Row {
     /// One under a load, in this process.
     pub fn new(name: impl Into<String>, shape: Shape) -> Self {
-        Self { name: name.into(), front: "in-process", shape, ..Self::default() }
+        Self { name: name.into(), front: "in-process", shape, times: 1, ..Self::default() }
     }
 
     /// Sums up the turns.

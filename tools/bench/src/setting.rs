@@ -15,7 +15,6 @@ use crate::error::{Result, fail};
 use crate::images::{FOLDER, Images, SOCKET, private_folder};
 use crate::load::Job;
 use crate::machine::cores;
-use crate::plan;
 use crate::process::{Left, Process, Stop};
 use crate::programs::{self, ProgramArgs, Programs};
 use crate::report::{Report, Shape};
@@ -35,10 +34,6 @@ pub struct ServerArgs {
     /// Folder for the images, sockets and mounts; they are removed at the end
     #[arg(long, value_name = "DIR", default_value = FOLDER)]
     pub dir: PathBuf,
-
-    /// How often each server has its turn at each load
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub rounds: u32,
 
     /// Let servers and clients run on any processor, not each on one of its own
     #[arg(long)]
@@ -95,8 +90,7 @@ impl Setting {
     }
 
     /// For servers and what they are asked.
-    pub fn of_servers(args: &ServerArgs, size: u64, seconds: f64, versions: &[Version]) -> Result<Self> {
-        plan::seconds(seconds)?;
+    pub fn of_servers(args: &ServerArgs, size: u64, versions: &[Version]) -> Result<Self> {
         if size < SIZE_MIN || !size.is_multiple_of(1 << 20) {
             fail!("--size {size}: give a multiple of 1M, at least {}", size::human(SIZE_MIN));
         }
@@ -106,12 +100,6 @@ impl Setting {
     /// A file in the folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
-    }
-
-    /// Leaves the images where they are; their folder.
-    pub fn keep(&mut self) -> PathBuf {
-        self.folder.disable_cleanup(true);
-        self.folder.path().to_owned()
     }
 
     /// The command of a line, see [`programs::words`], with the places of images and of the key, and of the program.

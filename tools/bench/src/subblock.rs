@@ -24,7 +24,7 @@ use cryptline_engine::{BackendChoice, Gate};
 use crate::contents::Contents;
 use crate::error::{Of as _, Result, fail};
 use crate::load::{self, Job};
-use crate::plan::{Group, Plan, seconds};
+use crate::plan::{Plan, RunArgs};
 use crate::report::{Comparison, Direction, Pattern, Report, Row, Shape};
 use crate::volume::{Cipher, SECTOR_SIZE, ram};
 
@@ -49,10 +49,6 @@ Overwrites random parts of 4096-byte cipher sectors, on RAM and on RAM whose wri
 --write: with one lock for the device, as ext4 had it up to Linux 6.4, and with locks for what
 conflicts only.")]
 pub struct SubBlockArgs {
-    /// Size of the volume
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size::parse)]
-    size: u64,
-
     /// How long a write takes on the slow medium
     #[arg(long, value_name = "TIME", default_value = "100us")]
     write: String,
@@ -68,44 +64,32 @@ pub struct SubBlockArgs {
     /// Writes that each thread has in flight
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1024))]
     depth: u32,
-
-    /// How often each way is measured
-    #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    runs: u32,
-
-    /// How long each of those takes
-    #[arg(long, value_name = "S", default_value_t = 0.25)]
-    seconds: f64,
 }
 
 /// Measures.
-pub fn measure(args: &SubBlockArgs) -> Result<Report> {
-    let time = seconds(args.seconds)?;
+pub fn measure(args: &SubBlockArgs, runs: RunArgs) -> Result<Report> {
+    let runs = runs.or(256 << 20, 11, 0.25)?;
     if !matches!(args.block, 512 | 1024 | 2048) {
         fail!("--block {}: give 512, 1024 or 2048, less than a cipher sector of {SECTOR_SIZE}", args.block);
     }
-    let medium = ram(args.size, args.size, "")?;
+    let medium = ram(runs.size, runs.size, "")?;
     let (rows, gates) = ways(&medium, args)?;
     for (row, gate) in rows.iter().zip(&gates) {
         let cipher = Cipher::new(row.cipher.as_deref().unwrap_or(XTS))?;
         let whole = cipher.in_blocks(&medium, SECTOR_SIZE, Exclusion::Shared)?;
         writes_arrive(&row.name, gate, &whole)?;
     }
-    let parts = rows.len() - 2;
     let plan = Plan {
         bench: "subblock",
         title: "Writes smaller than a cipher sector",
-        medium: format!("RAM, {}; and the same with writes of {}", size::human(args.size), args.write),
-        runs: args.runs,
-        seconds: args.seconds,
-        groups: vec![Group { rows: 0..parts, times: 1 }, Group { rows: parts..rows.len(), times: WHOLE_TURNS }],
+        medium: format!("RAM, {}; and the same with writes of {}", size::human(runs.size), args.write),
+        runs,
         rows,
         notes: notes(args),
     };
     let mut report = plan.run(|row, turn| {
-        let turns = if turn.row < parts { 1 } else { WHOLE_TURNS };
         // Timed, the rate is that of the whole time: nothing may end for milliseconds.
-        let job = Job::timed(row.shape, WARM_UP, time / turns, u64::from(turn.nth) + 1);
+        let job = Job::timed(row.shape, WARM_UP, runs.time / row.times, u64::from(turn.nth) + 1);
         load::run(&gates[turn.row], &job)
     })?;
     let [slow, _] = &media(args);
@@ -135,7 +119,8 @@ fn ways(medium: &Gate, args: &SubBlockArgs) -> Result<(Vec<Row>, Vec<Gate>)> {
         gates.push(gate);
         let shape = Shape::new(Direction::Write, Pattern::Random, block, args.depth);
         let shape = Shape { streams: args.jobs, ..shape };
-        rows.push(Row { cipher: Some(cipher.to_owned()), ..Row::new(name, shape) });
+        let times = if block == SECTOR_SIZE { WHOLE_TURNS } else { 1 };
+        rows.push(Row { cipher: Some(cipher.to_owned()), times, ..Row::new(name, shape) });
     };
     let [slow_name, fast_name] = media(args);
     for (medium, place) in [(&slow, slow_name), (medium, fast_name)] {

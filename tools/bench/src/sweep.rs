@@ -9,8 +9,6 @@
 //! Hogs are threads that use up the processors. The claim of the 2020 dm-devel thread: inline, the latency of a request
 //! stays near that of device and cipher, whatever else runs; through a queue it waits for a worker to get a processor.
 
-mod medium;
-
 use std::fmt::Display;
 use std::hint::black_box;
 use std::str::FromStr;
@@ -22,14 +20,15 @@ use clap::Args;
 use cryptline::size;
 use cryptline_engine::Gate;
 use cryptline_engine::dispatch::Mode;
+use cryptline_engine::layer::{DelayDevice, DelaySpec};
 
+use crate::contents::Contents;
 use crate::error::{Of as _, Result, fail};
 use crate::load::{self, Job};
 use crate::machine::{available_memory, cores};
-use crate::plan::{Group, Plan, seconds, unique};
+use crate::plan::{Plan, RunArgs, Runs, unique};
 use crate::report::{Comparison, Direction, Pattern, Quantity, Report, Row, Shape, word};
-use crate::volume::{Cipher, HelperArgs, SECTOR_SIZE, check_size, in_words};
-use medium::Medium;
+use crate::volume::{Cipher, HelperArgs, SECTOR_SIZE, check_size, in_words, ram};
 
 /// Before each measurement: helpers look every 100 ms whether the machine is idle.
 const WARM_UP: Duration = Duration::from_millis(200);
@@ -37,7 +36,6 @@ const WARM_UP: Duration = Duration::from_millis(200);
 const BLOCK_MAX: u64 = 1 << 30;
 const DEPTH_MAX: u32 = 1024;
 const STREAMS_MAX: u32 = 256;
-const ROUNDS_MAX: u32 = 10_000;
 /// More hogs than this for each processor say nothing more.
 const HOGS_MAX: usize = 64;
 /// Cores that the goal for one large request supposes to be idle, and its bytes.
@@ -52,8 +50,7 @@ const IDLE: f64 = 0.05;
 Examples:
   cryptline-bench sweep --html sweep.html                  everything, in about 7 minutes
   cryptline-bench sweep --block-sizes 4k,1M --depths 1 --streams 1
-  cryptline-bench sweep --medium delay:read=80us,write=20us --json sweep.json
-  cryptline-bench sweep --medium /mnt/nvme --size 8G       a file there, gone afterwards
+  cryptline-bench sweep --delay read=80us,write=20us
 
 The loaded part reads 4 KiB at a time while --hog threads use up the processors.")]
 pub struct SweepArgs {
@@ -85,15 +82,9 @@ pub struct SweepArgs {
     #[arg(long, value_enum, default_value_t = Pattern::Random)]
     pattern: Pattern,
 
-    /// What the volumes lie on: `ram`, `delay:SPEC` (RAM that is as slow as SPEC says, such as
-    /// delay:read=100us,write=20us..40us), or a folder or new file, which is overwritten and gone
-    /// afterwards
-    #[arg(long, value_name = "MEDIUM", default_value = "ram")]
-    medium: String,
-
-    /// Size of the medium
-    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = size::parse)]
-    size: u64,
+    /// As slow as the RAM that the volumes lie on is to be, such as read=100us,write=20us..40us
+    #[arg(long, value_name = "SPEC")]
+    delay: Option<String>,
 
     #[command(flatten)]
     helpers: HelperArgs,
@@ -102,14 +93,6 @@ pub struct SweepArgs {
     /// each processor]
     #[arg(long, value_name = "N")]
     hog: Option<usize>,
-
-    /// How often everything is measured
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    rounds: u32,
-
-    /// How long each measurement takes, after a warm-up of 0.2 s
-    #[arg(long, value_name = "S", default_value_t = 0.1)]
-    seconds: f64,
 }
 
 /// A checked [`SweepArgs`]: each value of a list once, in the order given.
@@ -117,10 +100,9 @@ struct Sweep {
     points: Vec<Point>,
     modes: Vec<Mode>,
     ciphers: Vec<Cipher>,
-    medium: Medium,
+    delay: Option<DelaySpec>,
     helpers: usize,
     hogs: u32,
-    time: Duration,
 }
 
 /// What each mode has its turn at.
@@ -135,18 +117,21 @@ struct Point {
 }
 
 /// Measures.
-pub fn measure(args: &SweepArgs) -> Result<Report> {
-    let sweep = Sweep::new(args)?;
+pub fn measure(args: &SweepArgs, runs: RunArgs) -> Result<Report> {
+    let runs = runs.or(512 << 20, 5, 0.1)?;
+    let sweep = Sweep::new(args, &runs)?;
     let rows = sweep.rows();
-    let gates = sweep.volumes(args)?;
+    let gates = sweep.volumes(args, runs.size)?;
     let modes = sweep.modes.len();
     let plan = Plan {
         bench: "sweep",
         title: "Every size, depth and dispatch mode",
-        medium: sweep.medium.describe(args.size),
-        runs: args.rounds,
-        seconds: args.seconds,
-        groups: Group::each(rows.len(), modes),
+        medium: format!(
+            "RAM, {}{}",
+            size::human(runs.size),
+            args.delay.as_ref().map_or(String::new(), |spec| format!(", as slow as {spec}"))
+        ),
+        runs,
         rows,
         notes: sweep.notes(args),
     };
@@ -156,7 +141,7 @@ pub fn measure(args: &SweepArgs) -> Result<Report> {
         // ratio of the range spread evenly (Fibonacci hashing).
         let nth = u64::from(turn.nth) * ways + u64::try_from(turn.row)?;
         let start = (nth + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
-        let job = Job { shape: row.shape, warm_up: WARM_UP, time: sweep.time, start, latency: true, ..Job::default() };
+        let job = Job { shape: row.shape, warm_up: WARM_UP, time: runs.time, start, latency: true, ..Job::default() };
         let cipher = sweep.points[turn.row / modes].cipher;
         beside_hogs(row.hogs, || load::run(&gates[cipher * modes + turn.row % modes], &job))
     })?;
@@ -166,7 +151,7 @@ pub fn measure(args: &SweepArgs) -> Result<Report> {
 
 impl Sweep {
     /// Checks what was asked for.
-    fn new(args: &SweepArgs) -> Result<Self> {
+    fn new(args: &SweepArgs, runs: &Runs) -> Result<Self> {
         let hogs = args.hog.unwrap_or(cores());
         let hogs_max = cores().saturating_mul(HOGS_MAX);
         if hogs > hogs_max {
@@ -178,21 +163,23 @@ impl Sweep {
                 _ => Err(format!("give numbers from 1 to {most}")),
             }
         };
-        list("--rounds", &[args.rounds], count(ROUNDS_MAX))?;
         let ciphers = unique(args.cipher.clone());
         let sweep = Self {
             points: Vec::new(),
             modes: list("--dispatch", &args.dispatch, |word| Mode::from_str(word))?,
             ciphers: ciphers.iter().map(|word| Cipher::new(word)).collect::<Result<_>>()?,
-            medium: Medium::parse(&args.medium)?,
+            delay: args
+                .delay
+                .as_ref()
+                .map(|spec| DelaySpec::from_str(spec).of(format_args!("--delay {spec}")))
+                .transpose()?,
             helpers: args.helpers.count()?,
             hogs: u32::try_from(hogs)?,
-            time: seconds(args.seconds)?,
         };
         let blocks = list("--block-sizes", &args.block_sizes, block)?;
         let depths = list("--depths", &args.depths, count(DEPTH_MAX))?;
         let all_streams = list("--streams", &args.streams, count(STREAMS_MAX))?;
-        sweep.check_size(args.size, blocks.iter().copied().max().unwrap_or(0))?;
+        check_block(runs.size, blocks.iter().copied().max().unwrap_or(0))?;
         let mut points = Vec::new();
         for cipher in 0..sweep.ciphers.len() {
             for direction in unique(args.directions.clone()) {
@@ -219,18 +206,6 @@ impl Sweep {
             points.extend([0, sweep.hogs].map(|hogs| Point { cipher: 0, shape, hogs, is_alone_or_loaded: true }));
         }
         Ok(Self { points, ..sweep })
-    }
-
-    fn check_size(&self, size: u64, largest: u32) -> Result<()> {
-        check_size(size)?;
-        if u64::from(largest) > size {
-            fail!(
-                "--size {}: a request of {} does not fit; give a larger --size or smaller --block-sizes",
-                size::human(size),
-                size::human(largest.into())
-            );
-        }
-        Ok(())
     }
 
     /// A row by each mode for every point.
@@ -262,8 +237,13 @@ impl Sweep {
     }
 
     /// A volume of each cipher by each mode, all on one medium that is full of data.
-    fn volumes(&self, args: &SweepArgs) -> Result<Vec<Gate>> {
-        let medium = self.medium.open(args.size)?;
+    fn volumes(&self, args: &SweepArgs, size: u64) -> Result<Vec<Gate>> {
+        let mut medium = ram(size, size, "")?;
+        // Untouched memory is one page of zeros, which is faster than data.
+        Contents::new(1).write_to(&medium, 1 << 20)?;
+        if let Some(delay) = &self.delay {
+            medium = Gate::new(DelayDevice::new(medium, delay.clone()));
+        }
         let helpers = args.helpers.pool()?;
         let by_modes = |cipher: &Cipher| self.modes.iter().map(|&mode| cipher.over(&medium, mode, &helpers)).collect();
         let volumes = self.ciphers.iter().map(by_modes).collect::<Result<Vec<Vec<Gate>>>>()?;
@@ -325,6 +305,19 @@ impl Sweep {
     }
 }
 
+/// Whether the medium has so many bytes, and a request fits.
+fn check_block(size: u64, largest: u32) -> Result<()> {
+    check_size(size)?;
+    if u64::from(largest) > size {
+        fail!(
+            "--size {}: a request of {} does not fit; give a larger --size or smaller --block-sizes",
+            size::human(size),
+            size::human(largest.into())
+        );
+    }
+    Ok(())
+}
+
 /// What the values of a list mean, each once.
 fn list<G: Display, T: PartialEq>(
     option: &str,
@@ -378,11 +371,13 @@ mod tests {
     struct Line {
         #[command(flatten)]
         sweep: SweepArgs,
+        #[command(flatten)]
+        runs: RunArgs,
     }
 
     fn sweep(options: &[&str]) -> Result<Sweep> {
-        let line = Line::try_parse_from(["sweep"].iter().chain(options));
-        Sweep::new(&line.expect("a command line").sweep)
+        let line = Line::try_parse_from(["sweep"].iter().chain(options)).expect("a command line");
+        Sweep::new(&line.sweep, &line.runs.or(512 << 20, 5, 0.1)?)
     }
 
     #[test]
@@ -424,15 +419,13 @@ mod tests {
             ("--depths=0", "--depths 0"),
             ("--streams=0", "--streams 0"),
             ("--streams=1000", "--streams 1000"),
-            ("--rounds=0", "--rounds 0"),
             ("--seconds=0", "--seconds 0"),
             ("--seconds=NaN", "--seconds NaN"),
             ("--size=0", "--size 0"),
             ("--size=1M", "does not fit"),
             ("--cipher=rot13", "--cipher rot13"),
             ("--hog=100000", "--hog 100000"),
-            ("--medium=delay:soon", "--medium delay:soon"),
-            ("--medium=/etc/passwd", "it exists"),
+            ("--delay=soon", "--delay soon"),
             (helpers.as_str(), "--helpers"),
         ] {
             let error = sweep(&[option]).map(drop).expect_err(option);

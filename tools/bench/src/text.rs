@@ -11,7 +11,9 @@ const WIDTH: usize = 100;
 
 /// With what the figures should be and where they come from, or without.
 pub fn render(report: &Report, goals: bool) -> String {
-    let mut text = format!("{}: {}\n\n", report.title, report.medium);
+    let mut text = String::new();
+    paragraph(&mut text, "", &format!("{}: {}", report.title, report.medium));
+    text.push('\n');
     for figure in &report.figures {
         let sentence = match (&figure.note, figure.value) {
             (Some(why), None) => format!("{}: not measured, {why}", figure.name),

@@ -19,7 +19,7 @@ use crate::contents::sha256_of;
 use crate::error::{Of as _, Result, fail};
 use crate::images::SOCKET;
 use crate::machine::children_time;
-use crate::plan::Plan;
+use crate::plan::{Plan, RunArgs};
 use crate::process::{Left, Process};
 use crate::programs::{ProgramArgs, Programs};
 use crate::report::{Comparison, Quantity, Report, Row, Sample, Shape};
@@ -44,7 +44,6 @@ const ENOUGH: (u32, u64) = (3, 512 << 20);
 Examples:
   cryptline-bench images                                  everything, in a few minutes
   cryptline-bench images --size 4G --rounds 5 --dir /data
-  cryptline-bench images --size 16M --rounds 1            only to see that it works
 
 Encrypts a raw image of random bytes with `cryptline create --from`, with `qemu-img convert` to LUKS1, with `nbdcopy`
 into a volume that cryptline serves, and with `cryptsetup reencrypt` in place, and decrypts one with `cryptline copy`, in
@@ -55,17 +54,9 @@ and each change cut off wherever a crash could.
 Needs the Debian packages qemu-utils, libnbd-bin and cryptsetup-bin. What is missing is named, and its figures have no
 value.")]
 pub struct ImagesArgs {
-    /// Size of the clear disk
-    #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = size::parse_disk)]
-    size: u64,
-
     /// Folder for the images; they are removed at the end
     #[arg(long, value_name = "DIR", default_value = FOLDER)]
     dir: PathBuf,
-
-    /// How often each way has its turn
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    rounds: u32,
 
     #[command(flatten)]
     program: ProgramArgs,
@@ -149,14 +140,16 @@ struct Bench {
 }
 
 /// Measures.
-pub fn measure(args: &ImagesArgs) -> Result<Report> {
-    if args.size < SIZE_MIN || !args.size.is_multiple_of(SIZE_MIN) {
-        fail!("--size {}: give a multiple of 1M", args.size);
+pub fn measure(args: &ImagesArgs, runs: RunArgs) -> Result<Report> {
+    let runs = runs.or(2 << 30, 3, 1.0)?;
+    let size = runs.size;
+    if size < SIZE_MIN || !size.is_multiple_of(SIZE_MIN) {
+        fail!("--size {size}: give a multiple of 1M");
     }
     let programs = Programs::find(&args.program)?;
     let missing: Vec<_> = WAYS.iter().filter_map(|way| Some((way.name, way.missing(&programs)?))).collect();
     let ways: Vec<&Way> = WAYS.iter().filter(|way| way.missing(&programs).is_none()).collect();
-    let setting = Setting::new(&args.dir, args.size, &[Version::Luks2], programs, false)?;
+    let setting = Setting::new(&args.dir, size, &[Version::Luks2], programs, false)?;
     let bench = Bench { setting, sparse: Cell::default() };
     bench.check()?;
     let row = |way: &&Way| Row {
@@ -167,10 +160,10 @@ pub fn measure(args: &ImagesArgs) -> Result<Report> {
     let plan = Plan {
         bench: "images",
         title: "Encrypting and decrypting images",
-        runs: args.rounds,
+        medium: String::new(),
+        runs,
         rows: ways.iter().map(row).collect(),
         notes: bench.notes(),
-        ..Plan::default()
     };
     let (mut all, mut turns) = (0.0, 0.0);
     let mut report = plan.run(|_, turn| {
@@ -184,7 +177,7 @@ pub fn measure(args: &ImagesArgs) -> Result<Report> {
     report.seconds = f64::round(all / turns * 1000.0) / 1000.0;
     bench.setting.describe(&mut report);
     report.weak = None;
-    report.weak_below(ENOUGH.0, 0.0, (args.size, ENOUGH.1));
+    report.weak_below(ENOUGH.0, 0.0, (size, ENOUGH.1));
     report.warnings.extend(missing.iter().map(|(_, why)| format!("{why}, so what needs it was not measured")));
     bench.compare(&mut report, &missing)?;
     Ok(report)

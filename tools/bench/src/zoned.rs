@@ -29,7 +29,7 @@ use cryptline_engine::{BackendChoice, Gate};
 
 use crate::contents::Contents;
 use crate::error::{Error, Of as _, Result, fail};
-use crate::plan::{Plan, seconds};
+use crate::plan::{Plan, RunArgs};
 use crate::report::{Comparison, Report, Row, Sample, word};
 use crate::volume::{Cipher, HelperArgs, ram};
 use writer::{Load, Writer, places};
@@ -59,12 +59,8 @@ Examples:
 Writes zones from their start on, 4 KiB and 128 KiB at a time, 1 and 16 in flight, to 1 and 8 zones:
 plain, encrypted by who submits, encrypted by who submits and helpers, and encrypted by a pool of
 threads whose results are put in order again. The zones are emulated over RAM and over RAM that is as slow as --slow says. Takes twice 8
-times --zone-size of memory.")]
+times --size, which is that of a zone, of memory.")]
 pub struct ZonedArgs {
-    /// Size of a zone, a power of two
-    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = size::parse)]
-    zone_size: u64,
-
     /// How slow the slow medium is, as for `serve --delay`
     #[arg(long, value_name = "SPEC", default_value = "write=20us,rate=2G")]
     slow: String,
@@ -79,14 +75,6 @@ pub struct ZonedArgs {
 
     #[command(flatten)]
     helpers: HelperArgs,
-
-    /// How often each way is measured
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    runs: u32,
-
-    /// How long each of those takes at most; less where the zones are full before
-    #[arg(long, value_name = "S", default_value_t = 0.03)]
-    seconds: f64,
 }
 
 /// How writes come to the zones.
@@ -146,16 +134,17 @@ impl Threads {
 }
 
 /// Measures.
-pub fn measure(args: &ZonedArgs) -> Result<Report> {
-    let time = seconds(args.seconds)?;
-    if !args.zone_size.is_power_of_two() || args.zone_size < ZONE_SIZE_MIN {
-        fail!("--zone-size {}: give a power of two, at least {ZONE_SIZE_MIN}, such as 32M", args.zone_size);
+pub fn measure(args: &ZonedArgs, runs: RunArgs) -> Result<Report> {
+    let runs = runs.or(32 << 20, 15, 0.03)?;
+    let (zone_size, time) = (runs.size, runs.time);
+    if !zone_size.is_power_of_two() || zone_size < ZONE_SIZE_MIN {
+        fail!("--size {zone_size}: of a zone; give a power of two, at least {ZONE_SIZE_MIN}, such as 32M");
     }
     let cipher = Cipher::new(&args.cipher)?;
     let slow = DelaySpec::from_str(&args.slow).of(format_args!("--slow {}", args.slow))?;
     let threads = Threads::of(args)?;
     let helpers = Helpers::start(threads.helpers)?;
-    let medium = |slow| Medium::new(slow, args.zone_size, &cipher, &helpers, threads.pool);
+    let medium = |slow| Medium::new(slow, zone_size, &cipher, &helpers, threads.pool);
     let mut media = [medium(None)?, medium(Some(slow))?];
     for medium in &mut media {
         medium.check(&cipher)?;
@@ -164,21 +153,15 @@ pub fn measure(args: &ZonedArgs) -> Result<Report> {
     let plan = Plan {
         bench: "zoned",
         title: "Sequential writes to encrypted zones",
-        medium: format!(
-            "emulated zones of {} over RAM, and over RAM as slow as {}",
-            size::human(args.zone_size),
-            args.slow
-        ),
-        runs: args.runs,
-        seconds: args.seconds,
+        medium: format!("emulated zones of {} over RAM, and over RAM as slow as {}", size::human(zone_size), args.slow),
+        runs,
         rows: subjects.iter().map(|subject| subject.row(args)).collect(),
         notes: notes(threads),
-        ..Plan::default()
     };
     let mut report = plan.run(|_, turn| {
         let Subject { is_slow, way, load } = &subjects[turn.row];
         let writer = &mut media[usize::from(*is_slow)].ways[*way as usize];
-        let mut write = |time| writer.write(load, places(*load, args.zone_size), None, time);
+        let mut write = |time| writer.write(load, places(*load, zone_size), None, time);
         let (warm, warm_up) = (Instant::now(), WARM_UP.min(WARM_UP_TURNS * time));
         while warm.elapsed() < warm_up {
             write(warm_up)?;
@@ -262,7 +245,7 @@ impl Medium {
             Some(slow) => Gate::new(DelayDevice::new(memory.clone(), slow)),
             None => memory.clone(),
         };
-        let layout = ZoneLayout::new(bytes, zone_size).of("--zone-size")?;
+        let layout = ZoneLayout::new(bytes, zone_size).of("--size")?;
         let zones = || Ok::<_, Error>(Gate::new(ZonedDevice::in_memory(below.clone(), layout)?));
         let sectors = || cipher.sectors();
         let plain = || Writer::new(&zoned::ordered(zones()?)?);

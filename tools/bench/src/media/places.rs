@@ -57,7 +57,10 @@ impl Place {
         let mut ways = self.ways.iter_mut();
         let found = ways.find(|(found, _)| *found == way);
         let walked = found.map_or(Err(Fault::NotSupported), |(_, walk)| walk(direction, offsets, slot));
-        walked.of(format_args!("{}: a {} by {} failed", self.name, word(&direction), way.name()))
+        // Only what failed is put in words: that allocates.
+        walked.or_else(|fault| {
+            Err(fault).of(format_args!("{}: a {} by {} failed", self.name, word(&direction), way.name()))
+        })
     }
 }
 

@@ -30,7 +30,7 @@ const SWEEP: [&str; 8] = [
     "--directions=read,write",
 ];
 const SUBBLOCK: [&str; 6] = ["subblock", "--size=8M", "--runs=1", "--seconds=0.2", "--jobs=2", "--depth=16"];
-const ZONED: [&str; 5] = ["zoned", "--zone-size=1M", "--runs=2", "--seconds=0.001", "--pool=3"];
+const ZONED: [&str; 5] = ["zoned", "--size=1M", "--runs=2", "--seconds=0.001", "--pool=3"];
 const MEDIA: [&str; 3] = ["media", "--size=1M", "--runs=3"];
 
 /// The figures of each plan. A name is for ever: whoever compares reports of years finds them by it.
@@ -202,7 +202,7 @@ fn has_every_figure(json: &Value) {
             .contains(&figure["name"].as_str().expect("a name"));
         assert_eq!(unit == "ratio", is_ratio, "{figure}");
         let sentence = figure["sentence"].as_str().expect("words");
-        assert!(sentence.ends_with('.') && !sentence.contains('_') && !sentence.contains("{}"), "{sentence}");
+        assert!(sentence.ends_with('.') && !sentence.contains("_over_") && !sentence.contains("{}"), "{sentence}");
     }
 }
 
@@ -340,19 +340,13 @@ fn figures_that_the_options_leave_out_say_so() {
 }
 
 #[test]
-fn a_sweep_runs_over_slow_ram_and_over_a_file_and_leaves_nothing_behind() {
-    let folder = folder();
-    let narrow = ["--block-sizes=64k", "--hog=0", "--cipher=cipher_null-ecb,aes-xts-plain64"];
+fn a_sweep_runs_over_slow_ram() {
+    let narrow =
+        ["--block-sizes=64k", "--hog=0", "--cipher=cipher_null-ecb,aes-xts-plain64", "--delay=read=50us,write=20us"];
     let words: Vec<&str> = SWEEP.iter().copied().filter(|option| !option.contains("block")).chain(narrow).collect();
-    for (medium, text) in [
-        ("delay:read=50us,write=20us", "as slow as read=50us,write=20us"),
-        (folder.path().to_str().expect("text"), "a file of 8 MiB"),
-    ] {
-        let json = json_of(&words, &[&format!("--medium={medium}")]);
-        assert!(json["medium"].as_str().expect("text").contains(text), "{json}");
-        assert_eq!(array(&json, "rows").len(), 2 * 2 * 3);
-    }
-    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    let json = json_of(&words, &[]);
+    assert!(json["medium"].as_str().is_some_and(|text| text.contains("as slow as read=50us,write=20us")), "{json}");
+    assert_eq!(array(&json, "rows").len(), 2 * 2 * 3);
 }
 
 #[test]
@@ -453,10 +447,10 @@ fn what_makes_no_sense_is_one_line_and_nothing_is_measured() {
         ("inline", "--html=/", "--html"),
         ("sweep", "--dispatch=outline", "inline, queue and auto are"),
         ("sweep", "--size=1000T", "of memory"),
-        ("sweep", "--medium=/etc/passwd", "it exists"),
-        ("zoned", "--zone-size=3M", "--zone-size 3145728"),
-        ("zoned", "--zone-size=4k", "--zone-size 4096"),
-        ("zoned", "--zone-size=128T", "of memory"),
+        ("sweep", "--delay=never", "--delay never"),
+        ("zoned", "--size=3M", "--size 3145728"),
+        ("zoned", "--size=4k", "--size 4096"),
+        ("zoned", "--size=128T", "of memory"),
         ("zoned", "--slow=never", "--slow never"),
         ("zoned", "--cipher=rot13", "--cipher rot13"),
         ("subblock", "--write=never", "--write never"),
