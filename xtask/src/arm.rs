@@ -3,8 +3,6 @@
 //!
 //! How long they take there says nothing about a real processor.
 
-use std::process::Command;
-
 use crate::step::{Failed, cannot_run, cargo_command, run as run_command, skip, succeeds};
 use crate::tools::has_target;
 
