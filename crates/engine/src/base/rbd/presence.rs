@@ -15,6 +15,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use cryptline_sys::{RbdError, RbdPresence, Waker, lock};
 use rustix::io::Errno;
@@ -23,13 +24,15 @@ use crate::Fault;
 
 /// Requests begin and end at multiples of this, and so do objects.
 const BLOCK: usize = 512;
+/// How long the end of the thread is waited for: a look into a cluster that does not answer has no end.
+const END_MAX: Duration = Duration::from_secs(2);
 
 pub(super) struct Presence {
     of: RbdPresence,
     /// What is not there is not zeros but a parent's.
     inherits: bool,
     gone: AtomicBool,
-    looks: Looks,
+    looks: Arc<Looks>,
 }
 
 /// Looks, by their numbers.
@@ -48,13 +51,15 @@ struct State {
     /// All up to this one have found it there.
     found: u64,
     is_end: bool,
+    /// The thread lives and has its share of what it looks at.
+    is_watched: bool,
     /// Whom to call after each, and the last one that they wait for.
     waiting: Vec<(Waker, u64)>,
 }
 
 impl Presence {
     pub fn new(of: RbdPresence, inherits: bool) -> Self {
-        Self { of, inherits, gone: AtomicBool::new(false), looks: Looks::default() }
+        Self { of, inherits, gone: AtomicBool::new(false), looks: Arc::default() }
     }
 
     /// Whether it is known to be gone.
@@ -96,10 +101,10 @@ impl Presence {
         found.ok()
     }
 
-    /// Ends the thread that looks.
+    /// Ends the thread that looks and waits for it, so that the connection is not closed by a thread that nobody waits for:
+    /// the process may end meanwhile, and the library's memory with it.
     pub fn end(&self) {
-        lock(&self.looks.state).is_end = true;
-        self.looks.more.notify_one();
+        self.looks.end(END_MAX);
     }
 }
 
@@ -126,6 +131,20 @@ impl Looks {
         (!state.is_end).then_some(state.wanted)
     }
 
+    /// Has the thread leave, and waits for that.
+    fn end(&self, at_most: Duration) {
+        let mut state = lock(&self.state);
+        state.is_end = true;
+        self.more.notify_all();
+        let _late = self.more.wait_timeout_while(state, at_most, |state| state.is_watched);
+    }
+
+    /// Says that nobody looks any more.
+    fn leave(&self) {
+        lock(&self.state).is_watched = false;
+        self.more.notify_all();
+    }
+
     /// Notes the end of one. Whoever waits for a later one is called now and then again.
     fn looked(&self, number: u64, found: Option<bool>) {
         let mut state = lock(&self.state);
@@ -142,15 +161,19 @@ impl Looks {
 
 /// Looks whenever that is wanted. One look is for all that wanted it before it began.
 pub(super) fn watch(presence: &Arc<Presence>) -> io::Result<()> {
-    let presence = Arc::clone(presence);
+    let (presence, looks) = (Arc::clone(presence), Arc::clone(&presence.looks));
+    lock(&looks.state).is_watched = true;
+    let leave = Arc::clone(&looks);
     let look = move || {
-        while let Some(number) = presence.looks.next() {
+        while let Some(number) = looks.next() {
             let found = presence.note(presence.of.is_there());
-            presence.looks.looked(number, found);
+            looks.looked(number, found);
         }
+        drop(presence);
+        looks.leave();
     };
     let builder = std::thread::Builder::new().name("rbd-presence".to_owned());
-    builder.spawn(look).map(drop)
+    builder.spawn(look).map(drop).inspect_err(|_| leave.leave())
 }
 
 fn is_zero(block: &[u8]) -> bool {
@@ -179,5 +202,23 @@ mod tests {
         assert_eq!((first, second), (1, 2));
         assert!(ring.look().unwrap());
         assert!(lock(&looks.state).waiting.is_empty());
+    }
+
+    #[test]
+    fn end_is_told_to_the_thread_and_waited_for() {
+        let looks = Looks::default();
+        lock(&looks.state).is_watched = true;
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                assert_eq!(looks.next(), None);
+                looks.leave();
+            });
+            looks.end(Duration::from_secs(60));
+            assert!(!lock(&looks.state).is_watched);
+            thread.join().unwrap();
+        });
+        // One that does not come back keeps nobody.
+        lock(&looks.state).is_watched = true;
+        looks.end(Duration::from_millis(1));
     }
 }
