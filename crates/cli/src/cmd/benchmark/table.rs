@@ -70,7 +70,13 @@ mod tests {
     fn columns_are_as_wide_as_their_widest_cell_and_heads_are_broken() {
         let heads = ["name", "MB/s of all"].map(str::to_owned);
         let rows = [["a longer name", "7"], ["b", "12345"]].map(|row| row.map(str::to_owned).to_vec());
-        let expected = "Title\n                  MB/s\n  name           of all\n  a longer name       7\n  b               12345\n";
+        let expected = "Title
+                  MB/s
+                    of
+  name             all
+  a longer name      7
+  b              12345
+";
         assert_eq!(super::text("Title", &heads, &rows), expected);
     }
 }

@@ -180,6 +180,6 @@ mod tests {
         report.ciphers.push(row(Direction::Decrypt, 1, 4e9));
         let text = render(&report, false);
         assert_eq!(text.matches("encrypt, ").count(), 1, "{text}");
-        assert!(text.contains("encrypt, 1 core"), "{text}");
+        assert!(text.contains("  1 core    1 core  spread\n"), "{text}");
     }
 }
