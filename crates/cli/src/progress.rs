@@ -16,22 +16,28 @@ const WIDTH: usize = 30;
 const COLUMNS: usize = 80;
 
 /// The line of a terminal that is drawn again and again, and cleared when it is dropped.
-#[derive(Default)]
 struct Line {
+    is_terminal: bool,
     drawn: Option<Instant>,
     turn: usize,
 }
 
 impl Line {
+    fn new() -> Self {
+        Self { is_terminal: io::stderr().is_terminal(), drawn: None, turn: 0 }
+    }
+
     /// Draws where there is a terminal, and the last drawing is old enough.
     fn draw(&mut self, text: impl FnOnce(char) -> String) {
         let is_new = self.drawn.is_some_and(|drawn| drawn.elapsed() < PAUSE);
-        let mut output = io::stderr();
-        if is_new || !output.is_terminal() {
+        if is_new || !self.is_terminal {
             return;
         }
+        let mut output = io::stderr();
         let size = rustix::termios::tcgetwinsize(rustix::stdio::stderr());
-        let columns = size.map_or(COLUMNS, |size| usize::from(size.ws_col)).saturating_sub(1);
+        // A serial line does not know its width.
+        let known = size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
+        let columns = known.unwrap_or(COLUMNS) - 1;
         self.turn += 1;
         let text = text(TURNS[self.turn % TURNS.len()]);
         let text: String = text.chars().take(columns).collect();
@@ -60,7 +66,7 @@ impl Spinner {
     pub fn new(message: &'static str) -> Self {
         let (end, ended) = mpsc::channel();
         let turn = move || {
-            let mut line = Line::default();
+            let mut line = Line::new();
             loop {
                 line.draw(|turn| format!("{turn} {message}"));
                 if ended.recv_timeout(PAUSE) != Err(RecvTimeoutError::Timeout) {
@@ -94,7 +100,7 @@ pub struct Meter {
 impl Meter {
     /// `title` says what is done with amounts that `unit` writes.
     pub fn new(title: &'static str, unit: fn(u64) -> String) -> Self {
-        Self { title, unit, rate: Rate::default(), line: Line::default() }
+        Self { title, unit, rate: Rate::default(), line: Line::new() }
     }
 
     /// The title that it was made with.
@@ -104,10 +110,11 @@ impl Meter {
 
     /// Shows that so much is done, of so much if that is known.
     pub fn show(&mut self, done: u64, of: Option<u64>) {
-        let rate = self.rate.note(Instant::now(), done);
-        self.line.draw(|turn| {
+        let Self { title, unit, rate, line } = self;
+        line.draw(|turn| {
+            let rate = rate.note(Instant::now(), done);
             let picture = of.map_or_else(|| turn.to_string(), |of| bar(done, of));
-            format!("{picture} {}", message(self.title, done, of, rate, self.unit))
+            format!("{picture} {}", message(title, done, of, rate, *unit))
         });
     }
 }
