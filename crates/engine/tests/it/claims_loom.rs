@@ -145,6 +145,42 @@ fn two_rewrites_and_a_reader_of_both_sectors_all_come_to_their_end() {
     );
 }
 
+/// A queue waits, and meanwhile tells the others of a claim that it has given up: one of them is just about to say that
+/// it waits as well, and cannot have the sector before the first has had it.
+#[test]
+fn queue_that_wakes_another_one_is_not_forgotten_itself() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let device = Device::new(1, 3);
+        let mut held = device.claims.span(0, 1);
+        device.claims.announce();
+        assert!(device.claims.exclude(&mut held).is_ok());
+        let (wants, reads) = (Arc::clone(&device), Arc::clone(&device));
+        let wants = thread::spawn(move || {
+            wants.claims.announce();
+            let mut span = wants.claims.span(0, 1);
+            let mut given_up = true;
+            while wants.claims.exclude(&mut span).is_err() {
+                if wants.claims.wait(1) {
+                    continue;
+                }
+                if std::mem::take(&mut given_up) {
+                    wants.wake(1);
+                }
+                wants.wakers[1].wait();
+            }
+            wants.claims.withdraw(&mut span);
+            wants.wake(1);
+        });
+        let reads = thread::spawn(move || reads.read(2, 1));
+        device.claims.withdraw(&mut held);
+        device.wake(0);
+        wants.join().unwrap();
+        reads.join().unwrap();
+    });
+}
+
 #[test]
 fn reader_without_any_claim_is_caught() {
     let found = catch_unwind(AssertUnwindSafe(|| {

@@ -37,7 +37,7 @@ pub struct Claims {
     slots: Box<[AtomicU32]>,
     /// Rewrites under way or waiting.
     rewriters: AtomicUsize,
-    /// Members whose queue waits for a claim.
+    /// Members whose queue waits for a claim, or is about to say so: never fewer than there are flags.
     waiters: AtomicUsize,
     members: Box<[Member]>,
     /// Members that are or were in use: those below this one.
@@ -199,11 +199,14 @@ impl Claims {
     /// try everything once more before it sleeps.
     #[must_use]
     pub fn wait(&self, member: usize) -> bool {
+        // Counted before the flag is up: who lowers it counts it out, and must not count out another one.
+        self.waiters.fetch_add(1, Ordering::AcqRel);
         let is_news = !self.members[member].waiting.swap(true, Ordering::AcqRel);
         if is_news {
-            self.waiters.fetch_add(1, Ordering::AcqRel);
             // The wish, then the look at the claims: `wake` comes after the claims have changed.
             fence(Ordering::SeqCst);
+        } else {
+            self.waiters.fetch_sub(1, Ordering::AcqRel);
         }
         is_news
     }
