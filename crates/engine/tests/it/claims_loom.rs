@@ -14,7 +14,7 @@ mod sync {
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use claims::Claims;
+use claims::{Claims, Span};
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Notify};
 use loom::thread;
@@ -22,15 +22,28 @@ use loom::thread;
 /// Two sectors, two queues and what they share.
 struct Device {
     claims: Claims,
+    /// The claim of who rewrites the first sector from the beginning, if somebody does.
+    held: Span,
     sectors: [UnsafeCell<()>; 2],
     wakers: [Notify; 3],
 }
 
 impl Device {
-    fn new(slots: usize, members: usize) -> Arc<Self> {
+    fn new(slots: usize, members: usize) -> Self {
         let claims = Claims::new(slots, members);
         (0..members).for_each(|member| claims.open(member));
-        Arc::new(Self { claims, sectors: [(); 2].map(UnsafeCell::new), wakers: [(); 3].map(|()| Notify::new()) })
+        let held = claims.span(0, 1);
+        Self { claims, held, sectors: [(); 2].map(UnsafeCell::new), wakers: [(); 3].map(|()| Notify::new()) }
+    }
+
+    /// Somebody rewrites the first sector, and a member has tried in vain to.
+    fn held_and_wanted_by(mut self, member: usize) -> Self {
+        self.claims.announce();
+        assert!(self.claims.exclude(&mut self.held).is_ok());
+        self.claims.announce();
+        let mut span = self.claims.span(0, 1);
+        assert!(self.claims.wait(member) && self.claims.exclude(&mut span).is_err());
+        self
     }
 
     /// Sleeps as a queue does, with one more try after it has said so.
@@ -79,11 +92,16 @@ impl Device {
 
 /// Runs `work` once in each member, on a thread of its own, in every order.
 fn in_every_order(slots: usize, work: &'static [fn(&Device, usize)]) {
+    in_every_order_of(|it| it, slots, work);
+}
+
+/// The same on a device that is made otherwise.
+fn in_every_order_of(made: fn(Device) -> Device, slots: usize, work: &'static [fn(&Device, usize)]) {
     let mut model = loom::model::Builder::new();
     // Switches that are no waits: more threads make more orders with fewer of them.
-    model.preemption_bound = Some(if work.len() > 2 { 1 } else { 3 });
+    model.preemption_bound = Some(if work.len() > 2 { 1 } else { 2 });
     model.check(move || {
-        let device = Device::new(slots, work.len());
+        let device = Arc::new(made(Device::new(slots, work.len())));
         let threads: Vec<_> = (work.iter().enumerate())
             .map(|(member, work)| {
                 let device = Arc::clone(&device);
@@ -149,36 +167,23 @@ fn two_rewrites_and_a_reader_of_both_sectors_all_come_to_their_end() {
 /// it waits as well, and cannot have the sector before the first has had it.
 #[test]
 fn queue_that_wakes_another_one_is_not_forgotten_itself() {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(2);
-    model.check(|| {
-        let device = Device::new(1, 3);
-        let mut held = device.claims.span(0, 1);
-        device.claims.announce();
-        assert!(device.claims.exclude(&mut held).is_ok());
-        let (wants, reads) = (Arc::clone(&device), Arc::clone(&device));
-        let wants = thread::spawn(move || {
-            wants.claims.announce();
-            let mut span = wants.claims.span(0, 1);
-            let mut given_up = true;
-            while wants.claims.exclude(&mut span).is_err() {
-                if wants.claims.wait(1) {
-                    continue;
-                }
-                if std::mem::take(&mut given_up) {
-                    wants.wake(1);
-                }
-                wants.wakers[1].wait();
-            }
-            wants.claims.withdraw(&mut span);
-            wants.wake(1);
-        });
-        let reads = thread::spawn(move || reads.read(2, 1));
-        device.claims.withdraw(&mut held);
-        device.wake(0);
-        wants.join().unwrap();
-        reads.join().unwrap();
-    });
+    const GIVE_UP: fn(&Device, usize) = |it, member| {
+        let mut held = it.held;
+        it.claims.withdraw(&mut held);
+        it.wake(member);
+    };
+    const SLEEP: fn(&Device, usize) = |it, member| {
+        it.wake(member);
+        it.wakers[member].wait();
+    };
+    const SHARE: fn(&Device, usize) = |it, member| {
+        let mut span = it.claims.span(0, 1);
+        if it.claims.wait(member) && it.claims.share(&mut span).is_ok() {
+            it.claims.unshare(&mut span);
+            it.wake(member);
+        }
+    };
+    in_every_order_of(|it| it.held_and_wanted_by(1), 1, &[GIVE_UP, SLEEP, SHARE]);
 }
 
 #[test]
