@@ -11,7 +11,7 @@ use cryptline_peers::{self as peer, Background};
 
 use crate::runner::{self, Ran};
 use crate::step::{Failed, Steps, cargo, cargo_command, end_after, output, skips};
-use crate::{arm, counts, deny, fuzz, miri, package, portable, python, tidy};
+use crate::{arm, counts, deny, miri, package, portable, python, tidy};
 
 /// CI gives 90 minutes; what a hanging test said is shown in the rest of them.
 const CI_LIMIT: Duration = Duration::from_secs(84 * 60);
@@ -27,8 +27,8 @@ pub const FULL_BYTES: u64 = 1 << 30;
 const REPORT: &str = "target/nightly-report.md";
 /// Histories for each stack over the page-cache model. A landing has as many as the slowest known mistake needs.
 const HISTORIES: (&str, &str) = ("CRYPTLINE_CASES", "10000");
-/// Seconds for each fuzz target: an hour for all of them on two processors.
-const FUZZ_SECONDS: u32 = 380;
+/// The fuzzers run for an hour beside all else, and what they find is shrunk and told.
+const FUZZ_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// For each commit: what needs no other programs.
 pub fn check() -> Result<(), Failed> {
@@ -61,6 +61,8 @@ pub fn nightly() -> Result<(), Failed> {
     room_for(NIGHTLY_BYTES)?;
     let mut steps = Steps { goes_on: true, ..Steps::default() };
     landing(&mut steps)?;
+    // Most tests wait for other programs most of their time; the fuzzers take the rest of it.
+    let fuzzers = this_beside("fuzz")?;
     steps.run("tools", crate::tools::run)?;
     steps.run("cargo deny", deny::whole)?;
     steps.run("static program as distributed", || portable::run(portable::DIST))?;
@@ -73,9 +75,9 @@ pub fn nightly() -> Result<(), Failed> {
     let all = runner::ran("nightly");
     ran.tests = all.tests;
     ran.skips.extend(all.skips);
-    // Last, for it takes as long as one likes: should it be cut off, the rest is in the report.
+    // Should the rest be cut off, this much is in the report.
     write_report(&steps, &ran)?;
-    steps.run("fuzzing", || fuzz::run(FUZZ_SECONDS))?;
+    steps.run("fuzzing, beside all since the landing's steps", || finish(fuzzers, FUZZ_LIMIT))?;
     print!("\n{}\n{}", steps.table(), ran.table());
     write_report(&steps, &ran)?;
     let failed: Vec<_> = steps.done.iter().filter(|done| done.failure.is_some()).map(|done| done.name).collect();
@@ -115,7 +117,7 @@ fn landing(steps: &mut Steps) -> Result<(), Failed> {
     // The packages come over the network meanwhile. An installation is never cut off.
     let peers = this_beside("peers")?;
     let linted = lints(steps);
-    let installed = steps.run("test peers", || finish(peers));
+    let installed = steps.run("test peers", || finish(peers, PEERS_LIMIT));
     linted.and(installed)?;
     // It makes the pages for the package, too.
     steps.run("build of the tests", runner::build)?;
@@ -133,8 +135,8 @@ fn this_beside(verb: &str) -> Result<Background, Failed> {
     Ok(Background::spawn(Command::new(program).arg(verb)))
 }
 
-fn finish(mut beside: Background) -> Result<(), Failed> {
-    let status = beside.wait(PEERS_LIMIT);
+fn finish(mut beside: Background, limit: Duration) -> Result<(), Failed> {
+    let status = beside.wait(limit);
     let run = beside.collect();
     if status.is_some_and(|status| status.success()) {
         println!("{}", run.stdout_text().trim_end());

@@ -52,6 +52,7 @@ const VERBS: &[Verb] = &[
     ("notices", "write the licences of what is in the program, and a CycloneDX list of it", notices::run),
     ("package", "make a Debian package of a release build", package::usual),
     ("try-package", "do the steps of `test` that make the static program and a package of it", doors::try_package),
+    ("fuzz", "fuzz each target for six minutes, two at a time, when the processors have nothing else to do", fuzz::run),
     ("python", "build and test the Python module", python::run),
     ("bench-python", "measure the Python module beside pyluksde and dissect.fve", python::bench),
     ("wheel", "make a wheel of the Python module from a release build", python::wheel),

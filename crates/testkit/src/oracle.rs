@@ -377,6 +377,8 @@ pub struct Outcome {
     pub name: String,
     /// The script's exit status; 137 when it was killed for being late.
     pub status: i32,
+    /// Seconds by the guest's clock, what was cleaned up after it included.
+    pub seconds: f64,
     /// What it printed.
     pub stdout: String,
     /// What it wrote to standard error.

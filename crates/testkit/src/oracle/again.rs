@@ -93,7 +93,7 @@ mod tests {
     const DISK_BYTES: usize = 1 << 20;
 
     /// What a guest of one case would report that has read the disk.
-    const REPORT: &str = r"ready\nbegin 0000\nend 0000 0 7 0 0\n%sbye\n";
+    const REPORT: &str = r"ready\nbegin 0000\nend 0000 0 1.00 2.00 7 0 0\n%sbye\n";
 
     /// An oracle whose emulator crashes on its first `crashes` runs, each after a change of the disk, and then is a
     /// guest that reads the disk and writes to it.

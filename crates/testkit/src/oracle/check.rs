@@ -4,6 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::Outcomes;
 
+/// How many cases are named with the time they took.
+const SLOWEST: usize = 12;
+
 /// A named look at the outcomes, once the guest is off. It panics where they are not as they should be.
 pub struct Check<'a> {
     name: String,
@@ -43,5 +46,15 @@ pub fn judge(checks: Vec<Check<'_>>, outcomes: &Outcomes, mut failed: Vec<String
             failed.push(name);
         }
     }
+    eprintln!("{}", slowest(outcomes));
     assert!(failed.is_empty(), "{} failed, each explained above:\n{}", failed.len(), failed.join("\n"));
+}
+
+/// Cases that took longest, by the guest's clock: a boot is bounded by their sum.
+fn slowest(outcomes: &Outcomes) -> String {
+    let mut cases: Vec<_> = outcomes.iter().map(|case| (case.seconds, &case.name)).collect();
+    cases.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let sum: f64 = cases.iter().map(|case| case.0).sum();
+    let lines = cases.iter().take(SLOWEST).map(|(seconds, name)| format!("\n{seconds:>8.1}  {name}"));
+    format!("{} cases took {sum:.0} s in the guest; the slowest:{}", cases.len(), lines.collect::<String>())
 }

@@ -4,7 +4,7 @@
 # The report goes to the second serial line, read by report.rs:
 #   ready
 #   begin INDEX
-#   end INDEX STATUS STDOUT-BYTES STDERR-BYTES KERNEL-LOG-BYTES   followed by those bytes
+#   end INDEX STATUS BEGAN ENDED STDOUT-BYTES STDERR-BYTES KERNEL-LOG-BYTES   followed by those bytes
 #   bye
 
 export PATH=/sbin:/bin HOME=/ LC_ALL=C DM_DISABLE_UDEV=1
@@ -68,11 +68,13 @@ echo ready >&3
 for folder in /case/*; do
     index=${folder##*/}
     echo "begin $index" >&3
+    read -r started _ </proc/uptime
     (run_case "$folder") </dev/null >"$folder/stdout" 2>"$folder/stderr" 3>&-
     status=$?
     clean_up
     dmesg -c >"$folder/kernel"
-    echo "end $index $status $(bytes_of "$folder/stdout") $(bytes_of "$folder/stderr")" \
+    read -r ended _ </proc/uptime
+    echo "end $index $status $started $ended $(bytes_of "$folder/stdout") $(bytes_of "$folder/stderr")" \
         "$(bytes_of "$folder/kernel")" >&3
     for part in stdout stderr kernel; do
         head -c $limit "$folder/$part" >&3

@@ -44,24 +44,26 @@ fn parse(cases: &[Case], results: &[u8]) -> Result<Vec<Outcome>, String> {
     }
 }
 
-/// `end INDEX STATUS STDOUT STDERR KERNEL` and the three parts.
+/// `end INDEX STATUS BEGAN ENDED STDOUT STDERR KERNEL` and the three parts.
 fn outcome(rest: &mut &[u8], index: usize, case: &Case) -> Option<Outcome> {
-    let numbers = line(rest)?.strip_prefix("end ")?;
-    let numbers: Vec<usize> = numbers.split(' ').map(str::parse).collect::<Result<_, _>>().ok()?;
-    let [number, status, stdout, stderr, kernel] = numbers[..] else {
+    let numbers: Vec<_> = line(rest)?.strip_prefix("end ")?.split(' ').collect();
+    let [number, status, began, ended, stdout, stderr, kernel] = numbers[..] else {
         return None;
     };
+    let [stdout, stderr, kernel] = [stdout, stderr, kernel].map(|bytes| bytes.parse::<usize>().ok());
+    let (began, ended): (f64, f64) = (began.parse().ok()?, ended.parse().ok()?);
     let mut part = |length| {
         let (bytes, after) = rest.split_at_checked(length)?;
         *rest = after;
         Some(String::from_utf8_lossy(bytes).into_owned())
     };
-    (number == index).then_some(Outcome {
+    (number.parse() == Ok(index)).then_some(Outcome {
         name: case.name.clone(),
-        status: i32::try_from(status).ok()?,
-        stdout: part(stdout)?,
-        stderr: part(stderr)?,
-        kernel_log: part(kernel)?,
+        status: status.parse().ok()?,
+        seconds: ended - began,
+        stdout: part(stdout?)?,
+        stderr: part(stderr?)?,
+        kernel_log: part(kernel?)?,
         script: case.script.clone(),
     })
 }
@@ -91,7 +93,7 @@ mod tests {
 
     #[test]
     fn output_may_hold_lines_that_look_like_the_protocol() {
-        let results = b"ready\nbegin 0000\nend 0000 0 4 0 2\nbye\nk\nbegin 0001\nend 0001 137 0 3 0\nerrbye\n";
+        let results = b"ready\nbegin 0000\nend 0000 0 1.50 3.75 4 0 2\nbye\nk\nbegin 0001\nend 0001 137 1.50 3.75 0 3 0\nerrbye\n";
         let outcomes = parse(&cases(), results).expect("well formed");
         assert_eq!((outcomes[0].status, outcomes[0].stdout.as_str()), (0, "bye\n"));
         assert_eq!((outcomes[1].status, outcomes[1].stderr.as_str()), (137, "err"));
@@ -100,9 +102,9 @@ mod tests {
     #[test]
     fn a_guest_that_dies_is_reported_by_the_case_it_was_in() {
         assert_eq!(parse(&cases(), b"").expect_err("empty"), "did not boot");
-        let cut = b"ready\nbegin 0000\nend 0000 0 0 0 0\nbegin 0001\nend 0001 0 9 0 0\nshort";
+        let cut = b"ready\nbegin 0000\nend 0000 0 1.50 3.75 0 0 0\nbegin 0001\nend 0001 0 1.50 3.75 9 0 0\nshort";
         assert_eq!(parse(&cases(), cut).expect_err("cut"), "was lost in case \"second\"");
-        let unfinished = b"ready\nbegin 0000\nend 0000 0 0 0 0\nbegin 0001\nend 0001 0 0 0 0\n";
+        let unfinished = b"ready\nbegin 0000\nend 0000 0 1.50 3.75 0 0 0\nbegin 0001\nend 0001 0 1.50 3.75 0 0 0\n";
         assert_eq!(parse(&cases(), unfinished).expect_err("no bye"), "did not finish");
     }
 }

@@ -7,9 +7,6 @@ use std::time::Duration;
 use cryptline_testkit::peer::{self, Run, run, run_with_input};
 use tempfile::TempDir;
 
-// Cargo builds the libraries for it.
-use cryptline_capi as _;
-
 /// A debug build under valgrind takes its time.
 const PATIENCE: Duration = Duration::from_secs(200);
 const PHRASE: &str = "pass phrase";
