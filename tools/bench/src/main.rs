@@ -34,6 +34,7 @@ mod process;
 mod programs;
 mod rbd;
 mod report;
+mod servers;
 mod setting;
 mod subblock;
 mod sweep;

@@ -32,7 +32,7 @@ use crate::error::{Error, Of as _, Result, fail};
 use crate::plan::{Plan, RunArgs};
 use crate::report::{Comparison, Report, Row, Sample, word};
 use crate::volume::{Cipher, HelperArgs, ram};
-use writer::{Load, Writer, places};
+use writer::{Load, Writer, offsets};
 
 /// Zones of each medium, and the most that are written to side by side.
 const ZONES: u64 = 8;
@@ -161,7 +161,7 @@ pub fn measure(args: &ZonedArgs, runs: RunArgs) -> Result<Report> {
     let mut report = plan.run(|_, turn| {
         let Subject { is_slow, way, load } = &subjects[turn.row];
         let writer = &mut media[usize::from(*is_slow)].ways[*way as usize];
-        let mut write = |time| writer.write(load, places(*load, zone_size), None, time);
+        let mut write = |time| writer.write(load, offsets(*load, zone_size), None, time);
         let (warm, warm_up) = (Instant::now(), WARM_UP.min(WARM_UP_TURNS * time));
         while warm.elapsed() < warm_up {
             write(warm_up)?;
@@ -260,7 +260,7 @@ impl Medium {
         Ok(Self {
             is_slow,
             zone_size,
-            ways: [plain()?, by(Mode::Inline)?, by(Mode::Auto)?, plain()?.with_pool(sectors()?, pool)?],
+            ways: [plain()?, by(Mode::Inline)?, by(Mode::Auto)?, plain()?.with_pool(sectors()?, pool, zone_size)?],
             memory,
         })
     }
@@ -274,20 +274,20 @@ impl Medium {
         for (seed, way) in (1..).zip(WAYS) {
             let contents = Contents::new(seed);
             let writer = &mut self.ways[way as usize];
-            let checked = || places(load, self.zone_size).take(CHECKED);
+            let checked = || offsets(load, self.zone_size).take(CHECKED);
             writer.write(&load, checked(), Some(contents), Duration::MAX)?;
-            for place in checked() {
-                contents.fill(place.offset, &mut expected);
+            for offset in checked() {
+                contents.fill(offset, &mut expected);
                 if way != Way::Plain {
-                    sectors.encrypt_in_place(place.offset / 512, &mut expected);
+                    sectors.encrypt_in_place(offset / 512, &mut expected);
                 }
-                reader.read_at(place.offset, &mut found).of("cannot read the medium")?;
+                reader.read_at(offset, &mut found).of("cannot read the medium")?;
                 if found != expected {
                     fail!(
                         "{}, {}: byte {} and what follows is not what was written; this is a bug in cryptline, or the memory is bad",
                         word(&way),
                         medium_name(self.is_slow),
-                        place.offset
+                        offset
                     );
                 }
             }
