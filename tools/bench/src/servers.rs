@@ -26,7 +26,7 @@ use crate::load::{self, Transport, each};
 use crate::plan::progress;
 use crate::process::{Left, Process};
 use crate::programs;
-use crate::report::{Comparison, Direction, Pattern, Quantity, Report, Row, Sample, Shape};
+use crate::report::{Comparison, Direction, Pattern, Quantity, Report, Row, Sample, Shape, word};
 use crate::setting::{BELOW, MOUNT, Setting};
 use crate::volume::NULL_CIPHER;
 
@@ -149,12 +149,7 @@ impl Server {
     /// Its row under a load.
     pub fn row(&self, load: Shape, setting: &Setting) -> Row {
         Row {
-            front: match self.door {
-                Door::VhostUser => "vhost-user",
-                Door::Nbd => "nbd",
-                Door::Fuse => "fuse",
-                Door::FuseUring => "fuse-uring",
-            },
+            front: word(&self.door),
             cipher: match self.disk {
                 Disk::Luks => Some("aes-xts-plain64".into()),
                 Disk::Null => Some(NULL_CIPHER.into()),

@@ -10,11 +10,12 @@
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 
 use cryptline_luks::edit::{Change, Edit, LastSlot, NewSlot, Priority};
-use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version, format};
+use cryptline_luks::format::{FormatOptions, Version, format};
 use cryptline_luks::{UnlockOptions, read};
 use cryptline_sys::SecretBuf;
 
 use crate::error::{Of as _, Result};
+use crate::volume::cheap;
 
 const SECTOR: usize = 512;
 const SIZE: u64 = 3 << 20;
@@ -99,23 +100,14 @@ fn cut_everywhere(
 }
 
 fn new_slot() -> NewSlot {
-    NewSlot { kdf: Some(KdfKind::Pbkdf2), cost: cheap(), ..NewSlot::default() }
-}
-
-fn cheap() -> KdfCost {
-    KdfCost { iterations: Some(1000), ..KdfCost::default() }
+    let FormatOptions { kdf, cost, .. } = cheap(Version::Luks2);
+    NewSlot { kdf, cost, ..NewSlot::default() }
 }
 
 /// A volume with the first two passphrases.
 fn volume(version: Version) -> Result<(Vec<u8>, SecretBuf), cryptline_luks::Error> {
-    let options = FormatOptions {
-        version,
-        key_len: 32,
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: cheap(),
-        data_offset: (version == Version::Luks2).then_some(1 << 20),
-        ..FormatOptions::default()
-    };
+    let data_offset = (version == Version::Luks2).then_some(1 << 20);
+    let options = FormatOptions { key_len: 32, data_offset, ..cheap(version) };
     let mut device = Cursor::new(vec![0; 3 << 20]);
     let key = format(&mut device, SIZE, PASSPHRASES[0], &options)?;
     let edit = Edit::load(&mut device, SIZE)?;
