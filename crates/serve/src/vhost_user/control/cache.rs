@@ -165,7 +165,11 @@ impl Session<'_> {
         let is_running = |index: &usize| self.vrings[*index].running.is_some();
         let running: Vec<_> = (0..self.vrings.len()).filter(is_running).collect();
         self.halt(0..self.vrings.len());
-        running.into_iter().fold(Ok(()), |settled, index| settled.and(self.start(index)))
+        let mut settled = Ok(());
+        for index in running {
+            settled = settled.and(self.start(index));
+        }
+        settled
     }
 }
 
