@@ -237,35 +237,15 @@ pub fn open(
         return Err(PyValueError::new_err(text));
     }
     let work = || {
-        let detached = |open: Open| match &header {
-            Some(path) => open.header(path),
-            None => open,
-        };
         // Told with what was opened; a volume without a LUKS header has none.
-        let inspected = detached(place.open()).inspect();
-        let inspected = inspected.ok().map(|found| found.to_json());
+        let mut inspected = place.open();
+        with!(inspected, header: header.as_ref());
+        let inspected = inspected.inspect().ok().map(|found| found.to_json());
         raised.forget();
-        let mut open = detached(place.open())
-            .read_only(readonly)
-            .discards(discards)
-            .shared(shared)
-            .direct(page_cache)
-            .kdf_limits(limits);
-        if let Some(slot) = key_slot {
-            open = open.key_slot(slot);
-        }
-        if let Some(passphrase) = &passphrase {
-            open = open.passphrase(passphrase);
-        }
-        if let Some(key) = &volume_key {
-            open = open.key(key);
-        }
-        if let Some(path) = key_file {
-            open = open.key_file(path);
-        }
-        if let Some(name) = partition {
-            open = open.partition(name);
-        }
+        let open = place.open().read_only(readonly).discards(discards).shared(shared);
+        let mut open = open.direct(page_cache).kdf_limits(limits);
+        with!(open, header: header.as_ref(), key_slot: key_slot, passphrase: passphrase.as_ref());
+        with!(open, key: volume_key.as_ref(), key_file: key_file, partition: partition);
         Ok((open.open()?.disk()?, inspected))
     };
     let (disk, header) = raised.run(python, work, errors::of)?;

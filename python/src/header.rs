@@ -83,12 +83,8 @@ pub fn create(
             Place::Name(name) => Create::new(name),
             Place::Object(object) => Create::medium(std::sync::Arc::clone(object)),
         };
-        if let Some(bytes) = size {
-            create = create.size(bytes);
-        }
-        if let Some(source) = source {
-            create = create.fill(Copy::new(CopySource::raw(source)?));
-        }
+        let fill = source.map(|source| Ok::<_, cryptline::Error>(Copy::new(CopySource::raw(source)?))).transpose()?;
+        with!(create, size: size, fill: fill);
         create.format(format).replace(replace).preallocate(preallocate).passphrase(&passphrase).create()
     };
     Ok(raised.run(python, work, errors::of)?.data_size)
@@ -112,11 +108,9 @@ pub fn copy(python: Python<'_>, disk: &Disk, target: OsString, verify: bool, rep
 pub fn inspect(python: Python<'_>, target: &Bound<'_, PyAny>, header: Option<OsString>) -> PyResult<String> {
     let (place, raised) = Place::new(target)?;
     let work = || {
-        let open = place.open();
-        match header {
-            Some(path) => open.header(path).inspect(),
-            None => open.inspect(),
-        }
+        let mut open = place.open();
+        with!(open, header: header);
+        open.inspect()
     };
     Ok(raised.run(python, work, errors::of)?.to_json())
 }
@@ -150,21 +144,9 @@ pub fn edit(
             Place::Object(object) => Header::medium(std::sync::Arc::clone(object)),
         };
         edit = edit.kdf_limits(limits);
-        if let Some(passphrase) = &passphrase {
-            edit = edit.passphrase(passphrase);
-        }
-        if let Some(key) = &volume_key {
-            edit = edit.keys(VolumeKey::new(key)?);
-        }
-        if let Some(path) = key_file {
-            edit = edit.keys(KeyFile::new(path));
-        }
-        if let Some(path) = header {
-            edit = edit.header(path);
-        }
-        if let Some(passphrase) = &new_passphrase {
-            edit = edit.new_passphrase(passphrase);
-        }
+        let volume_key = volume_key.as_ref().map(VolumeKey::new).transpose()?;
+        with!(edit, passphrase: passphrase.as_ref(), keys: volume_key, keys: key_file.map(KeyFile::new));
+        with!(edit, header: header, new_passphrase: new_passphrase.as_ref());
         match (what, slot) {
             ("add", _) => edit.add_key(&new),
             ("change", _) => edit.change_key(&new),

@@ -8,6 +8,15 @@
 //!
 //! The interpreter's lock is released around everything that may take time; only calls of file objects take it.
 
+/// Gives a builder those of some settings that were given.
+macro_rules! with {
+    ($builder:ident, $($setting:ident: $value:expr),+) => {
+        $(if let Some(value) = $value {
+            $builder = $builder.$setting(value);
+        })+
+    };
+}
+
 mod disk;
 mod errors;
 mod header;

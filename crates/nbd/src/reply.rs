@@ -46,16 +46,7 @@ impl NbdError {
     /// The number on the wire.
     #[must_use]
     pub const fn code(self) -> u32 {
-        match self {
-            Self::Perm => 1,
-            Self::Io => 5,
-            Self::NoMem => 12,
-            Self::Inval => 22,
-            Self::NoSpc => 28,
-            Self::Overflow => 75,
-            Self::NotSup => 95,
-            Self::Shutdown => 108,
-        }
+        self as u32
     }
 
     /// The error for a number received, other than 0. Numbers that the protocol does not know

@@ -88,8 +88,6 @@ pub mod rep {
     pub const ERR_POLICY: u32 = ERROR_BIT | 2;
     /// The option's data is malformed, or it came at the wrong time.
     pub const ERR_INVALID: u32 = ERROR_BIT | 3;
-    /// The server cannot do this on its platform.
-    pub const ERR_PLATFORM: u32 = ERROR_BIT | 4;
     /// TLS must be started first.
     pub const ERR_TLS_REQD: u32 = ERROR_BIT | 5;
     /// No such export.

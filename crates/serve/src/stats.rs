@@ -227,6 +227,14 @@ impl ExportStats {
         inner.1.add(meter);
     }
 
+    /// Does `work` with a meter for a new connection, where enabled, and keeps its counts afterwards.
+    pub(crate) fn metered<T>(&self, work: impl FnOnce(Option<Arc<Meter>>) -> T) -> T {
+        let meter = self.connect();
+        let done = work(meter.clone());
+        meter.inspect(|meter| self.disconnect(meter));
+        done
+    }
+
     /// The sum of all connections, live and ended.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {

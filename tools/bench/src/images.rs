@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
+use cryptline::luks::format::Version;
 use cryptline::{Create, DirectMode, Open, Volume, size};
 use cryptline_engine::Gate;
 
@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::contents::Contents;
 use crate::error::{Of as _, Result, fail};
+use crate::volume::cheap;
 
 /// Where the images go unless told otherwise: memory.
 pub const FOLDER: &str = "/dev/shm";
@@ -22,9 +23,7 @@ const SOCKET_MAX: usize = 107;
 /// The passphrase's file.
 pub const KEY_FILE: &str = "passphrase";
 /// It protects noise.
-const PASSPHRASE: &str = "no secret at all";
-/// The fewest that there can be, so that servers start quickly.
-const ITERATIONS: u32 = 1000;
+pub const PASSPHRASE: &str = "no secret at all";
 /// More than any header made here.
 const HEADER_ROOM: u64 = 32 << 20;
 /// Bytes written at a time.
@@ -116,14 +115,8 @@ impl Images {
     /// Makes an empty encrypted one, whose clear disk is as large as the plain image, to the byte.
     fn encrypted(&self, version: Version) -> Result<Volume> {
         let path = self.luks(version);
-        let header = FormatOptions {
-            version,
-            kdf: Some(KdfKind::Pbkdf2),
-            cost: KdfCost { iterations: Some(ITERATIONS), ..KdfCost::default() },
-            ..FormatOptions::default()
-        };
         let room = self.size + HEADER_ROOM;
-        let luks = Create::new(path).size(room).format(header);
+        let luks = Create::new(path).size(room).format(cheap(version));
         luks.passphrase(PASSPHRASE).create()?;
         let spare = self.open(version)?.gate().geometry().size - self.size;
         let resized = File::options().write(true).open(path).and_then(|luks| luks.set_len(room - spare));

@@ -15,12 +15,12 @@ use std::time::Duration;
 use clap::Args;
 use cryptline::size;
 use cryptline_cipher::SectorCipher;
-use cryptline_engine::Gate;
 use cryptline_engine::dispatch::Mode;
+use cryptline_engine::{Buffer, Gate};
 use cryptline_sys::SharedMemory;
 
 use crate::contents::{Contents, sha256_of};
-use crate::error::{Of as _, Result, fail};
+use crate::error::{Error, Of as _, Result, fail};
 use crate::load::{self, Job, Transport, buffer};
 use crate::plan::{Plan, RunArgs, progress};
 use crate::report::{Comparison, Direction, Pattern, Report, Row, Sample, Shape};
@@ -169,18 +169,25 @@ struct Model {
 /// Blocks that are worked on between two looks at the clock.
 const STEP: usize = 256;
 
-/// Work on [`STEP`] blocks as a request; it is told the first of them.
-struct Work<W>(W, u64);
+/// Work on [`STEP`] blocks as a request, all with one buffer; it is told the number of each.
+struct Work<'a> {
+    work: &'a (dyn Fn(usize, &mut [u8]) + Sync),
+    block: Buffer,
+    size: u64,
+}
 
-impl<W: FnMut(usize)> Transport for Work<W> {
+impl Transport for Work<'_> {
     const CLOCK_EVERY: u32 = 1;
 
     fn size(&self) -> u64 {
-        self.1
+        self.size
     }
 
     fn submit(&mut self, _: usize, offset: u64) -> Result<bool> {
-        (self.0)(usize::try_from(offset).unwrap_or(0) / BLOCK);
+        let first = usize::try_from(offset).unwrap_or(0) / BLOCK;
+        for index in first..first + STEP {
+            (self.work)(index, black_box(&mut *self.block));
+        }
         Ok(true)
     }
 
@@ -204,27 +211,13 @@ impl Model {
         let shape = Shape { block: SHAPE.block * u32::try_from(STEP)?, ..SHAPE };
         let job = Job { shape, start: job.start / STEP as u64, ..*job };
         let size = (self.blocks * BLOCK) as u64;
-        let copied = load::drive(&job, |_| {
-            let mut block = buffer(SHAPE.block)?;
-            let copy = move |first: usize| {
-                for index in first..first + STEP {
-                    self.memory.read(index % self.blocks * BLOCK, &mut block);
-                    black_box(&mut *block);
-                }
-            };
-            Ok(Work(copy, size))
-        })?;
-        let decrypted = load::drive(&job, |_| {
-            let mut block = buffer(SHAPE.block)?;
-            let decrypt = move |first: usize| {
-                for index in first..first + STEP {
-                    self.cipher.decrypt_in_place(index as u64 * 8, black_box(&mut *block));
-                }
-            };
-            Ok(Work(decrypt, size))
-        })?;
-        let both = 1.0 / copied.bytes_per_second + 1.0 / decrypted.bytes_per_second;
-        Ok(Sample { bytes_per_second: 1.0 / both, ..Sample::default() })
+        let timed = |work: &(dyn Fn(usize, &mut [u8]) + Sync)| {
+            let drive = load::drive(&job, |_| Ok(Work { work, block: buffer(SHAPE.block)?, size }))?;
+            Ok::<_, Error>(1.0 / drive.bytes_per_second)
+        };
+        let copied = timed(&|index, block| self.memory.read(index % self.blocks * BLOCK, block))?;
+        let decrypted = timed(&|index, block| self.cipher.decrypt_in_place(index as u64 * 8, block))?;
+        Ok(Sample { bytes_per_second: 1.0 / (copied + decrypted), ..Sample::default() })
     }
 }
 

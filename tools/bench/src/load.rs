@@ -121,6 +121,37 @@ pub fn drive<T: Transport>(job: &Job, open: impl Fn(u32) -> Result<T> + Sync) ->
     Ok(sum(&counted, job))
 }
 
+/// A request at each of `offsets`, `depth` of them in flight, until all have ended; `look`s at the slot of each.
+pub fn each<T: Transport>(
+    client: &mut T,
+    depth: u32,
+    offsets: impl IntoIterator<Item = u64>,
+    look: impl Fn(&T, usize) -> Result<()>,
+) -> Result<()> {
+    let depth = depth as usize;
+    let mut offsets = offsets.into_iter().fuse();
+    let mut free: Vec<usize> = (0..depth).collect();
+    let mut ended = Vec::with_capacity(depth);
+    loop {
+        while let Some(&slot) = free.last()
+            && let Some(offset) = offsets.next()
+        {
+            free.pop();
+            if client.submit(slot, offset)? {
+                ended.push(slot);
+            }
+        }
+        if free.len() == depth {
+            return Ok(());
+        }
+        if ended.is_empty() {
+            client.collect(true, &mut ended)?;
+        }
+        ended.iter().try_for_each(|&slot| look(client, slot))?;
+        free.append(&mut ended);
+    }
+}
+
 /// Keeps the calling thread, and what it starts, on one processor.
 pub fn pin(cpu: usize) -> Result<()> {
     if cpu >= CpuSet::MAX_CPU {

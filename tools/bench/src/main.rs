@@ -7,9 +7,10 @@
 //! media     what a request costs beside a copy       │                              │
 //! zoned     sequential writes to encrypted zones     │                              └─ --html (page.html draws the JSON)
 //! rbd       images of a Ceph cluster                ─┤
-//! peers     other people's servers, over NBD         │    setting   servers and other programs
-//! doors     every front of the server                │    fio       load on sockets and mounts
-//! images    whole images, encrypted and decrypted   ─┘    load      load on media of this process, and virtqueues
+//! peers     other people's servers, over NBD         │    servers   rows of tables: started, checked, loaded
+//! doors     every front of the server                │    setting   images, processors, other programs
+//! images    whole images, encrypted and decrypted   ─┘    fio       load on sockets and mounts
+//!                                                         load      load on media of this process, and virtqueues
 //! ```
 //!
 //! A report exists only when everything was measured: a plan that fails ends with one line, and writes no file.
@@ -34,6 +35,7 @@ mod process;
 mod programs;
 mod rbd;
 mod report;
+mod servers;
 mod setting;
 mod subblock;
 mod sweep;

@@ -31,7 +31,7 @@ use crate::error::{Result, fail};
 use crate::load;
 use crate::plan::{Plan, RunArgs};
 use crate::report::{Comparison, Direction, Pattern, Quantity, Report, Row, Sample, Shape, word};
-use places::{Place, Way};
+use places::{HEAP, MEMCPY, ON_STACK, Way};
 
 /// Bytes in a request: a page.
 const BLOCK: u32 = 4096;
@@ -71,16 +71,6 @@ pub struct MediaArgs {
     warm: bool,
 }
 
-/// One way over one medium, in one direction.
-#[derive(Clone, Copy, Debug)]
-struct Subject {
-    /// In the list of media.
-    place: usize,
-    medium: &'static str,
-    way: Way,
-    direction: Direction,
-}
-
 /// Measures.
 pub fn measure(args: &MediaArgs, runs: RunArgs) -> Result<Report> {
     let runs = runs.or(64 << 20, 201, 0.005)?;
@@ -89,78 +79,65 @@ pub fn measure(args: &MediaArgs, runs: RunArgs) -> Result<Report> {
         fail!("--size {size}: give a multiple of {BLOCK} bytes, at least {SIZE_MIN}, such as 16M");
     }
     let folder = places::folder(args.on.as_deref())?;
-    let (places, how) = places::make(size, &folder)?;
-    let mut bench = Bench { places, blocks: Blocks::new(size), buffer: Some(load::buffer(BLOCK)?) };
+    let (ways, how) = places::make(size, &folder)?;
+    let mut bench = Bench { ways, blocks: Blocks::new(size), buffer: Some(load::buffer(BLOCK)?) };
     bench.check()?;
-    let subjects = subjects(&bench.places);
     let medium = format!("RAM and mapped files in {} ({how}), {} each", folder.display(), size::human(size));
+    let row = |direction, way: &Way| {
+        Row::new(name(way.medium, direction, way.name), Shape::new(direction, Pattern::Random, BLOCK, 1))
+    };
     let plan = Plan {
         bench: "media",
         title: "Media that answer at once, and the ways to them",
         medium,
         runs,
-        rows: subjects
-            .iter()
-            .map(|subject| Row::new(subject.name(), Shape::new(subject.direction, Pattern::Random, BLOCK, 1)))
-            .collect(),
+        rows: DIRECTIONS.iter().flat_map(|&way| bench.ways.iter().map(move |it| row(way, it))).collect(),
         notes: notes(args),
     };
-    let mut report = plan.run(|_, turn| {
-        let seconds = bench.turn(subjects[turn.row], args.warm)?;
+    let mut report = plan.run(|row, turn| {
+        let seconds = bench.turn(turn.row, row.shape.direction, args.warm)?;
         Ok(Sample { bytes_per_second: f64::from(BLOCK) / seconds, ..Sample::default() })
     })?;
-    for (&subject, row) in subjects.iter().zip(&mut report.rows) {
+    for (place, row) in report.rows.iter_mut().enumerate() {
         // A machine may offer a counter that stands still.
-        row.instructions = bench.count(subject, Counter::instructions())?.filter(|&count| count > 0.0);
-        row.allocations = bench.count(subject, Counter::allocations())?;
+        let instructions = bench.count(place, row.shape.direction, Counter::instructions())?;
+        row.instructions = instructions.filter(|&count| count > 0.0);
+        row.allocations = bench.count(place, row.shape.direction, Counter::allocations())?;
     }
     let each: Vec<f64> = report.rows.iter().flat_map(|row| row.each(Quantity::Time)).collect();
     let requests = u32::try_from(turn_len(bench.blocks.offsets.len()))?;
     report.seconds = median(&each).unwrap_or(0.0) * f64::from(requests);
-    compare(&mut report, &subjects, size < SIZE_OF_GOALS || args.warm);
+    compare(&mut report, size < SIZE_OF_GOALS || args.warm);
     Ok(report)
 }
 
-/// Reads and writes of every way that a place has, in the order of the table.
-fn subjects(places: &[Place]) -> Vec<Subject> {
-    let mut subjects = Vec::new();
-    for direction in DIRECTIONS {
-        for (place, at) in places.iter().enumerate() {
-            let ways = at.ways().into_iter();
-            subjects.extend(ways.map(|way| Subject { place, medium: at.name, way, direction }));
-        }
-    }
-    subjects
+/// What a row is called.
+fn name(medium: &str, direction: Direction, way: &str) -> String {
+    format!("{medium} {}, {way}", word(&direction))
 }
 
-impl Subject {
-    fn name(&self) -> String {
-        format!("{} {}, {}", self.medium, word(&self.direction), self.way.name())
-    }
-}
-
-fn compare(report: &mut Report, subjects: &[Subject], cached: bool) {
+fn compare(report: &mut Report, cached: bool) {
     // Each beside a partner: another way, or the medium below.
-    let mut compared = |name, partner: &dyn Fn(&Subject) -> Option<Subject>, unless: Option<String>| {
-        let pair = |one: &Subject| Some((one.name(), vec![partner(one)?.name()]));
-        let pairs = subjects.iter().filter_map(pair).collect();
-        report.compare(&Comparison { name, of: Quantity::Time, pairs, unless, ..Comparison::default() });
-    };
-    let is_table = |one: &Subject| one.medium.starts_with("BTT");
+    const MEDIA: &[&str] = &["ram", "pmem"];
+    const TABLES: &[&str] = &["BTT over ram", "BTT over pmem"];
+    let all = [MEDIA, TABLES].concat();
+    let mut compared =
+        |figure, media: &[&str], of: &str, to: &str, directions: &[Direction], unless: Option<String>| {
+            let below =
+                |medium: &str| if of == to { medium.trim_start_matches("BTT over ").to_owned() } else { medium.into() };
+            let pair = |medium: &&str, it| (name(medium, it, of), vec![name(&below(medium), it, to)]);
+            let pairs = directions.iter().flat_map(|&it| media.iter().map(move |medium| pair(medium, it))).collect();
+            report.compare(&Comparison { name: figure, of: Quantity::Time, pairs, unless, ..Comparison::default() });
+        };
     let cached = cached.then(|| format!("the goal is for {} or more, without --warm", size::human(SIZE_OF_GOALS)));
-    let by = |one: &Subject, of, way| (one.way == of).then_some(Subject { way, ..*one });
-    compared("onstack_over_memcpy", &|one| by(one, Way::OnStack, Way::Memcpy).filter(|_| !is_table(one)), cached);
-    compared("heap_over_onstack", &|one| by(one, Way::Heap, Way::OnStack), None);
-    let below = |one: &Subject| {
-        let is_compared = is_table(one) && one.way == Way::OnStack && one.direction == Direction::Write;
-        is_compared.then_some(Subject { medium: one.medium.trim_start_matches("BTT over "), ..*one })
-    };
-    compared("btt_write_over_plain", &below, None);
+    compared("onstack_over_memcpy", MEDIA, ON_STACK, MEMCPY, &DIRECTIONS, cached);
+    compared("heap_over_onstack", &all, HEAP, ON_STACK, &DIRECTIONS, None);
+    compared("btt_write_over_plain", TABLES, ON_STACK, ON_STACK, &[Direction::Write], None);
     let count = |way| {
-        let of_way = subjects.iter().zip(&report.rows).filter(move |(one, _)| one.way == way);
-        of_way.map(|(_, row)| row.allocations).collect::<Vec<_>>()
+        let of_way = report.rows.iter().filter(|row| row.name.ends_with(way));
+        of_way.map(|row| row.allocations).collect::<Vec<_>>()
     };
-    let counted = allocations(&count(Way::Heap), &count(Way::OnStack));
+    let counted = allocations(&count(HEAP), &count(ON_STACK));
     report.figure("allocations_per_io", counted, None);
 }
 
@@ -190,38 +167,35 @@ fn notes(args: &MediaArgs) -> Vec<String> {
     ]
 }
 
-/// The media, where on them requests go, and a buffer for one block, which all ways use.
+/// The ways, where on the media requests go, and a buffer for one block, which all ways use.
 struct Bench {
-    places: Vec<Place>,
+    ways: Vec<Way>,
     blocks: Blocks,
     buffer: Option<Buffer>,
 }
 
 impl Bench {
     /// Whether every way writes and reads the same bytes: each writes all blocks with contents of its
-    /// own, and every way reads them.
+    /// own, and every way to that medium reads them.
     fn check(&mut self) -> Result<()> {
-        let Self { places, blocks, buffer } = self;
-        for place in places {
-            for (seed, writer) in (1..).zip(place.ways()) {
-                let contents = Contents::new(seed);
+        let Self { ways, blocks, buffer } = self;
+        for (seed, writer) in (1..).zip(0..ways.len()) {
+            let contents = Contents::new(seed);
+            let (medium, by) = (ways[writer].medium, ways[writer].name);
+            for &offset in &blocks.offsets {
+                contents.fill(offset, buffer.as_deref_mut().unwrap_or_default());
+                ways[writer].walk(Direction::Write, &[offset], buffer)?;
+            }
+            for reader in ways.iter_mut().filter(|reader| reader.medium == medium) {
                 for &offset in &blocks.offsets {
-                    contents.fill(offset, buffer.as_deref_mut().unwrap_or_default());
-                    place.walk(writer, Direction::Write, &[offset], buffer)?;
-                }
-                for &offset in &blocks.offsets {
-                    for reader in place.ways() {
-                        buffer.as_deref_mut().unwrap_or_default().fill(0);
-                        place.walk(reader, Direction::Read, &[offset], buffer)?;
-                        let found = buffer.as_deref().unwrap_or_default();
-                        if contents.first_difference(offset, found).is_some() {
-                            fail!(
-                                "{}: the block at byte {offset} was written by {} and came back otherwise by {}; this is a bug in cryptline, or the memory is bad",
-                                place.name,
-                                writer.name(),
-                                reader.name()
-                            );
-                        }
+                    buffer.as_deref_mut().unwrap_or_default().fill(0);
+                    reader.walk(Direction::Read, &[offset], buffer)?;
+                    let found = buffer.as_deref().unwrap_or_default();
+                    if contents.first_difference(offset, found).is_some() {
+                        fail!(
+                            "{medium}: the block at byte {offset} was written by {by} and came back otherwise by {}; this is a bug in cryptline, or the memory is bad",
+                            reader.name
+                        );
                     }
                 }
             }
@@ -229,20 +203,25 @@ impl Bench {
         Ok(())
     }
 
+    /// The way of a row.
+    fn way(&mut self, row: usize) -> (&mut Way, &mut Option<Buffer>, &[u64]) {
+        let way = row % self.ways.len();
+        (&mut self.ways[way], &mut self.buffer, self.blocks.next_part())
+    }
+
     /// Walks a part of the blocks with a look at the clock after each piece, and another time before
     /// that to warm it up. Seconds for each request.
-    fn turn(&mut self, subject: Subject, warm: bool) -> Result<f64> {
-        let offsets = self.blocks.next_part();
+    fn turn(&mut self, row: usize, direction: Direction, warm: bool) -> Result<f64> {
+        let (way, buffer, offsets) = self.way(row);
         let mut times = [0.0; TURN / PIECE];
         let pieces = offsets.chunks_exact(PIECE);
         let count = pieces.len().min(times.len());
-        let place = &mut self.places[subject.place];
         if warm {
-            place.walk(subject.way, subject.direction, offsets, &mut self.buffer)?;
+            way.walk(direction, offsets, buffer)?;
         }
         let mut start = Instant::now();
         for (piece, time) in pieces.zip(&mut times) {
-            place.walk(subject.way, subject.direction, piece, &mut self.buffer)?;
+            way.walk(direction, piece, buffer)?;
             let now = Instant::now();
             *time = (now - start).as_secs_f64();
             start = now;
@@ -253,15 +232,14 @@ impl Bench {
 
     /// Walks some blocks while the kernel counts. For each request; `None` where it could not be
     /// counted.
-    fn count(&mut self, subject: Subject, counter: std::io::Result<Counter>) -> Result<Option<f64>> {
+    fn count(&mut self, row: usize, direction: Direction, counter: std::io::Result<Counter>) -> Result<Option<f64>> {
         let Ok(counter) = counter else {
             return Ok(None);
         };
-        let offsets = self.blocks.next_part();
+        let (way, buffer, offsets) = self.way(row);
         let offsets = &offsets[..COUNTED.min(offsets.len())];
         let before = counter.read();
-        let place = &mut self.places[subject.place];
-        place.walk(subject.way, subject.direction, offsets, &mut self.buffer)?;
+        way.walk(direction, offsets, buffer)?;
         let counted = before.and_then(|before| Ok(counter.read()? - before)).ok();
         let requests = f64::from(u32::try_from(offsets.len()).unwrap_or(u32::MAX).max(1));
         let each = |count| f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / requests;

@@ -79,7 +79,7 @@ pub struct Shape {
 pub struct Row {
     /// In words; no two rows have the same.
     pub name: String,
-    pub front: &'static str,
+    pub front: String,
     pub cipher: Option<String>,
     pub dispatch: Option<String>,
     pub server: Option<String>,
@@ -346,7 +346,7 @@ impl Shape {
 impl Row {
     /// One under a load, in this process.
     pub fn new(name: impl Into<String>, shape: Shape) -> Self {
-        Self { name: name.into(), front: "in-process", shape, times: 1, ..Self::default() }
+        Self { name: name.into(), front: "in-process".into(), shape, times: 1, ..Self::default() }
     }
 
     /// Sums up the turns.

@@ -12,7 +12,8 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use tempfile::TempDir;
 
 use crate::error::{Result, fail};
-use crate::images::{FOLDER, Images, SOCKET, private_folder};
+use crate::fio::Target;
+use crate::images::{FOLDER, Images, private_folder};
 use crate::load::Job;
 use crate::machine::cores;
 use crate::process::{Left, Process, Stop};
@@ -21,6 +22,9 @@ use crate::report::{Report, Shape};
 
 /// Load before each turn counts.
 pub const WARM_UP: Duration = Duration::from_millis(50);
+/// Names of the socket of a server that another lies over, and of a mount.
+pub const BELOW: &str = "below";
+pub const MOUNT: &str = "disk";
 /// What keeps a process on a processor.
 const TASKSET: &str = "taskset";
 /// Smallest clear disk of a server: every load has room to move.
@@ -103,7 +107,7 @@ impl Setting {
     }
 
     /// The command of a line, see [`programs::words`], with the places of images and of the key, and of the program.
-    pub fn command(&self, line: &str, more: impl Fn(&str) -> OsString) -> Vec<OsString> {
+    pub fn command(&self, line: &str) -> Vec<OsString> {
         let images = &self.images;
         let mut command = programs::words(line, |name| match name {
             "luks1" => images.luks1.clone().into(),
@@ -111,8 +115,9 @@ impl Setting {
             "plain" => images.plain.clone().into(),
             "key" => images.key.clone().into(),
             "size" => images.size.to_string().into(),
-            "socket" => self.path(SOCKET).into(),
-            other => more(other),
+            "below-uri" => Target::Nbd(self.path(BELOW), "").uri().into(),
+            // A file of the folder: a socket, a mount, or one of the plan's own.
+            other => self.path(other).into(),
         });
         if let Some(program) = command.first_mut() {
             *program = self.programs.path(&program.to_string_lossy()).into();

@@ -3,6 +3,7 @@
 //! All volumes of one bench lie on the same medium, so that none has the better memory.
 
 use clap::Args;
+use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
 use cryptline::{DispatchOptions, HelperPool, Open, Plain, size};
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 use cryptline_engine::Gate;
@@ -103,6 +104,12 @@ impl Cipher {
         let open = open.plain(plain).key(&self.key).dispatch(dispatch);
         Ok(open.discards(true).open()?.gate().clone())
     }
+}
+
+/// A LUKS header whose key slots cost next to nothing, so that servers start quickly.
+pub fn cheap(version: Version) -> FormatOptions {
+    let cost = KdfCost { iterations: Some(1000), ..KdfCost::default() };
+    FormatOptions { version, kdf: Some(KdfKind::Pbkdf2), cost, ..FormatOptions::default() }
 }
 
 /// Who runs the cipher, for people.

@@ -93,29 +93,33 @@ const REENCRYPT: &str = "cryptsetup reencrypt --encrypt, raw to LUKS2 in place";
 const COPY_OUT: &str = "cryptline copy, LUKS2 to raw";
 const HOLES: &str = "cryptline create --from --holes keep, 100 MiB of data in 100 GiB";
 
-const COPY: &str = "cp --sparse=never --reflink=never {plain} {out}";
+const COPY: &str = "cp --sparse=never --reflink=never {plain} {out.img}";
 /// Key slots cost next to nothing.
 const CHEAP: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000 --key-file {key}";
 const WAYS: [Way; 7] = [
     Way { name: CP, line: COPY, prepare: Prepare::Nothing },
-    Way { name: CREATE, line: "cryptline create {out} --from {plain} {cheap}", prepare: Prepare::Nothing },
+    Way { name: CREATE, line: "cryptline create {out.img} --from {plain} {cheap}", prepare: Prepare::Nothing },
     Way { name: SERVED, line: "nbdcopy --flush {plain} nbd+unix:///?socket={socket}", prepare: Prepare::Served },
     // Of its options, the fastest.
     Way {
         name: QEMU,
         line: "qemu-img convert -n -f raw -W -m 8 --object secret,id=key,file={key,} --target-image-opts {plain} \
-               driver=luks,key-secret=key,file.driver=file,file.filename={out,}",
+               driver=luks,key-secret=key,file.driver=file,file.filename={out.img,}",
         prepare: Prepare::Target,
     },
     // A regular file is never in use by device-mapper here, which it cannot know.
     Way {
         name: REENCRYPT,
         line: "cryptsetup reencrypt --encrypt --type luks2 --reduce-device-size 32M --sector-size 4096 \
-               --force-offline-reencrypt --batch-mode {cheap} {out}",
+               --force-offline-reencrypt --batch-mode {cheap} {out.img}",
         prepare: Prepare::Room,
     },
-    Way { name: COPY_OUT, line: "cryptline copy {luks2} {out} --key-file {key}", prepare: Prepare::Nothing },
-    Way { name: HOLES, line: "cryptline create {out} --from {sparse} --holes keep {cheap}", prepare: Prepare::Holes },
+    Way { name: COPY_OUT, line: "cryptline copy {luks2} {out.img} --key-file {key}", prepare: Prepare::Nothing },
+    Way {
+        name: HOLES,
+        line: "cryptline create {out.img} --from {sparse.img} --holes keep {cheap}",
+        prepare: Prepare::Holes,
+    },
 ];
 
 impl Way {
@@ -235,11 +239,7 @@ impl Bench {
     }
 
     fn words(&self, line: &str) -> Vec<std::ffi::OsString> {
-        self.setting.command(&line.replace("{cheap}", CHEAP), |name| match name {
-            "out" => self.out().into(),
-            "sparse" => self.setting.path("sparse.img").into(),
-            other => other.into(),
-        })
+        self.setting.command(&line.replace("{cheap}", CHEAP))
     }
 
     fn run(&self, line: &str) -> Result<()> {
@@ -257,7 +257,7 @@ impl Bench {
                 room.and_then(|file| file.set_len(size + (32 << 20)).and_then(|()| file.sync_all())).of("room")?;
             }
             Prepare::Target => {
-                let line = "qemu-img create -q -f luks --object secret,id=key,file={key,} -o key-secret=key,iter-time=10 {out}";
+                let line = "qemu-img create -q -f luks --object secret,id=key,file={key,} -o key-secret=key,iter-time=10 {out.img}";
                 // While the machine is busy, it may not be able to tell how fast that makes keys.
                 let busy = |made: &Result<()>| made.as_ref().is_err_and(|error| error.0.contains("accurate CPU usage"));
                 let mut made = self.run(&format!("{line} {size}"));
@@ -270,8 +270,9 @@ impl Bench {
             }
             Prepare::Served => {
                 let size = size + (16 << 20);
-                self.run(&format!("cryptline create {{out}} --size {size} {CHEAP}"))?;
-                let command = self.words("cryptline serve --exit-with-parent {out} --key-file {key} --unix {socket}");
+                self.run(&format!("cryptline create {{out.img}} --size {size} {CHEAP}"))?;
+                let command =
+                    self.words("cryptline serve --exit-with-parent {out.img} --key-file {key} --unix {socket}");
                 let socket = self.setting.path(SOCKET);
                 let ready = || std::os::unix::net::UnixStream::connect(&socket).map(drop).of("not yet");
                 let left = Left::Socket(socket.clone());

@@ -32,7 +32,7 @@ use crate::error::{Error, Of as _, Result, fail};
 use crate::plan::{Plan, RunArgs};
 use crate::report::{Comparison, Report, Row, Sample, word};
 use crate::volume::{Cipher, HelperArgs, ram};
-use writer::{Load, Writer, places};
+use writer::{Load, Writer, offsets};
 
 /// Zones of each medium, and the most that are written to side by side.
 const ZONES: u64 = 8;
@@ -108,31 +108,6 @@ struct Medium {
     ways: [Writer; 4],
 }
 
-/// One way over one medium under one load.
-#[derive(Clone, Copy)]
-struct Subject {
-    is_slow: bool,
-    way: Way,
-    load: Load,
-}
-
-/// How many threads encrypt beside the one that submits, or instead of it.
-#[derive(Clone, Copy)]
-struct Threads {
-    helpers: usize,
-    pool: u32,
-}
-
-impl Threads {
-    /// As many in the pool as `auto` has, unless somebody wants others.
-    fn of(args: &ZonedArgs) -> Result<Self> {
-        let helpers = args.helpers.count()?;
-        let with_submitter = u32::try_from(helpers + 1).unwrap_or(u32::MAX);
-        let pool = args.pool.unwrap_or(with_submitter.min(POOL_MAX));
-        Ok(Self { helpers, pool })
-    }
-}
-
 /// Measures.
 pub fn measure(args: &ZonedArgs, runs: RunArgs) -> Result<Report> {
     let runs = runs.or(32 << 20, 15, 0.03)?;
@@ -142,26 +117,39 @@ pub fn measure(args: &ZonedArgs, runs: RunArgs) -> Result<Report> {
     }
     let cipher = Cipher::new(&args.cipher)?;
     let slow = DelaySpec::from_str(&args.slow).of(format_args!("--slow {}", args.slow))?;
-    let threads = Threads::of(args)?;
-    let helpers = Helpers::start(threads.helpers)?;
-    let medium = |slow| Medium::new(slow, zone_size, &cipher, &helpers, threads.pool);
+    let beside = args.helpers.count()?;
+    // As many in the pool as `auto` has with the submitter, unless somebody wants others.
+    let pool = args.pool.unwrap_or_else(|| u32::try_from(beside + 1).unwrap_or(u32::MAX).min(POOL_MAX));
+    let helpers = Helpers::start(beside)?;
+    let medium = |slow| Medium::new(slow, zone_size, &cipher, &helpers, pool);
     let mut media = [medium(None)?, medium(Some(slow))?];
     for medium in &mut media {
         medium.check(&cipher)?;
     }
-    let subjects = Subject::all();
+    let loads: Vec<Load> = Load::all().collect();
+    // Those that are compared come one after the other.
+    let mut rows = Vec::new();
+    for is_slow in [false, true] {
+        for load in &loads {
+            rows.extend(WAYS.map(|way| Row {
+                cipher: (way != Way::Plain).then(|| args.cipher.clone()),
+                dispatch: way.mode().map(|mode| mode.to_string()),
+                ..Row::new(name(way, is_slow, load), load.shape())
+            }));
+        }
+    }
     let plan = Plan {
         bench: "zoned",
         title: "Sequential writes to encrypted zones",
         medium: format!("emulated zones of {} over RAM, and over RAM as slow as {}", size::human(zone_size), args.slow),
         runs,
-        rows: subjects.iter().map(|subject| subject.row(args)).collect(),
-        notes: notes(threads),
+        rows,
+        notes: notes(beside, pool),
     };
     let mut report = plan.run(|_, turn| {
-        let Subject { is_slow, way, load } = &subjects[turn.row];
-        let writer = &mut media[usize::from(*is_slow)].ways[*way as usize];
-        let mut write = |time| writer.write(load, places(*load, zone_size), None, time);
+        let (load, way) = (&loads[turn.row / WAYS.len() % loads.len()], turn.row % WAYS.len());
+        let writer = &mut media[turn.row / WAYS.len() / loads.len()].ways[way];
+        let mut write = |time| writer.write(load, offsets(*load, zone_size), None, time);
         let (warm, warm_up) = (Instant::now(), WARM_UP.min(WARM_UP_TURNS * time));
         while warm.elapsed() < warm_up {
             write(warm_up)?;
@@ -170,65 +158,40 @@ pub fn measure(args: &ZonedArgs, runs: RunArgs) -> Result<Report> {
     })?;
     report.weak_below(ENOUGH.0, ENOUGH.1, (0, 0));
     let other = (!args.cipher.starts_with("aes-xts")).then_some("the goal is for aes-xts");
-    compare(&mut report, other, threads);
+    compare(&mut report, other, beside);
     Ok(report)
 }
 
-fn compare(report: &mut Report, other: Option<&str>, threads: Threads) {
+fn compare(report: &mut Report, other: Option<&str>, helpers: usize) {
     let mut least =
-        |name, [way, to]: [Way; 2], media: &[bool], unless: Option<&str>, chosen: &dyn Fn(&Load) -> bool| {
-            let of_medium = |&is_slow: &bool| {
-                let pair = move |load| {
-                    let name = |way| Subject { is_slow, way, load }.name();
-                    (name(way), vec![name(to)])
-                };
-                Load::all().filter(chosen).map(pair)
-            };
+        |figure, [way, to]: [Way; 2], media: &[bool], unless: Option<&str>, chosen: &dyn Fn(&Load) -> bool| {
+            let pair = |is_slow, load| (name(way, is_slow, &load), vec![name(to, is_slow, &load)]);
+            let of_medium = |&is_slow| Load::all().filter(chosen).map(move |load| pair(is_slow, load));
             let pairs = media.iter().flat_map(of_medium).collect();
-            report.compare(&Comparison { name, pairs, ..Comparison::default() }.unless(unless));
+            report.compare(&Comparison { name: figure, pairs, ..Comparison::default() }.unless(unless));
         };
     use Way::{Auto, Encrypted, Plain, Pool};
     let of_shape = |block, depth| move |load: &Load| (load.block, load.depth) == (block, depth);
     least("encrypted_over_plain_zoned_4k_qd1", [Encrypted, Plain], &[true], other, &of_shape(4096, 1));
     least("encrypted_over_plain_zoned_128k_qd16", [Encrypted, Plain], &[true], other, &of_shape(128 << 10, 16));
     least("inline_over_resequenced_pool", [Encrypted, Pool], &[false], None, &|load| load.block == 4096);
-    let none = (threads.helpers == 0).then_some("no goal: no helpers");
+    let none = (helpers == 0).then_some("no goal: no helpers");
     least("auto_over_resequenced_pool", [Auto, Pool], &[false, true], other.or(none), &|_| true);
 }
 
-fn notes(threads: Threads) -> Vec<String> {
+fn notes(helpers: usize, pool: u32) -> Vec<String> {
     vec![
         "Writes from the start of each zone on, in the order of the zones; all are reset before each turn. All ways have write pointers of their own over the same memory.".into(),
         "Encrypted: who submits a write encrypts it, so that the order is never lost. Auto: helpers take writes of it while cores are idle, and what they have encrypted waits for its turn. Pool: threads encrypt what comes first, and the results are put in order again; it exists in this program only.".into(),
-        format!("Threads: {} beside who submits for auto, {} in the pool.", threads.helpers, threads.pool),
+        format!("Threads: {helpers} beside who submits for auto, {pool} in the pool."),
         "Before, each way wrote blocks that were compared on the medium, byte by byte.".into(),
         "On RAM a write is a copy, so that encrypting it is most of the work; the goals are for a medium that takes as long as an SSD.".into(),
     ]
 }
 
-impl Subject {
-    /// Those that are compared come one after the other.
-    fn all() -> Vec<Self> {
-        let mut all = Vec::new();
-        for is_slow in [false, true] {
-            for load in Load::all() {
-                all.extend(WAYS.map(|way| Self { is_slow, way, load }));
-            }
-        }
-        all
-    }
-
-    fn name(self) -> String {
-        format!("{}, {}, {}", word(&self.way), medium_name(self.is_slow), self.load.name())
-    }
-
-    fn row(self, args: &ZonedArgs) -> Row {
-        Row {
-            cipher: (self.way != Way::Plain).then(|| args.cipher.clone()),
-            dispatch: self.way.mode().map(|mode| mode.to_string()),
-            ..Row::new(self.name(), self.load.shape())
-        }
-    }
+/// What a row is called.
+fn name(way: Way, is_slow: bool, load: &Load) -> String {
+    format!("{}, {}, {}", word(&way), medium_name(is_slow), load.name())
 }
 
 fn medium_name(is_slow: bool) -> &'static str {
@@ -260,7 +223,7 @@ impl Medium {
         Ok(Self {
             is_slow,
             zone_size,
-            ways: [plain()?, by(Mode::Inline)?, by(Mode::Auto)?, plain()?.with_pool(sectors()?, pool)?],
+            ways: [plain()?, by(Mode::Inline)?, by(Mode::Auto)?, plain()?.with_pool(sectors()?, pool, zone_size)?],
             memory,
         })
     }
@@ -274,20 +237,20 @@ impl Medium {
         for (seed, way) in (1..).zip(WAYS) {
             let contents = Contents::new(seed);
             let writer = &mut self.ways[way as usize];
-            let checked = || places(load, self.zone_size).take(CHECKED);
+            let checked = || offsets(load, self.zone_size).take(CHECKED);
             writer.write(&load, checked(), Some(contents), Duration::MAX)?;
-            for place in checked() {
-                contents.fill(place.offset, &mut expected);
+            for offset in checked() {
+                contents.fill(offset, &mut expected);
                 if way != Way::Plain {
-                    sectors.encrypt_in_place(place.offset / 512, &mut expected);
+                    sectors.encrypt_in_place(offset / 512, &mut expected);
                 }
-                reader.read_at(place.offset, &mut found).of("cannot read the medium")?;
+                reader.read_at(offset, &mut found).of("cannot read the medium")?;
                 if found != expected {
                     fail!(
                         "{}, {}: byte {} and what follows is not what was written; this is a bug in cryptline, or the memory is bad",
                         word(&way),
                         medium_name(self.is_slow),
-                        place.offset
+                        offset
                     );
                 }
             }

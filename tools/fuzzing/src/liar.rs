@@ -1,13 +1,12 @@
 //! A server for the target `nbd_client`: keeps the protocol and a disk, but for what a script
 //! tells it to do to each answer. It never lets a client wait for ever, except for a request that was never sent.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
-use std::os::linux::net::SocketAddrExt;
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::process;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use cryptline_nbd::wire::{INIT_PASSWD, OPTION_MAGIC, OPTION_REPLY_MAGIC, info, o
 use cryptline_nbd::wire::{OPTION_HEADER_LEN, REQUEST_LEN, cmd};
 use cryptline_nbd::{NbdError, RequestHeader, TransmissionFlags, parse_request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::SendFlags;
 
 /// Bytes of the export.
 pub const SIZE: u64 = 1 << 20;
@@ -69,11 +68,7 @@ pub struct Liar {
 impl Liar {
     #[must_use]
     pub fn start(script: Script) -> Self {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("cryptline-liar-{}-{number}", process::id());
-        let address = SocketAddr::from_abstract_name(&name).expect("a short name");
-        let listener = UnixListener::bind_addr(&address).expect("bound");
+        let (address, listener) = crate::listener();
         let shared = Arc::new(Shared {
             script,
             disk: Mutex::new(vec![0; SIZE as usize]),
@@ -85,7 +80,7 @@ impl Liar {
         });
         let served = Arc::clone(&shared);
         Self {
-            name: [b"\0", name.as_bytes()].concat(),
+            name: [b"\0", address.as_abstract_name().expect("its name")].concat(),
             address,
             shared,
             thread: thread::spawn(move || served.accept(&listener)),
@@ -210,16 +205,8 @@ impl Client {
         }
     }
 
-    fn hear(&mut self, mut target: &mut [u8]) -> Result<(), Over> {
-        while !target.is_empty() {
-            match rustix::net::recv(&self.stream, &mut *target, RecvFlags::empty()) {
-                Ok((0, _)) => return Err(Over),
-                Ok((len, _)) => target = &mut target[len..],
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return Err(Over),
-            }
-        }
-        Ok(())
+    fn hear(&mut self, target: &mut [u8]) -> Result<(), Over> {
+        Ok(self.stream.read_exact(target)?)
     }
 
     fn say(&mut self, mut bytes: &[u8]) -> Result<(), Over> {

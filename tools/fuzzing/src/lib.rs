@@ -11,9 +11,35 @@ pub mod session;
 pub mod targets;
 
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cryptline_luks::SegmentPolicy;
 use sha2::{Digest, Sha256};
+
+/// A listening socket of an abstract name, which no other has.
+///
+/// # Panics
+/// Where there is no socket to be had.
+#[must_use]
+pub fn listener() -> (SocketAddr, UnixListener) {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("cryptline-fuzz-{}-{number}", std::process::id());
+    let address = SocketAddr::from_abstract_name(name).expect("a short name");
+    let listener = UnixListener::bind_addr(&address).expect("bound");
+    (address, listener)
+}
+
+/// Gives `put` each patch that an input consists of: a place of `N` bytes, a length, and so many bytes.
+pub fn each_patch<const N: usize>(mut input: &[u8], mut put: impl FnMut([u8; N], &[u8])) {
+    while let Some((place, [len, rest @ ..])) = input.split_first_chunk::<N>() {
+        let (bytes, rest) = rest.split_at(usize::from(*len).min(rest.len()));
+        put(*place, bytes);
+        input = rest;
+    }
+}
 
 /// A disk that starts with some bytes and goes on with zeroes.
 pub struct Disk {

@@ -2,11 +2,16 @@
 //! records, judges every answer.
 
 use std::collections::HashMap;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
+
+use cryptline_nbd::client::{Content, Reply, context_data, info_data, option, parse_reply, request};
+use cryptline_nbd::negotiate::greet;
+use cryptline_nbd::wire::{BASE_ALLOCATION, OPTION_REPLY_HEADER_LEN, cmd, opt, rep};
+use cryptline_nbd::{RequestHeader, wire};
 
 /// Bytes of the export.
 pub const SIZE: u64 = 1 << 20;
@@ -14,13 +19,7 @@ pub const SIZE: u64 = 1 << 20;
 /// Longer than a busy machine takes, shorter than a hang.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Writes with more than this end the session before their payload: a client that goes away.
-const PAYLOAD_MAX: u64 = 256 << 10;
-
-const READ: u16 = 0;
-const WRITE: u16 = 1;
-const DISC: u16 = 2;
-const WRITE_ZEROES: u16 = 6;
-const BLOCK_STATUS: u16 = 7;
+const PAYLOAD_MAX: u32 = 256 << 10;
 const FIRST_UNKNOWN: u16 = 8;
 
 /// Whether the client waits for each answer.
@@ -30,15 +29,6 @@ pub enum Pace {
     Lockstep,
     /// It sends everything at once and reads answers meanwhile.
     Pipelined,
-}
-
-/// A request that awaits its answer.
-#[derive(Clone, Copy, Debug)]
-struct Request {
-    kind: u16,
-    offset: u64,
-    len: u64,
-    cookie: u64,
 }
 
 /// The end of one answer.
@@ -53,6 +43,8 @@ struct Answer {
 /// A client after its handshake.
 pub struct Client {
     stream: UnixStream,
+    /// What has come and was not looked at.
+    inbox: Vec<u8>,
     structured: bool,
     pace: Pace,
 }
@@ -63,21 +55,13 @@ impl Client {
     pub fn connect(mut stream: UnixStream, structured: bool, pace: Pace) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
-        let mut greeting = [0; 18];
-        stream.read_exact(&mut greeting).expect("a greeting");
-        assert_eq!(greeting[..16], *b"NBDMAGICIHAVEOPT");
-        stream.write_all(&3_u32.to_be_bytes()).expect("flags");
+        greet(&mut stream).expect("a greeting");
         if structured {
-            option(&mut stream, 8, &[]);
-            let context = b"base:allocation";
-            let mut body = vec![0; 4];
-            body.extend(1_u32.to_be_bytes());
-            body.extend((context.len() as u32).to_be_bytes());
-            body.extend(context);
-            option(&mut stream, 10, &body);
+            ask(&mut stream, opt::STRUCTURED_REPLY, &[]);
+            ask(&mut stream, opt::SET_META_CONTEXT, &context_data(b"", &[BASE_ALLOCATION.as_bytes()]));
         }
-        option(&mut stream, 7, &[0; 6]);
-        Self { stream, structured, pace }
+        ask(&mut stream, opt::GO, &info_data(b"", &[]));
+        Self { stream, inbox: Vec::new(), structured, pace }
     }
 
     /// Sends `records` and judges the answers, until the server ends the connection or all is said.
@@ -102,10 +86,11 @@ impl Client {
             };
             let answer = self.answer(&HashMap::from([(cookie, request)]));
             let answer = answer.unwrap_or_else(|| panic!("no answer to {request:?}"));
-            model.judge(request, &answer, &bytes[28..]);
+            model.judge(request, &answer, &bytes[wire::REQUEST_LEN..]);
         }
         let _ = self.stream.shutdown(Shutdown::Write);
-        drain(&mut self.stream);
+        // Nobody is kept waiting for a client that is done.
+        while self.receive().is_some() {}
     }
 
     fn pipelined(mut self, records: &[[u8; 8]]) {
@@ -140,90 +125,85 @@ impl Client {
         }
         assert!(goes_away || asked.is_empty(), "never answered: {asked:?}");
         let _ = self.stream.shutdown(Shutdown::Write);
-        drain(&mut self.stream);
+        // Nobody is kept waiting for a client that is done.
+        while self.receive().is_some() {}
         sender.join().expect("the sender ended");
     }
 
-    /// The next whole answer, to one of `asked`; `None` when the connection ended.
-    fn answer(&mut self, asked: &HashMap<u64, Request>) -> Option<Answer> {
-        if self.structured {
-            return self.structured_answer(asked);
-        }
-        let head: [u8; 16] = self.read()?;
-        assert_eq!(head[..4], [0x67, 0x44, 0x66, 0x98], "a simple reply");
-        let cookie = u64::from_be_bytes(part(&head, 8));
-        let request = asked.get(&cookie).expect("an answer to what was asked");
-        let failed = head[4..8] != [0; 4];
-        let mut data = Vec::new();
-        if request.kind == READ && !failed {
-            data.push((request.offset, self.bytes(request.len)?));
-        }
-        Some(Answer { cookie, failed, data })
-    }
-
-    /// Chunks of several answers may be mixed only where several are awaited; all of one are gathered.
-    fn structured_answer(&mut self, asked: &HashMap<u64, Request>) -> Option<Answer> {
+    /// The next whole answer, to one of `asked`; `None` when the connection ended. Chunks of several answers may be mixed
+    /// only where several are awaited; all of one are gathered.
+    fn answer(&mut self, asked: &HashMap<u64, RequestHeader>) -> Option<Answer> {
         let mut answers: HashMap<u64, Answer> = HashMap::new();
         loop {
-            let magic: [u8; 4] = self.read()?;
-            // Only reads and block status must be answered by chunks.
-            if magic == [0x67, 0x44, 0x66, 0x98] {
-                let rest: [u8; 12] = self.read()?;
-                let cookie = u64::from_be_bytes(part(&rest, 4));
-                let request = asked.get(&cookie).expect("an answer to what was asked");
-                assert!(![READ, BLOCK_STATUS].contains(&request.kind));
-                let failed = rest[..4] != [0; 4];
-                let data = Vec::new();
-                return Some(Answer { cookie, failed, data });
-            }
-            assert_eq!(magic, [0x66, 0x8e, 0x33, 0xef], "a structured reply");
-            let head: [u8; 16] = self.read()?;
-            let cookie = u64::from_be_bytes(part(&head, 4));
-            let request = *asked.get(&cookie).expect("an answer to what was asked");
-            let len = u32::from_be_bytes(part(&head, 12));
-            assert!(u64::from(len) <= request.len.max(64) + 4096, "{request:?}: {len}");
-            let payload = self.bytes(len.into())?;
-            let answer = answers.entry(cookie).or_insert(Answer { cookie, failed: false, data: Vec::new() });
-            chunk(u16::from_be_bytes(part(&head, 2)), &payload, request, answer);
-            if head[1] & 1 != 0 {
-                return answers.remove(&cookie);
+            match parse_reply(&self.inbox).expect("a reply") {
+                None => self.receive()?,
+                Some((Reply::Simple { cookie, outcome }, used)) => {
+                    let request = asked.get(&cookie).expect("an answer to what was asked");
+                    // Only reads and block status must be answered by chunks.
+                    assert!(!self.structured || ![cmd::READ, cmd::BLOCK_STATUS].contains(&request.command));
+                    let has_data = request.command == cmd::READ && outcome.is_ok();
+                    let whole = used + if has_data { request.length as usize } else { 0 };
+                    if self.inbox.len() < whole {
+                        self.receive()?;
+                        continue;
+                    }
+                    let bytes: Vec<u8> = self.inbox.drain(..whole).skip(used).collect();
+                    let data = has_data.then_some((request.offset, bytes)).into_iter().collect();
+                    return Some(Answer { cookie, failed: outcome.is_err(), data });
+                }
+                Some((Reply::Chunk { cookie, done, content }, used)) => {
+                    let request = asked.get(&cookie).expect("an answer to what was asked");
+                    assert!(used <= request.length.max(64) as usize + 8192, "{request:?}: {used}");
+                    let answer = answers.entry(cookie).or_insert(Answer { cookie, failed: false, data: Vec::new() });
+                    answer.take(request, &content);
+                    self.inbox.drain(..used);
+                    if done {
+                        return answers.remove(&cookie);
+                    }
+                }
             }
         }
     }
 
-    fn read<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let mut bytes = [0; N];
-        arrived(self.stream.read_exact(&mut bytes)).then_some(bytes)
-    }
-
-    fn bytes(&mut self, len: u64) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; usize::try_from(len).expect("bounded by the server")];
-        arrived(self.stream.read_exact(&mut bytes)).then_some(bytes)
+    /// Receives more; `None` at the end, of which a reset is one too. What does not come in time is a hang, not an end.
+    fn receive(&mut self) -> Option<()> {
+        let mut piece = [0; 64 << 10];
+        match self.stream.read(&mut piece) {
+            Ok(0) => None,
+            Ok(len) => {
+                self.inbox.extend_from_slice(&piece[..len]);
+                Some(())
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Some(()),
+            Err(error) => {
+                let late = [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind());
+                assert!(!late, "the server hangs");
+                None
+            }
+        }
     }
 }
 
-/// Takes one chunk of a structured reply into the answer.
-fn chunk(kind: u16, payload: &[u8], request: Request, answer: &mut Answer) {
-    match kind {
-        0 => assert!(payload.is_empty()),
-        1 => {
-            let offset = u64::from_be_bytes(part(payload, 0));
-            answer.data.push((offset, payload[8..].to_vec()));
+impl Answer {
+    /// Takes one chunk of a structured reply in.
+    fn take(&mut self, request: &RequestHeader, content: &Content<'_>) {
+        match *content {
+            Content::None => {}
+            Content::Data { offset, data } => self.data.push((offset, data.to_vec())),
+            Content::Hole { offset, length } => self.data.push((offset, vec![0; length as usize])),
+            Content::BlockStatus { .. } => assert_eq!(request.command, cmd::BLOCK_STATUS),
+            Content::Error { .. } => self.failed = true,
         }
-        2 => {
-            let offset = u64::from_be_bytes(part(payload, 0));
-            let len = u32::from_be_bytes(part(payload, 8));
-            answer.data.push((offset, vec![0; len as usize]));
+        for (offset, data) in &self.data {
+            let end = offset + data.len() as u64;
+            assert!(request.command == cmd::READ, "{request:?}");
+            assert!(*offset >= request.offset && end <= end_of(request));
         }
-        5 => assert_eq!(request.kind, BLOCK_STATUS),
-        kind if kind & 0x8000 != 0 => answer.failed = true,
-        kind => panic!("a chunk of type {kind}"),
     }
-    for (offset, data) in &answer.data {
-        let end = offset + data.len() as u64;
-        assert!(request.kind == READ, "{request:?}");
-        assert!(*offset >= request.offset && end <= request.offset + request.len);
-    }
+}
+
+fn end_of(request: &RequestHeader) -> u64 {
+    request.offset.saturating_add(request.length.into())
 }
 
 /// What the export holds, as far as a client can know.
@@ -236,20 +216,20 @@ impl Model {
         Self { bytes: vec![Some(0); SIZE as usize] }
     }
 
-    fn judge(&mut self, request: Request, answer: &Answer, payload: &[u8]) {
+    fn judge(&mut self, request: RequestHeader, answer: &Answer, payload: &[u8]) {
         assert_eq!(answer.cookie, request.cookie);
         let start = usize::try_from(request.offset).unwrap_or(usize::MAX);
-        let end = usize::try_from(request.offset.saturating_add(request.len)).unwrap_or(usize::MAX);
+        let end = usize::try_from(end_of(&request)).unwrap_or(usize::MAX);
         let Some(place) = self.bytes.get_mut(start..end) else {
             // Beyond the end there is nothing; requests of no bytes and flushes end up elsewhere.
-            let reaches = [READ, WRITE, WRITE_ZEROES].contains(&request.kind);
-            assert!(answer.failed || !reaches || request.len == 0, "{request:?}");
+            let reaches = [cmd::READ, cmd::WRITE, cmd::WRITE_ZEROES].contains(&request.command);
+            assert!(answer.failed || !reaches || request.length == 0, "{request:?}");
             return;
         };
-        match request.kind {
-            READ if !answer.failed => {
+        match request.command {
+            cmd::READ if !answer.failed => {
                 let total: usize = answer.data.iter().map(|(_, data)| data.len()).sum();
-                assert_eq!(total as u64, request.len, "{request:?}");
+                assert_eq!(total, request.length as usize, "{request:?}");
                 for (offset, data) in &answer.data {
                     let inside = usize::try_from(offset - request.offset).expect("inside");
                     let known = place[inside..].iter().zip(data);
@@ -257,28 +237,28 @@ impl Model {
                     assert!(!wrong, "{request:?} reads what was not written");
                 }
             }
-            WRITE if !answer.failed => {
+            cmd::WRITE if !answer.failed => {
                 for (byte, written) in place.iter_mut().zip(payload) {
                     *byte = Some(*written);
                 }
             }
-            WRITE_ZEROES if !answer.failed => place.fill(Some(0)),
+            cmd::WRITE_ZEROES if !answer.failed => place.fill(Some(0)),
             // A failed write may have been done in part; trimmed bytes may be anything.
-            WRITE | WRITE_ZEROES | 4 => place.fill(None),
+            cmd::WRITE | cmd::WRITE_ZEROES | cmd::TRIM => place.fill(None),
             _ => {}
         }
     }
 }
 
 /// Whether the record is a request that must be answered: not the end, and with all its payload.
-fn is_whole(request: Request) -> bool {
-    request.kind != DISC && (request.kind != WRITE || request.len <= PAYLOAD_MAX)
+fn is_whole(request: RequestHeader) -> bool {
+    request.command != cmd::DISC && request.payload_length() <= PAYLOAD_MAX
 }
 
 /// The bytes of a record, and the request that they are; `None` for bytes that are none.
-fn encode(record: &[u8; 8], cookie: u64) -> (Option<Request>, Vec<u8>) {
+fn encode(record: &[u8; 8], cookie: u64) -> (Option<RequestHeader>, Vec<u8>) {
     let [command, flags, o0, o1, l0, l1, shifts, extra] = *record;
-    let kind = match command & 15 {
+    let command = match command & 15 {
         command @ 0..=7 => u16::from(command),
         // Commands that nobody has defined.
         8 => FIRST_UNKNOWN + u16::from(extra),
@@ -292,72 +272,28 @@ fn encode(record: &[u8; 8], cookie: u64) -> (Option<Request>, Vec<u8>) {
     let mut len = u64::from(u16::from_be_bytes([l0, l1])) << (shifts >> 4);
     if extra & 3 != 0 {
         offset = (offset % SIZE) & !4095;
-        len = (len % (PAYLOAD_MAX / 2)) & !4095;
+        len = (len % u64::from(PAYLOAD_MAX / 2)) & !4095;
     }
-    let len = u32::try_from(len).unwrap_or(u32::MAX);
-    let mut bytes = Vec::with_capacity(28);
-    bytes.extend(0x2560_9513_u32.to_be_bytes());
-    bytes.extend(u16::from(flags).to_be_bytes());
-    bytes.extend(kind.to_be_bytes());
-    bytes.extend(cookie.to_be_bytes());
-    bytes.extend(offset.to_be_bytes());
-    bytes.extend(len.to_be_bytes());
-    let request = Request { kind, offset, len: len.into(), cookie };
-    if kind == WRITE && is_whole(request) {
-        let pattern = (0..len).map(|at| (at / 509) as u8 ^ extra ^ cookie as u8);
-        bytes.extend(pattern);
+    let length = u32::try_from(len).unwrap_or(u32::MAX);
+    let header = RequestHeader { flags: flags.into(), command, cookie, offset, length };
+    let mut bytes = request(&header).to_vec();
+    if command == cmd::WRITE && is_whole(header) {
+        bytes.extend((0..length).map(|at| (at / 509) as u8 ^ extra ^ cookie as u8));
     }
-    (Some(request), bytes)
+    (Some(header), bytes)
 }
 
 /// Sends one option and reads replies to it up to the last.
-fn option(stream: &mut UnixStream, option: u32, body: &[u8]) {
-    let mut bytes = b"IHAVEOPT".to_vec();
-    bytes.extend(option.to_be_bytes());
-    bytes.extend((body.len() as u32).to_be_bytes());
-    bytes.extend(body);
-    stream.write_all(&bytes).expect("an option");
+fn ask(stream: &mut UnixStream, wanted: u32, body: &[u8]) {
+    stream.write_all(&option(wanted, body)).expect("an option");
     loop {
-        let mut head = [0; 20];
+        let mut head = [0; OPTION_REPLY_HEADER_LEN];
         stream.read_exact(&mut head).expect("a reply");
-        let kind = u32::from_be_bytes(part(&head, 12));
-        let len = u32::from_be_bytes(part(&head, 16));
-        assert!(kind & 1 << 31 == 0 && len < 4096, "option {option}: {kind:#x}");
+        let [kind, len] = [12, 16].map(|at| u32::from_be_bytes(head[at..at + 4].try_into().expect("4 bytes")));
+        assert!(kind & rep::ERROR_BIT == 0 && len < 4096, "option {wanted}: {kind:#x}");
         stream.read_exact(&mut vec![0; len as usize]).expect("its body");
-        if kind == 1 {
+        if kind == rep::ACK {
             return;
         }
     }
-}
-
-/// Reads until the server has closed: nobody is kept waiting for a client that is done.
-fn drain(stream: &mut UnixStream) {
-    let mut rest = [0; 4096];
-    loop {
-        match stream.read(&mut rest) {
-            Ok(0) => return,
-            Ok(_) => {}
-            Err(error) => {
-                // A reset is an end too.
-                arrived(Err(error));
-                return;
-            }
-        }
-    }
-}
-
-/// Whether it came. What does not come in time is a hang, not an end.
-fn arrived(read: io::Result<()>) -> bool {
-    match read {
-        Ok(()) => true,
-        Err(error) => {
-            let late = [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind());
-            assert!(!late, "the server hangs");
-            false
-        }
-    }
-}
-
-fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    bytes[at..at + N].try_into().expect("checked above")
 }

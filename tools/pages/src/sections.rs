@@ -2,66 +2,54 @@
 
 use clap::Command;
 
-/// What it concerns, and what it says of it.
-struct Entry {
-    /// Shown on the pages of these verbs, and of those that have one of these options.
-    of: &'static [&'static str],
-    name: &'static str,
-    text: &'static str,
-}
-
-const fn entry(of: &'static [&'static str], name: &'static str, text: &'static str) -> Entry {
-    Entry { of, name, text }
-}
+/// What is shown on the pages of some verbs, and of those that have one of some options; what it concerns, and what it
+/// says of it.
+type Entry = (&'static [&'static str], &'static str, &'static str);
 
 const ENVIRONMENT: &[Entry] = &[
-    entry(
+    (
         &["cryptline", "key_file", "benchmark"],
         "CRYPTLINE_CPU",
         "Implementation of AES-XTS to use in place of the fastest that the processor has; a wrong one is an error that lists them",
     ),
-    entry(
+    (
         &["unix", "socket_path"],
         "XDG_RUNTIME_DIR, TMPDIR",
         "Where the private socket of a server without an address of its own is made",
     ),
-    entry(
+    (
         &["unix"],
         "LISTEN_FDS, LISTEN_PID",
         "Sockets that systemd or another program passes; the server then prints nothing",
     ),
-    entry(
-        &["unix", "socket_path", "cryptline-mount"],
-        "NOTIFY_SOCKET",
-        "Where the server says that clients can connect",
-    ),
-    entry(
+    (&["unix", "socket_path", "cryptline-mount"], "NOTIFY_SOCKET", "Where the server says that clients can connect"),
+    (
         &["cryptline-attach", "cryptline-detach", "cryptline-devices", "cryptline-recover"],
         "XDG_RUNTIME_DIR",
         "For users other than root: where it is kept what is known of their devices",
     ),
-    entry(&["tpm_device"], "SYSTEMD_TPM2_DEVICE", "The TPM, where --tpm-device does not say which"),
-    entry(&["cryptline-key-add"], "LC_ALL, LC_CTYPE, LANG, TERM", "Whether a recovery key is also drawn as a QR code"),
+    (&["tpm_device"], "SYSTEMD_TPM2_DEVICE", "The TPM, where --tpm-device does not say which"),
+    (&["cryptline-key-add"], "LC_ALL, LC_CTYPE, LANG, TERM", "Whether a recovery key is also drawn as a QR code"),
 ];
 
 const FILES: &[Entry] = &[
-    entry(
+    (
         &["cryptline-attach", "cryptline-detach", "cryptline-devices", "cryptline-recover"],
         "/run/cryptline, $XDG_RUNTIME_DIR/cryptline",
         "What is known of the devices of root and of a user; never a key",
     ),
-    entry(
+    (
         &["cryptline-key", "cryptline-token", "cryptline-header", "cryptline-erase", "cryptline-resize"],
         "/run/cryptsetup",
         "Locks of headers on block devices, shared with cryptsetup",
     ),
-    entry(
+    (
         &["cryptline-serve", "cryptline-mount"],
         "/etc/cryptline/NAME.conf, /etc/cryptline/NAME.cred",
         "Settings and key of the systemd units cryptline@NAME and cryptline-mount@NAME",
     ),
-    entry(&["cryptline-mount"], "/etc/fuse.conf", "user_allow_other lets users other than root give --allow-other"),
-    entry(
+    (&["cryptline-mount"], "/etc/fuse.conf", "user_allow_other lets users other than root give --allow-other"),
+    (
         &["cryptline", "key_file"],
         "/etc/ceph/ceph.conf",
         "The cluster of targets rbd:POOL/IMAGE, unless ?conf=PATH names another",
@@ -103,7 +91,7 @@ pub fn of(name: &str, command: &Command) -> String {
             let is_option = || command.get_arguments().any(|arg| arg.get_id() == of);
             is_of_verb(name, of) || is_option()
         };
-        entry.of.iter().any(has)
+        entry.0.iter().any(has)
     };
     list("ENVIRONMENT", &ENVIRONMENT.iter().filter(concerns).collect::<Vec<_>>())
         + &list("FILES", &FILES.iter().filter(concerns).collect::<Vec<_>>())
@@ -122,7 +110,7 @@ fn list(title: &str, entries: &[&Entry]) -> String {
         return String::new();
     }
     let one = |entry: &&Entry| {
-        let (name, text) = (escaped(entry.name), escaped(entry.text));
+        let (name, text) = (escaped(entry.1), escaped(entry.2));
         format!(".TP\n\\fB{name}\\fR\n{text}\n")
     };
     let all: String = entries.iter().map(one).collect();

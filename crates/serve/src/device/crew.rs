@@ -102,11 +102,12 @@ impl Crew {
 
     /// Waits until all have ended, once the device gives them nothing more. After `grace`, what is unfinished
     /// ends at its next chunk. What went wrong, if anything.
-    pub fn end(mut self, grace: Duration) -> Vec<String> {
+    pub fn end(mut self, grace: Duration, cut_off: impl Fn()) -> Vec<String> {
         // Once nobody can send any more, the last thread's word is known to be the last.
         self.ended.0 = mpsc::channel().0;
         for member in &self.members {
             member.orders.stop();
+            member.orders.wake();
         }
         let mut troubles = Vec::new();
         let mut left = self.members.len();
@@ -116,6 +117,7 @@ impl Crew {
             let patience = deadline.saturating_duration_since(now);
             if patience.is_zero() {
                 self.abandon();
+                cut_off();
             }
             match self.ended.1.recv_timeout(patience.max(Duration::from_millis(100))) {
                 Ok(end) => {

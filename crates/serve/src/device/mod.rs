@@ -11,7 +11,6 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{BackendChoice, Fault, Gate, OpenError};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -153,12 +152,6 @@ fn is_gone(error: &io::Error) -> bool {
 
 /// Flushes the volume itself, for the last time. Where that fails, it is latched.
 pub(crate) fn flush(gate: &Gate, backend: BackendChoice) -> Result<(), EndError> {
-    if gate.geometry().read_only {
-        return Ok(());
-    }
-    Blocking::new(gate, backend)
-        .map_err(|_| Fault::Io(Errno::IO))
-        .and_then(|mut volume| volume.flush())
-        .inspect_err(|_| gate.latch())
-        .map_err(EndError::Flush)
+    let flushed = crate::flush::flush(gate, backend).unwrap_or(Err(Fault::Io(Errno::IO)));
+    flushed.inspect_err(|_| gate.latch()).map_err(EndError::Flush)
 }

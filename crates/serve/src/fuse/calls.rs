@@ -38,45 +38,21 @@ impl FuseWire {
     pub(super) fn judge(&mut self, message: Message) -> Option<Asked<Tag>> {
         let Message { mut batch, len } = message;
         let rest = batch.buffers().first().map_or(&[][..], |first| first);
-        let Some((header, call)) = abi::parse(batch.head(), rest, len) else {
-            self.intake.put_back(batch);
-            return None;
-        };
-        let mut body = Body::new();
-        let verdict = call.and_then(|call| self.decide(header, call, &mut body));
-        let asked = match verdict {
-            Ok(Verdict::Silence) => None,
-            Ok(Verdict::Serve(form, work, offset, length)) => {
-                let device = self.start.nodes.device(header.node);
-                let tag = self.replies.begin(header.unique, form, device);
-                if let Form::Written(bytes) = form {
-                    let used = bytes.div_ceil(CHUNK) as usize;
-                    let mut buffers = [const { None }; PARTS];
-                    for (place, buffer) in buffers.iter_mut().zip(batch.take_buffers()) {
-                        *place = Some(buffer);
-                    }
-                    for (index, buffer) in buffers.into_iter().flatten().enumerate() {
-                        if index < used {
-                            let at = index as u64 * u64::from(CHUNK);
-                            self.replies.keep(tag, at, buffer);
-                        } else {
-                            batch.push(buffer);
-                        }
-                    }
+        let parsed = abi::parse(batch.head(), rest, len);
+        let asked = parsed.and_then(|(header, call)| self.settle(None, header, call));
+        if let Some(Asked { tag: Tag::Message(tag), work: Work::Write { .. }, length, .. }) = asked {
+            let mut buffers = [const { None }; PARTS];
+            for (place, buffer) in buffers.iter_mut().zip(batch.take_buffers()) {
+                *place = Some(buffer);
+            }
+            for (buffer, at) in buffers.into_iter().flatten().zip((0..).step_by(CHUNK as usize)) {
+                if at < length {
+                    self.replies.keep(tag, at, buffer);
+                } else {
+                    batch.push(buffer);
                 }
-                Some(Asked { tag: Tag::Message(tag), work, offset, length })
             }
-            Ok(Verdict::Answer) => {
-                let tag = self.replies.begin(header.unique, Form::Empty, 0);
-                self.replies.end_with(tag, body.as_bytes());
-                None
-            }
-            Err(errno) => {
-                let tag = self.replies.begin(header.unique, Form::Empty, 0);
-                self.replies.end(tag, Err(errno));
-                None
-            }
-        };
+        }
         self.intake.put_back(batch);
         asked
     }
@@ -90,31 +66,35 @@ impl FuseWire {
             self.intake.fail(Errno::IO);
             return None;
         };
+        self.settle(Some(index), header, call)
+    }
+
+    /// Answers a call, or asks the lane to serve it. It has come in an entry, or as a message.
+    fn settle(&mut self, entry: Option<usize>, header: Header, call: Result<Call, Errno>) -> Option<Asked<Tag>> {
         let mut body = Body::new();
         let verdict = call.and_then(|call| self.decide(header, call, &mut body));
-        let mut begin = |form, device, length| {
-            let unique = header.unique;
-            self.entries.begin(index, unique, form, device, length);
+        let (form, device, length) = match verdict {
+            Ok(Verdict::Silence) if entry.is_none() => return None,
+            Ok(Verdict::Serve(form, _, _, length)) => (form, self.start.nodes.device(header.node), length),
+            _ => (Form::Empty, 0, 0),
         };
-        match verdict {
-            Ok(Verdict::Serve(form, work, offset, length)) => {
-                begin(form, self.start.nodes.device(header.node), length);
-                // Its memory is there.
-                let work = match work {
-                    Work::Read { .. } => Work::Read { whole: false },
-                    work => work,
-                };
-                let tag = Tag::Entry(index);
-                return Some(Asked { tag, work, offset, length });
+        let tag = match entry {
+            None => Tag::Message(self.replies.begin(header.unique, form, device)),
+            Some(index) => {
+                self.entries.begin(index, header.unique, form, device, length);
+                Tag::Entry(index)
             }
-            Ok(Verdict::Answer | Verdict::Silence) => {
-                begin(Form::Empty, 0, 0);
-                self.entries.end_with(index, body.as_bytes());
+        };
+        match (tag, verdict) {
+            // An entry's memory is there.
+            (Tag::Entry(_), Ok(Verdict::Serve(_, Work::Read { .. }, offset, _))) => {
+                return Some(Asked { tag, work: Work::Read { whole: false }, offset, length });
             }
-            Err(errno) => {
-                begin(Form::Empty, 0, 0);
-                self.entries.end(index, Err(errno), 0);
-            }
+            (tag, Ok(Verdict::Serve(_, work, offset, _))) => return Some(Asked { tag, work, offset, length }),
+            (Tag::Message(index), Ok(_)) => self.replies.end_with(index, body.as_bytes()),
+            (Tag::Message(index), Err(errno)) => self.replies.end(index, Err(errno)),
+            (Tag::Entry(index), Ok(_)) => self.entries.end_with(index, body.as_bytes()),
+            (Tag::Entry(index), Err(errno)) => self.entries.end(index, Err(errno), 0),
         }
         None
     }

@@ -156,36 +156,20 @@ impl Nodes {
 
     pub(super) fn attributes(&self, node: u64) -> Option<Attributes> {
         let kind = self.kind(node)?;
-        let (size, kind_mode, links) = match kind {
-            Kind::Folder => (0, FOLDER, 2),
-            // Asked for now and then, and the moment to see that it has grown.
-            Kind::Disk(disk) => (disk.gate.grow(), FILE, 1),
-            Kind::Info(disk) => (disk.info.len() as u64, FILE, 1),
+        let (size, mode, links, block, kept) = match kind {
+            Kind::Folder => (0, FOLDER | 0o500, 2, 0, KEPT),
+            Kind::Disk(disk) => {
+                let own = if disk.read_only { 0o400 } else { 0o600 };
+                // Asked for now and then, and the moment to see that it has grown.
+                (disk.gate.grow(), FILE | own, 1, disk.gate.geometry().preferred_block, KEPT_OF_DISK)
+            }
+            Kind::Info(disk) => (disk.info.len() as u64, FILE | 0o400, 1, 0, KEPT),
         };
-        let own = match kind {
-            Kind::Folder => 0o500,
-            Kind::Disk(disk) if !disk.read_only => 0o600,
-            Kind::Disk(_) | Kind::Info(_) => 0o400,
-        };
+        let own = mode & 0o700;
         let others = if self.is_for_all { own >> 3 | own >> 6 } else { 0 };
-        let block = match kind {
-            Kind::Disk(disk) => disk.gate.geometry().preferred_block,
-            _ => 0,
-        };
-        Some(Attributes {
-            node,
-            size,
-            mode: kind_mode | own | others,
-            links,
-            uid: self.uid,
-            gid: self.gid,
-            time: self.time,
-            block: block.max(4096),
-            kept: match kind {
-                Kind::Disk(_) => KEPT_OF_DISK,
-                Kind::Folder | Kind::Info(_) => KEPT,
-            },
-        })
+        let Self { uid, gid, time, .. } = *self;
+        let (mode, block) = (mode | others, block.max(4096));
+        Some(Attributes { node, size, mode, links, uid, gid, time, block, kept })
     }
 
     /// Lists a folder from entry `from` on, in at most `room` bytes.

@@ -7,9 +7,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use cryptline_engine::{BackendChoice, Gate, OpenError, Ring};
@@ -22,7 +20,9 @@ use super::abi::{self, Body, Call, HEAD, Init, flag};
 use super::entries::Queues;
 use super::nodes::Nodes;
 use super::wire::{FuseWire, Start};
+use crate::device::Crew;
 use crate::lane::{Lane, Orders, Poll};
+use crate::net::is_stopped_within;
 use crate::stats::ExportStats;
 use crate::{Flushed, StopHandle, flush_all};
 
@@ -84,17 +84,10 @@ pub enum StartError {
 pub struct Session {
     nodes: Arc<Nodes>,
     options: Arc<Options>,
-    lanes: Vec<Serving>,
-    /// Each lane says here that it has ended.
-    ended: Receiver<()>,
+    crew: Crew,
     /// Used when a lane has ended.
     over: StopHandle,
     failure: Arc<OnceLock<Errno>>,
-}
-
-struct Serving {
-    orders: Arc<Orders>,
-    thread: JoinHandle<()>,
 }
 
 impl Options {
@@ -142,13 +135,11 @@ impl Session {
             return Err(StartError::NoRing);
         }
         let queues = queues.unwrap_or_default();
-        let (ending, ended) = mpsc::channel();
         let over = StopHandle::new().map_err(StartError::Thread)?;
         let mut session = Self {
             nodes: Arc::clone(nodes),
             options: Arc::new(options),
-            lanes: Vec::with_capacity(descriptors.len()),
-            ended,
+            crew: Crew::new(over.clone()),
             over,
             failure: Arc::default(),
         };
@@ -160,28 +151,22 @@ impl Session {
                 queues: queues.clone(),
                 failure: Arc::clone(&session.failure),
             };
-            match session.start_lane(index, start, ending.clone()) {
-                Ok(lane) => session.lanes.push(lane),
-                Err(error) => {
-                    session.end_lanes(Duration::ZERO);
-                    return Err(error);
-                }
+            if let Err(error) = session.start_lane(index, start) {
+                session.end_lanes(Duration::ZERO);
+                return Err(error);
             }
         }
         Ok(session)
     }
 
     /// Starts a lane; returns when it is ready.
-    fn start_lane(&self, index: usize, start: Start, ending: Sender<()>) -> Result<Serving, StartError> {
-        let orders = Arc::<Orders>::default();
-        let ordered = Arc::clone(&orders);
+    fn start_lane(&mut self, index: usize, start: Start) -> Result<(), StartError> {
         let disks = self.nodes.disks().iter();
         let gates: Vec<Gate> = disks.map(|disk| disk.gate.clone()).collect();
-        let (options, over) = (Arc::clone(&self.options), self.over.clone());
+        let options = Arc::clone(&self.options);
         let failure = Arc::clone(&self.failure);
         let (ready, is_ready) = mpsc::channel();
-        let serve = move || {
-            let _stack = cryptline_sys::StackGuard::new();
+        let work = move |ordered: Arc<Orders>| {
             let stats = options.stats.iter();
             let meters: Vec<_> = stats.filter_map(|it| it.connect()).collect();
             let backend = if start.queues.numbers.is_empty() { options.backend } else { BackendChoice::WideIoUring };
@@ -204,23 +189,18 @@ impl Session {
             for (stats, meter) in options.stats.iter().zip(&meters) {
                 stats.disconnect(meter);
             }
-            let _ = ending.send(());
-            over.stop();
+            Ok(())
         };
-        let thread = std::thread::Builder::new()
-            .name(format!("fuse-{index}"))
-            .stack_size(cryptline_sys::GUARDED_STACK)
-            .spawn(serve)
-            .map_err(StartError::Thread)?;
+        let over = self.over.clone();
+        self.crew.start(format!("fuse-{index}"), move || over.stop(), work).map_err(StartError::Thread)?;
         let no_word = |_| StartError::Thread(io::ErrorKind::BrokenPipe.into());
-        is_ready.recv().map_err(no_word)??;
-        Ok(Serving { orders, thread })
+        Ok(is_ready.recv().map_err(no_word)??)
     }
 
     /// Whether it has been unmounted, or has failed.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.thread.is_finished())
+        is_stopped_within(&self.over, Some(Duration::ZERO))
     }
 
     /// Serves until `stop` is used or the file system is unmounted. An error where it could not be served on.
@@ -246,39 +226,15 @@ impl Session {
 
     /// Finishes the requests that were taken, within the grace, and flushes the volumes. What was not taken is
     /// answered by the kernel, with an error, once it has no server any more.
-    pub fn finish(mut self) -> Flushed {
-        self.end_lanes(self.options.grace);
-        let disks = self.nodes.disks().iter();
-        let disks = disks.map(|disk| (disk.name.as_str(), &disk.gate));
-        flush_all(disks, self.options.backend)
+    pub fn finish(self) -> Flushed {
+        let (nodes, backend, grace) = (Arc::clone(&self.nodes), self.options.backend, self.options.grace);
+        self.end_lanes(grace);
+        flush_all(nodes.disks().iter().map(|disk| (disk.name.as_str(), &disk.gate)), backend)
     }
 
-    fn end_lanes(&mut self, grace: Duration) {
-        for lane in &self.lanes {
-            lane.orders.stop();
-            lane.orders.wake();
-        }
-        let deadline = Instant::now() + grace;
-        let is_over = |lane: &Serving| lane.thread.is_finished();
-        while !self.lanes.iter().all(is_over) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                for lane in &self.lanes {
-                    lane.orders.abandon();
-                }
-                (self.options.cut_off)();
-                break;
-            }
-            // A thread that has said so is about to end.
-            let wait = left.min(Duration::from_millis(10));
-            if self.ended.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected) {
-                break;
-            }
-        }
-        for lane in self.lanes.drain(..) {
-            if lane.thread.join().is_err() {
-                (self.options.log)("a thread has failed");
-            }
+    fn end_lanes(self, grace: Duration) {
+        for trouble in self.crew.end(grace, &*self.options.cut_off) {
+            (self.options.log)(&trouble);
         }
     }
 }

@@ -11,12 +11,11 @@
 //! Where the kernel's requests come through the ring, they are in `Entries`; what comes as a message besides is little.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
 use cryptline_engine::{Buffer, Fault, Ring};
 use cryptline_sys::{FileId, Io, Source};
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use super::entries::{Came, Entries, Queues};
@@ -24,6 +23,7 @@ use super::intake::Intake;
 use super::nodes::Nodes;
 use super::replies::Replies;
 use crate::lane::{Brought, Chunk, Room, Taken, Wire};
+use crate::net::has_hung_up;
 
 /// So many entries are taken in a row, and a message gets its turn.
 const ENTRIES_IN_A_ROW: usize = 16;
@@ -253,13 +253,7 @@ impl Wire for FuseWire {
     }
 
     fn look_for_peer(&mut self) {
-        let descriptor = self.start.descriptor.as_fd();
-        let mut polled = [PollFd::from_borrowed_fd(descriptor, PollFlags::empty())];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let ends = PollFlags::ERR | PollFlags::HUP;
-        if rustix::event::poll(&mut polled, Some(&now)).is_ok() {
-            self.intake.is_gone |= polled[0].revents().intersects(ends);
-        }
+        self.intake.is_gone |= has_hung_up(&self.start.descriptor);
     }
 
     fn is_gone(&self) -> bool {

@@ -18,13 +18,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cryptline_engine::{BackendChoice, Gate};
-use cryptline_nbd::{Capabilities, ExportLimits, TransmissionFlags};
+use cryptline_nbd::ExportLimits;
 use rustix::io::Errno;
 
 use self::netlink::{Disk, Driver};
 use crate::device::{AttachError, Crew, EndError, flush, write_back};
 use crate::lane::{Lane, Orders};
-use crate::nbd::wire::{NbdWire, Start};
+use crate::nbd::export::capabilities;
+use crate::nbd::wire::{NbdWire, Terms};
 use crate::net::{Connected, Socket, StopHandle};
 use crate::stats::ExportStats;
 
@@ -104,7 +105,7 @@ impl KernelNbd {
                 stop,
             }),
             Err(error) => {
-                crew.end(Duration::ZERO);
+                crew.end(Duration::ZERO, || {});
                 Err(refused(error, options.index))
             }
         }
@@ -147,7 +148,7 @@ impl KernelNbd {
         let removed = removed.map_err(|error| EndError::Remove { path, error });
         // The disk is empty only once nobody has it open.
         drop(claimed);
-        for trouble in self.crew.end(self.options.grace) {
+        for trouble in self.crew.end(self.options.grace, || {}) {
             log(&trouble);
         }
         let flushed = flush(&self.gate, self.options.backend);
@@ -228,18 +229,7 @@ fn limits(gate: &Gate, block: u32) -> Result<ExportLimits, AttachError> {
         size: geometry.size - geometry.size % u64::from(block),
         min_block: block,
         max_payload: PAYLOAD_MAX,
-        flags: TransmissionFlags::from(Capabilities {
-            read_only: geometry.read_only,
-            flush: true,
-            fua: true,
-            rotational: geometry.rotational,
-            trim: geometry.discard,
-            // Long runs of zeros that are written one by one would keep a queue busy for longer than the kernel waits.
-            write_zeroes: geometry.write_zeroes,
-            // All lanes share one device, and its flush covers every write that has ended.
-            multi_conn: true,
-            ..Capabilities::default()
-        }),
+        flags: capabilities(geometry).into(),
         structured_replies: false,
         block_status: false,
         zeroes_are_fast: geometry.write_zeroes,
@@ -262,21 +252,13 @@ fn start_lane(
     let (gate, stats) = (gate.clone(), Arc::clone(&options.stats));
     let backend = options.backend;
     let work = move |orders: Arc<Orders>| {
-        let meter = stats.connect();
-        let start = Start {
-            connected: Connected { socket: Socket::Unix(ours), tls: None, leftover: Vec::new() },
-            gate: gate.clone(),
-            limits,
-            context: 0,
-            meter: meter.clone(),
-        };
-        let lane = Lane::new(&gate, backend, orders, meter.clone(), |ring| NbdWire::new(ring, start));
-        let served =
-            lane.map_err(|error| error.to_string()).and_then(|mut lane| lane.run().map_err(|error| error.to_string()));
-        if let Some(meter) = meter {
-            stats.disconnect(&meter);
-        }
-        served
+        stats.metered(|meter| {
+            let connected = Connected { socket: Socket::unix(ours), tls: None, leftover: Vec::new() };
+            let terms = Terms { gate: gate.clone(), limits, context: 0, meter: meter.clone() };
+            let open = |ring: &mut _| NbdWire::new(ring, connected, terms);
+            let mut lane = Lane::new(&gate, backend, orders, meter, open).map_err(|error| error.to_string())?;
+            lane.run().map_err(|error| error.to_string())
+        })
     };
     crew.start(format!("nbd-{number}"), cut, work).map_err(AttachError::at("start a thread"))
 }

@@ -119,8 +119,9 @@ impl<W: Wire> Lane<W> {
         channel.measure(!meters.is_empty());
         let small = channel.buffers(SMALL, JOBS_MAX).map_err(OpenError::Ring)?;
         let large = Arena::new(CHUNK as usize, LARGE_COUNT).map_err(OpenError::Ring)?;
-        let wire = open(channel.ring_mut()).map_err(OpenError::Ring)?;
+        // Before the wire tells anybody that it is there, who may have orders for it at once.
         orders.are_heard_by(channel.ring_mut().waker().map_err(OpenError::Ring)?);
+        let wire = open(channel.ring_mut()).map_err(OpenError::Ring)?;
         Ok(Self {
             channel,
             wire,

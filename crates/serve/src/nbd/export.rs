@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cryptline_engine::Gate;
+use cryptline_engine::{Gate, Geometry};
 
 use crate::stats::ExportStats;
 use cryptline_nbd::{BlockSizes, Capabilities, ExportInfo, TransmissionFlags};
@@ -29,23 +29,17 @@ pub struct Export {
 impl Export {
     pub(super) fn info(&self) -> ExportInfo {
         let geometry = self.gate.geometry();
-        let fast_zero = geometry.write_zeroes;
         let minimum = self.minimum_block.max(geometry.logical_block);
         let flags = TransmissionFlags::from(Capabilities {
-            read_only: geometry.read_only,
-            flush: true,
-            fua: true,
-            rotational: geometry.rotational,
-            trim: geometry.discard,
             write_zeroes: true,
             dont_fragment: true,
-            // All connections share one device, and its flush covers every completed write. Where there can be
-            // one only, a client must not be told to make more.
+            // Where there can be one connection only, a client must not be told to make more.
             multi_conn: self.gate.most_queues() > 1,
             cache: true,
             // Where zeroing must write, a fast zero is refused with ENOTSUP: that is what
             // advertising the flag promises.
-            fast_zero: fast_zero || !geometry.read_only,
+            fast_zero: geometry.write_zeroes || !geometry.read_only,
+            ..capabilities(geometry)
         });
         ExportInfo {
             name: self.name.clone(),
@@ -60,5 +54,21 @@ impl Export {
             block_size_required: geometry.logical_block > UNASKED_BLOCK,
             base_allocation: true,
         }
+    }
+}
+
+/// What every client of a volume is told that it can do.
+pub(crate) fn capabilities(geometry: &Geometry) -> Capabilities {
+    Capabilities {
+        read_only: geometry.read_only,
+        flush: true,
+        fua: true,
+        rotational: geometry.rotational,
+        trim: geometry.discard,
+        // Long runs of zeros that are written one by one would keep a queue busy for longer than the kernel waits.
+        write_zeroes: geometry.write_zeroes,
+        // All connections share one device, and its flush covers every write that has ended.
+        multi_conn: true,
+        ..Capabilities::default()
     }
 }

@@ -12,7 +12,7 @@
 
 mod background;
 mod event;
-mod export;
+pub(crate) mod export;
 mod exports;
 mod handshake;
 mod server;

@@ -12,9 +12,9 @@ use super::event::{Client, ClientError, Event};
 use super::export::Export;
 use super::exports::{Closing, Exports, RemoveError, Retired};
 use super::handshake::negotiate;
-use super::wire::{NbdWire, Start};
+use super::wire::{NbdWire, Terms};
 use crate::flush::{Flushed, flush, flush_all};
-use crate::lane::{Lane, Orders, Poll, Tally};
+use crate::lane::{Lane, Poll, Tally};
 use crate::net::clients::{Clients, Member, NoPlace, Places, Whom};
 use crate::net::{Connected, CurrentTls, Listener, Socket, StopHandle, Stream, wait_for_client};
 
@@ -226,29 +226,21 @@ impl Server {
         member: &Member,
         tally: &mut Tally,
     ) -> Result<(), ClientError> {
-        let meter = export.stats.connect();
-        let start = Start {
-            connected,
+        let terms = |meter| Terms {
             gate: export.gate.clone(),
             limits,
             context: negotiated.base_allocation.unwrap_or(0),
-            meter: meter.clone(),
+            meter,
         };
-        let result = self.transmit(start, Arc::clone(member.orders()), tally);
-        if let Some(meter) = meter {
-            export.stats.disconnect(&meter);
-        }
-        result
-    }
-
-    /// The transmission phase: a lane of the client's own.
-    fn transmit(&self, start: Start, orders: Arc<Orders>, tally: &mut Tally) -> Result<(), ClientError> {
-        let (gate, meter) = (start.gate.clone(), start.meter.clone());
-        let lane = Lane::new(&gate, self.options.backend, orders, meter, |ring| NbdWire::new(ring, start));
-        let mut lane = lane?.looking_out(self.options.poll);
-        let result = lane.run().map_err(ClientError::Connection);
-        *tally = lane.tally();
-        result
+        export.stats.metered(|meter| {
+            let (orders, terms) = (Arc::clone(member.orders()), terms(meter.clone()));
+            let open = |ring: &mut _| NbdWire::new(ring, connected, terms);
+            let mut lane = Lane::new(&export.gate, self.options.backend, orders, meter, open)?;
+            lane = lane.looking_out(self.options.poll);
+            let result = lane.run().map_err(ClientError::Connection);
+            *tally = lane.tally();
+            result
+        })
     }
 
     /// What the client's requests must keep to, as it was told.

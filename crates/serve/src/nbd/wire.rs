@@ -27,9 +27,8 @@ use crate::stats::Meter;
 const REPLY_HEADER_RESERVE: usize = 300 * 1024;
 const REPLY_PARTS_RESERVE: usize = 480;
 
-/// What a connection in transmission is made of.
-pub(crate) struct Start {
-    pub connected: Connected,
+/// What was agreed on for a connection in transmission, and who counts.
+pub(crate) struct Terms {
     pub gate: Gate,
     pub limits: ExportLimits,
     /// The number of the metadata context `base:allocation`.
@@ -40,10 +39,7 @@ pub(crate) struct Start {
 /// One connection in transmission.
 pub(crate) struct NbdWire {
     transport: Transport,
-    gate: Gate,
-    limits: ExportLimits,
-    /// The number of the metadata context `base:allocation`.
-    context: u32,
+    terms: Terms,
     expect: Expect,
     /// Reads taken so far: their numbers, since clients may use a cookie twice.
     reads: u64,
@@ -51,7 +47,6 @@ pub(crate) struct NbdWire {
     parts: Vec<Part>,
     /// No more requests are taken: the client said goodbye, is gone, or made no sense.
     closing: bool,
-    meter: Option<Arc<Meter>>,
 }
 
 /// What the next bytes from the client are.
@@ -109,18 +104,15 @@ struct Part {
 }
 
 impl NbdWire {
-    pub fn new(ring: &mut Ring, start: Start) -> io::Result<Self> {
+    pub fn new(ring: &mut Ring, connected: Connected, terms: Terms) -> io::Result<Self> {
         Ok(Self {
-            transport: Transport::new(ring, start.connected)?,
-            gate: start.gate,
-            limits: start.limits,
-            context: start.context,
+            transport: Transport::new(ring, connected)?,
+            terms,
             expect: Expect::Header,
             reads: 0,
             // Every buffer of the lane.
             parts: Vec::with_capacity(JOBS_MAX + LARGE_COUNT),
             closing: false,
-            meter: start.meter,
         })
     }
 }

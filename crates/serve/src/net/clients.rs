@@ -16,11 +16,11 @@
 //! * A client in transmission is never displaced.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::Shutdown;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cryptline_sys::lock;
+use rustix::net::Shutdown;
 
 use super::{Peer, Socket};
 use crate::lane::Orders;

@@ -22,7 +22,7 @@ pub enum Listener {
 impl Listener {
     pub(crate) fn accept(&self) -> io::Result<Socket> {
         match self {
-            Self::Unix(listener) => Ok(Socket::Unix(listener.accept()?.0)),
+            Self::Unix(listener) => Ok(Socket::unix(listener.accept()?.0)),
             Self::Tcp(listener) => Socket::tcp(listener.accept()?.0),
         }
     }
@@ -70,7 +70,7 @@ impl AsFd for StopHandle {
 }
 
 /// Waits until a client can be accepted; `false` when the server is to stop.
-pub(crate) fn wait_for_client(listeners: &[Listener], stop: &StopHandle) -> io::Result<bool> {
+pub(crate) fn wait_for_client(listeners: &[impl AsFd], stop: &StopHandle) -> io::Result<bool> {
     let mut polled: Vec<_> = listeners
         .iter()
         .map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN))
@@ -93,4 +93,12 @@ pub(crate) fn is_stopped_within(stop: &StopHandle, limit: Option<Duration>) -> b
         // Where it cannot be waited for, the server stops.
         Err(_) => true,
     }
+}
+
+/// Whether a socket's peer accepts no more data, or a mount is gone. A TCP peer that has closed shows it when it refuses
+/// what is sent next, or a keepalive probe; others show it at once.
+pub(crate) fn has_hung_up(socket: impl AsFd) -> bool {
+    // Hang-up and error are reported even where no event is asked for.
+    let mut polled = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::empty())];
+    rustix::event::poll(&mut polled, Some(&Timespec::default())).is_ok_and(|found| found > 0)
 }

@@ -18,7 +18,7 @@ mod transport;
 
 pub use clients::NoPlace;
 pub use listen::{Listener, StopHandle};
-pub(crate) use listen::{is_stopped_within, wait_for_client};
+pub(crate) use listen::{has_hung_up, is_stopped_within, wait_for_client};
 pub use socket::Place;
 pub(crate) use socket::{Peer, Socket};
 pub(crate) use stream::{Connected, Stream};

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use rustix::net::{SendFlags, sockopt};
+use rustix::net::{AddressFamily, SendFlags, Shutdown, getpeername, sockopt};
 
 /// A TCP connection that is silent for this long gets a keepalive probe.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
@@ -59,13 +59,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// A connected client.
-pub(crate) enum Socket {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
+/// A connected client, Unix or TCP.
+pub(crate) struct Socket(OwnedFd);
 
 impl Socket {
+    pub fn unix(stream: UnixStream) -> Self {
+        Self(stream.into())
+    }
+
     /// A TCP connection set up for prompt replies, and to notice peers that vanish.
     pub fn tcp(stream: TcpStream) -> io::Result<Self> {
         // Replies are batched already; waiting for more only delays them.
@@ -74,7 +75,7 @@ impl Socket {
         sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
         sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
         sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_COUNT)?;
-        Ok(Self::Tcp(stream))
+        Ok(Self(stream.into()))
     }
 
     /// Makes the next read and write end by `deadline`.
@@ -88,69 +89,60 @@ impl Socket {
 
     /// How long a read or write may take.
     pub fn set_timeouts(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Self::Unix(stream) => stream.set_read_timeout(timeout).and_then(|()| stream.set_write_timeout(timeout)),
-            Self::Tcp(stream) => stream.set_read_timeout(timeout).and_then(|()| stream.set_write_timeout(timeout)),
-        }
+        sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Recv, timeout)?;
+        Ok(sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Send, timeout)?)
     }
 
     /// A second descriptor by which the connection can be shut down from elsewhere.
     pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(match self {
-            Self::Unix(stream) => Self::Unix(stream.try_clone()?),
-            Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
-        })
+        self.0.try_clone().map(Self)
     }
 
+    /// Ends what the other end sends, or all.
     pub fn shutdown(&self, how: Shutdown) {
         // Failing means that the connection is down already.
-        let _ = match self {
-            Self::Unix(stream) => stream.shutdown(how),
-            Self::Tcp(stream) => stream.shutdown(how),
-        };
+        let _ = rustix::net::shutdown(&self.0, how);
     }
 
     /// Where the other end is.
     pub fn place(&self) -> Place {
-        match self {
-            Self::Tcp(stream) => stream.peer_addr().map_or(Place::Unknown, |address| {
-                let ip = address.ip().to_canonical();
-                Place::Address(SocketAddr::new(ip, address.port()))
-            }),
-            Self::Unix(_) => match self.peer() {
-                Peer::User(uid) => Place::User(uid),
-                _ => Place::Unknown,
-            },
+        match (self.address(), self.user()) {
+            (Some(address), _) => Place::Address(SocketAddr::new(address.ip().to_canonical(), address.port())),
+            (None, Some(uid)) => Place::User(uid),
+            (None, None) => Place::Unknown,
         }
     }
 
     /// Who is at the other end.
     pub fn peer(&self) -> Peer {
-        match self {
-            Self::Unix(stream) => sockopt::socket_peercred(stream)
-                .map_or(Peer::Unknown, |credentials| Peer::User(credentials.uid.as_raw())),
-            Self::Tcp(stream) => stream.peer_addr().map_or(Peer::Unknown, |address| Peer::at(address.ip())),
+        match self.place() {
+            Place::Address(address) => Peer::at(address.ip()),
+            Place::User(uid) => Peer::User(uid),
+            Place::Unknown => Peer::Unknown,
         }
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        getpeername(&self.0).ok()??.try_into().ok()
+    }
+
+    fn user(&self) -> Option<u32> {
+        let is_unix = sockopt::socket_domain(&self.0) == Ok(AddressFamily::UNIX);
+        let credentials = sockopt::socket_peercred(&self.0).ok().filter(|_| is_unix);
+        credentials.map(|credentials| credentials.uid.as_raw())
     }
 }
 
 impl Read for Socket {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.read(target),
-            Self::Tcp(stream) => stream.read(target),
-        }
+        Ok(rustix::io::read(&self.0, target)?)
     }
 }
 
 /// A library must not count on a program that ignores `SIGPIPE`.
 impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let fd = match &*self {
-            Self::Unix(stream) => stream.as_fd(),
-            Self::Tcp(stream) => stream.as_fd(),
-        };
-        Ok(rustix::net::send(fd, bytes, SendFlags::NOSIGNAL)?)
+        Ok(rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL)?)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -159,11 +151,8 @@ impl Write for Socket {
 }
 
 impl From<Socket> for OwnedFd {
-    fn from(socket: Socket) -> Self {
-        match socket {
-            Socket::Unix(stream) => stream.into(),
-            Socket::Tcp(stream) => stream.into(),
-        }
+    fn from(Socket(fd): Socket) -> Self {
+        fd
     }
 }
 
@@ -185,7 +174,7 @@ mod tests {
     fn unix_peers_are_users_and_tcp_peers_addresses_that_are_asked_for_life() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let me = rustix::process::getuid().as_raw();
-        assert_eq!(Socket::Unix(ours).peer(), Peer::User(me));
+        assert_eq!(Socket::unix(ours).peer(), Peer::User(me));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let stream = listener.accept().unwrap().0;

@@ -15,10 +15,9 @@ use std::sync::Arc;
 
 use cryptline_sys::{Buffer, Done, FileId, Io, Ring, SendBatch, Source};
 use cryptline_tls::Records;
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use super::Connected;
+use super::{Connected, has_hung_up};
 
 /// Bytes received at a time: many small requests, or a part of a large one.
 const RX_SIZE: usize = 256 * 1024;
@@ -105,7 +104,7 @@ impl Transport {
     /// Finds out whether the peer is gone for good, so that nothing can be sent to it. A peer that has
     /// only closed its sending half is still there.
     pub fn look_for_peer(&mut self) {
-        self.broken |= is_gone(&self.fd);
+        self.broken |= has_hung_up(&self.fd);
     }
 
     /// Whether a receive is in flight.
@@ -275,15 +274,6 @@ impl Transport {
     }
 }
 
-/// Whether a socket's peer accepts no more data. A TCP peer that has closed shows it when it refuses what
-/// is sent next, or a keepalive probe; a Unix peer shows it at once.
-fn is_gone(socket: &OwnedFd) -> bool {
-    // Hang-up and error are reported even where no event is asked for.
-    let mut polled = [PollFd::new(socket, PollFlags::empty())];
-    let now = Timespec::default();
-    rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|found| found > 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,11 +285,11 @@ mod tests {
     fn peer_that_only_stops_sending_is_there_and_one_that_has_closed_is_gone() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let ours = OwnedFd::from(ours);
-        assert!(!is_gone(&ours));
+        assert!(!has_hung_up(&ours));
         theirs.shutdown(Shutdown::Write).unwrap();
-        assert!(!is_gone(&ours));
+        assert!(!has_hung_up(&ours));
         drop(theirs);
-        assert!(is_gone(&ours));
+        assert!(has_hung_up(&ours));
     }
 
     #[test]
@@ -310,10 +300,10 @@ mod tests {
         let watched = OwnedFd::from(ours.try_clone().unwrap());
         theirs.shutdown(Shutdown::Write).unwrap();
         ours.write_all(b"read on").unwrap();
-        assert!(!is_gone(&watched));
+        assert!(!has_hung_up(&watched));
         // With something unread it goes with a reset.
         drop(theirs);
-        while !is_gone(&watched) {
+        while !has_hung_up(&watched) {
             std::thread::yield_now();
         }
     }

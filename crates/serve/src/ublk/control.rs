@@ -57,8 +57,8 @@ impl Control {
 
     /// Kernels before 6.5 do not know the question.
     pub fn features(&mut self) -> Result<u64, AttachError> {
-        let found = self.run(command::GET_FEATURES, super::abi::ANY, 0, vec![0; 8], SHORT);
-        let found = found.map_err(AttachError::at("ask the ublk driver for its features"))?;
+        let step = "ask the ublk driver for its features";
+        let found = self.step(step, command::GET_FEATURES, super::abi::ANY, 0, vec![0; 8], SHORT)?;
         Ok(found.first_chunk().map_or(0, |bits| u64::from_ne_bytes(*bits)))
     }
 
@@ -76,8 +76,7 @@ impl Control {
     }
 
     pub fn info(&mut self, id: u32) -> Result<Info, AttachError> {
-        let found = self.description(id);
-        let found = found.map_err(AttachError::at("ask for the ublk device"))?;
+        let found = self.step("ask for the ublk device", command::GET_INFO, id, 0, vec![0; Info::LEN], SHORT)?;
         Info::parse(&found).ok_or(AttachError::Different(path(id)))
     }
 
@@ -96,15 +95,14 @@ impl Control {
 
     /// Size in sectors, and bytes of a logical block.
     pub fn shape(&mut self, id: u32) -> Result<(u64, u32), AttachError> {
-        let found = self.run(command::GET_PARAMETERS, id, 0, Parameters::query(), SHORT);
-        let found = found.map_err(AttachError::at("ask for the ublk device's size"))?;
+        let step = "ask for the ublk device's size";
+        let found = self.step(step, command::GET_PARAMETERS, id, 0, Parameters::query(), SHORT)?;
         Parameters::shape(&found).ok_or(AttachError::Different(path(id)))
     }
 
     pub fn set_parameters(&mut self, id: u32, parameters: Parameters) -> Result<(), AttachError> {
-        self.run(command::SET_PARAMETERS, id, 0, parameters.to_bytes(), SHORT)
-            .map(drop)
-            .map_err(AttachError::at("set the ublk device's parameters"))
+        let step = "set the ublk device's parameters";
+        self.step(step, command::SET_PARAMETERS, id, 0, parameters.to_bytes(), SHORT).map(drop)
     }
 
     /// Opens the device's own side. Its node may have just been made, and be given its rights only now.
@@ -118,9 +116,7 @@ impl Control {
 
     /// Returns once all queues serve and the partition table has been read.
     pub fn start(&mut self, id: u32) -> Result<(), AttachError> {
-        self.run(command::START, id, our_pid(), Vec::new(), LONG)
-            .map(drop)
-            .map_err(AttachError::at("start the ublk device"))
+        self.step("start the ublk device", command::START, id, our_pid(), Vec::new(), LONG).map(drop)
     }
 
     /// The kernel notices late that a server is gone.
@@ -134,9 +130,7 @@ impl Control {
     }
 
     pub fn end_recovery(&mut self, id: u32) -> Result<(), AttachError> {
-        self.run(command::END_RECOVERY, id, our_pid(), Vec::new(), LONG)
-            .map(drop)
-            .map_err(AttachError::at("end the ublk device's recovery"))
+        self.step("end the ublk device's recovery", command::END_RECOVERY, id, our_pid(), Vec::new(), LONG).map(drop)
     }
 
     /// Gives a device another size, which its users are told. Some kernels go wrong where the device has just been
@@ -174,6 +168,19 @@ impl Control {
     /// Does not wait until it has gone.
     pub fn delete_soon(&mut self, id: u32) -> io::Result<()> {
         gone_is_well(self.run(command::DELETE, id, 0, Vec::new(), SOON))
+    }
+
+    /// The same as [`run`](Self::run), of a step that an error is to name.
+    fn step(
+        &mut self,
+        step: &'static str,
+        number: u32,
+        id: u32,
+        data: u64,
+        payload: Vec<u8>,
+        limit: Duration,
+    ) -> Result<Vec<u8>, AttachError> {
+        self.run(number, id, data, payload, limit).map_err(AttachError::at(step))
     }
 
     fn run(&mut self, number: u32, id: u32, data: u64, payload: Vec<u8>, limit: Duration) -> io::Result<Vec<u8>> {

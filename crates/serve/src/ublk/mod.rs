@@ -128,18 +128,7 @@ impl Ublk {
             let _ = control.delete_soon(info.id);
             return Err(error);
         }
-        Ok(Self {
-            id: info.id,
-            queues: info.queues,
-            is_unprivileged: is_unprivileged(&info),
-            can_be_handed_over: info.flags & QUIESCING != 0,
-            owner: our_number(&mut control, info.id),
-            growth: Growth::of(&info, parameters),
-            control,
-            gate,
-            options,
-            team,
-        })
+        Ok(Self::served(control, &info, parameters, gate, options, team))
     }
 
     /// Takes over a device whose server is gone. The volume must be the same one.
@@ -151,8 +140,8 @@ impl Ublk {
         let mut control = Control::of(id)?;
         let info = control.info(id)?;
         let (sectors, block) = control.shape(id)?;
-        let growth = Growth::of(&info, Parameters { sectors, ..parameters });
-        if block != parameters.logical_block || !growth.accepts(parameters.sectors) {
+        let shaped = Parameters { sectors, ..parameters };
+        if block != parameters.logical_block || !Growth::of(&info, shaped).accepts(parameters.sectors) {
             return Err(AttachError::Different(path(id)));
         }
         control.start_recovery(id)?;
@@ -160,18 +149,30 @@ impl Ublk {
         // Where this fails, the device is as it was as soon as this process has ended, and another may try.
         team.serve_queues(&mut control, id, &gate, &options)?;
         control.end_recovery(id)?;
-        Ok(Self {
-            id,
+        Ok(Self::served(control, &Info { id, ..info }, shaped, gate, options, team))
+    }
+
+    /// A device whose queues are served.
+    fn served(
+        mut control: Control,
+        info: &Info,
+        parameters: Parameters,
+        gate: Gate,
+        options: Options,
+        team: Team,
+    ) -> Self {
+        Self {
+            id: info.id,
             queues: info.queues,
-            is_unprivileged: is_unprivileged(&info),
+            is_unprivileged: is_unprivileged(info),
             can_be_handed_over: info.flags & QUIESCING != 0,
-            owner: our_number(&mut control, id),
-            growth,
+            owner: our_number(&mut control, info.id),
+            growth: Growth::of(info, parameters),
             control,
             gate,
             options,
             team,
-        })
+        }
     }
 
     /// The device.
@@ -240,7 +241,7 @@ impl Ublk {
             let _ = flush(&self.gate, self.options.backend());
             return written.and(Err(EndError::Remove { path, error }));
         }
-        for trouble in self.team.crew.end(self.options.grace) {
+        for trouble in self.team.crew.end(self.options.grace, || {}) {
             log(&trouble);
         }
         let deleted = if is_there { self.control.delete(self.id) } else { Ok(()) };
@@ -412,28 +413,25 @@ impl Team {
         let in_hand: Arc<AtomicUsize> = Arc::default();
         self.in_hand.push(Arc::clone(&in_hand));
         let work = move |orders: Arc<Orders>| {
-            let meter = stats.connect();
-            let lane = Lane::new(&gate, backend, Arc::clone(&orders), meter.clone(), |ring| {
-                let on_failure = Arc::clone(&on_failure);
-                UblkWire::new(&device, number, ring, &gate, in_hand, on_failure)
-            });
-            drop(device);
-            let served = match lane {
-                Ok(mut lane) => {
-                    // Nobody asks where another queue could not be opened.
-                    let _ = ready.send(Ok(()));
-                    drop(ready);
-                    keep_ring(&orders, &on_failure, || lane.run())
+            stats.metered(|meter| {
+                let lane = Lane::new(&gate, backend, Arc::clone(&orders), meter, |ring| {
+                    let on_failure = Arc::clone(&on_failure);
+                    UblkWire::new(&device, number, ring, &gate, in_hand, on_failure)
+                });
+                drop(device);
+                match lane {
+                    Ok(mut lane) => {
+                        // Nobody asks where another queue could not be opened.
+                        let _ = ready.send(Ok(()));
+                        drop(ready);
+                        keep_ring(&orders, &on_failure, || lane.run())
+                    }
+                    Err(error) => {
+                        let _ = ready.send(Err(io::Error::other(error.to_string())));
+                        Err(error.to_string())
+                    }
                 }
-                Err(error) => {
-                    let _ = ready.send(Err(io::Error::other(error.to_string())));
-                    Err(error.to_string())
-                }
-            };
-            if let Some(meter) = meter {
-                stats.disconnect(&meter);
-            }
-            served
+            })
         };
         // Nothing but the kernel ends a wait here, when the device is stopped.
         self.crew.start(format!("ublk-{number}"), || {}, work).map_err(AttachError::at("start a thread"))

@@ -14,7 +14,7 @@ use rustix::net::{
 };
 
 use super::messages::{DESCRIPTORS_MAX, HEADER, Header, Message, MessageError};
-use crate::net::StopHandle;
+use crate::net::{StopHandle, has_hung_up};
 
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
@@ -26,8 +26,16 @@ pub(super) enum Ended {
     Message(#[from] MessageError),
     #[error("its socket failed: {0}")]
     Socket(#[from] io::Error),
+    /// What a message asks for is not in force; a queue that it was to start again may be down. Whoever has asked for an
+    /// answer is told; nobody else goes on.
     #[error("{0}")]
     Refused(String),
+}
+
+impl Ended {
+    pub fn refused(why: impl Into<String>) -> Self {
+        Self::Refused(why.into())
+    }
 }
 
 pub(super) struct Connection {
@@ -43,9 +51,7 @@ impl Connection {
 
     /// Whether the other side has gone, so that nobody waits for an answer.
     pub fn is_gone(&self) -> bool {
-        let mut polled = [PollFd::from_borrowed_fd(self.stream.as_fd(), PollFlags::empty())];
-        let timeout = Timespec::default();
-        poll(&mut polled, Some(&timeout)).is_ok_and(|gone| gone > 0)
+        has_hung_up(&self.stream)
     }
 
     /// Whether a message has begun to come, or the connection has ended, within `patience`.

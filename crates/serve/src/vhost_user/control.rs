@@ -8,6 +8,7 @@ mod growth;
 mod inflight;
 mod memory;
 
+use std::fmt::Display;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,17 +27,8 @@ use super::messages::{Addresses, Message, MessageError, REGIONS_MAX, protocol, r
 use super::queue::Layout;
 use super::running::{Host, Running};
 
-/// How a message was taken.
-enum Outcome {
-    /// The answer is this, with a descriptor perhaps.
-    Reply(Vec<u8>, Option<OwnedFd>),
-    Done,
-    /// What it asks for is not in force; a queue that it was to start again may be down. Whoever has asked for an answer
-    /// is told; nobody else goes on.
-    Refused(String),
-}
-
-type Handled = Result<Outcome, Ended>;
+/// The answer to a message, with a descriptor perhaps; none where it was taken, and that is all there is to say.
+type Answer = Option<(Vec<u8>, Option<OwnedFd>)>;
 
 /// One virtqueue as the front-end has described it.
 #[derive(Default)]
@@ -107,67 +99,74 @@ impl<'a> Session<'a> {
         let message = self.host.connection.receive()?;
         let header = message.header;
         let acknowledges = header.needs_reply && self.protocol & protocol::REPLY_ACK != 0;
-        let (payload, descriptor) = match self.handle(message)? {
-            Outcome::Reply(payload, descriptor) => (payload, descriptor),
-            Outcome::Done if acknowledges => (0u64.to_ne_bytes().into(), None),
-            Outcome::Done => return Ok(()),
-            Outcome::Refused(why) if acknowledges => {
+        let (payload, descriptor) = match self.handle(message) {
+            Ok(Some(answer)) => answer,
+            Ok(None) if acknowledges => (0u64.to_ne_bytes().into(), None),
+            Ok(None) => return Ok(()),
+            Err(Ended::Refused(why)) if acknowledges => {
                 (self.host.log)(&why);
                 (1u64.to_ne_bytes().into(), None)
             }
-            Outcome::Refused(why) => return Err(Ended::Refused(why)),
+            Err(ended) => return Err(ended),
         };
         let bytes = reply(header.request, &payload);
         self.host.connection.send(&bytes, descriptor.as_ref().map(AsFd::as_fd))
     }
 
-    fn handle(&mut self, message: Message) -> Handled {
-        let number = |value: u64| Ok(Outcome::Reply(value.to_ne_bytes().into(), None));
+    fn handle(&mut self, message: Message) -> Result<Answer, Ended> {
+        let number = |value: u64| Ok(Some((value.to_ne_bytes().into(), None)));
         match message.header.request {
-            request::GET_FEATURES => number(self.shape.features()),
-            request::SET_FEATURES => self.set_features(message.number()?),
-            request::SET_OWNER => Ok(Outcome::Done),
-            request::GET_PROTOCOL_FEATURES => number(protocol::ALL),
-            request::SET_PROTOCOL_FEATURES => {
-                self.protocol = message.number()? & protocol::ALL;
-                Ok(Outcome::Done)
+            request::GET_FEATURES => return number(self.shape.features()),
+            request::GET_PROTOCOL_FEATURES => return number(protocol::ALL),
+            request::GET_QUEUE_NUM => return number(self.shape.queues.into()),
+            request::GET_MAX_MEM_SLOTS => return number(REGIONS_MAX as u64),
+            request::GET_STATUS => return number(self.status.into()),
+            request::GET_CONFIG => return self.get_config(&message),
+            request::GET_INFLIGHT_FD => return self.get_inflight(&message),
+            request::GET_VRING_BASE => return self.get_base(&message),
+            request::SET_LOG_BASE => {
+                self.set_log(message)?;
+                // An answer is due even where none is asked for.
+                return number(0);
             }
-            request::GET_QUEUE_NUM => number(self.shape.queues.into()),
-            request::GET_MAX_MEM_SLOTS => number(REGIONS_MAX as u64),
-            request::SET_MEM_TABLE => self.set_memory(message),
-            request::ADD_MEM_REG => self.add_memory(message),
-            request::REM_MEM_REG => self.remove_memory(message),
-            request::GET_CONFIG => self.get_config(&message),
-            request::SET_CONFIG => self.set_config(&message),
-            request::SET_BACKEND_REQ_FD => self.set_listener(message),
-            request::SET_LOG_BASE => self.set_log(message),
-            request::SET_LOG_FD => Ok(Outcome::Refused(
-                "it wants to be told of each page that is written; it has to look at its log".to_owned(),
-            )),
-            request::GET_INFLIGHT_FD => self.get_inflight(&message),
-            request::SET_INFLIGHT_FD => self.set_inflight(message),
+            request::SET_OWNER => {}
+            request::SET_FEATURES => self.set_features(message.number()?)?,
+            request::SET_PROTOCOL_FEATURES => self.protocol = message.number()? & protocol::ALL,
+            request::SET_MEM_TABLE => self.set_memory(message)?,
+            request::ADD_MEM_REG => self.add_memory(message)?,
+            request::REM_MEM_REG => self.remove_memory(message)?,
+            request::SET_CONFIG => self.set_config(&message)?,
+            request::SET_BACKEND_REQ_FD => self.set_listener(message)?,
+            request::SET_LOG_FD => {
+                let why = "it wants to be told of each page that is written; it has to look at its log";
+                return Err(Ended::refused(why));
+            }
+            request::SET_INFLIGHT_FD => self.set_inflight(message)?,
             request::RESET_OWNER | request::RESET_DEVICE => {
                 // The rings that follow are new ones. A status of 0 may also be a pause.
-                let reset = self.reset();
+                self.reset();
                 self.inflight = None;
-                Ok(reset)
             }
-            request::GET_STATUS => number(self.status.into()),
-            request::SET_STATUS => self.set_status(message.number()?),
-            request::SET_VRING_NUM | request::SET_VRING_BASE | request::GET_VRING_BASE | request::SET_VRING_ENABLE => {
-                self.set_queue(&message)
+            request::SET_STATUS => {
+                self.status = u8::try_from(message.number()? & 0xff).unwrap_or(0);
+                if self.status == 0 {
+                    self.reset();
+                }
             }
-            request::SET_VRING_ADDR => self.set_addresses(&message),
-            request::SET_VRING_KICK | request::SET_VRING_CALL | request::SET_VRING_ERR => self.set_descriptor(message),
-            unknown => Err(MessageError::Unknown(unknown).into()),
+            request::SET_VRING_NUM | request::SET_VRING_BASE | request::SET_VRING_ENABLE => self.set_queue(&message)?,
+            request::SET_VRING_ADDR => self.set_addresses(&message)?,
+            request::SET_VRING_KICK | request::SET_VRING_CALL | request::SET_VRING_ERR => {
+                self.set_descriptor(message)?
+            }
+            unknown => return Err(MessageError::Unknown(unknown).into()),
         }
+        Ok(None)
     }
 
-    fn set_features(&mut self, features: u64) -> Handled {
+    fn set_features(&mut self, features: u64) -> Result<(), Ended> {
         let unknown = features & !self.shape.features();
         if unknown != 0 {
-            let why = format!("it takes features that were not offered ({unknown:#x})");
-            return Ok(Outcome::Refused(why));
+            return Err(Ended::refused(format!("it takes features that were not offered ({unknown:#x})")));
         }
         let has_changed = (self.features ^ features) & feature::LOG != 0;
         self.features = features;
@@ -182,22 +181,13 @@ impl<'a> Session<'a> {
         self.settle_cache()
     }
 
-    fn set_status(&mut self, status: u64) -> Handled {
-        self.status = u8::try_from(status & 0xff).unwrap_or(0);
-        if self.status == 0 {
-            return Ok(self.reset());
-        }
-        Ok(Outcome::Done)
-    }
-
     /// Stops everything; what the front-end has described stays.
-    fn reset(&mut self) -> Outcome {
+    fn reset(&mut self) {
         self.status = 0;
         self.halt(0..self.vrings.len());
         for vring in &mut self.vrings {
             vring.is_enabled = false;
         }
-        Outcome::Done
     }
 
     fn index(&self, message: u32, number: u64) -> Result<usize, MessageError> {
@@ -206,37 +196,32 @@ impl<'a> Session<'a> {
         index.ok_or(MessageError::Queue(message, number))
     }
 
-    fn set_queue(&mut self, message: &Message) -> Handled {
+    fn get_base(&mut self, message: &Message) -> Result<Answer, Ended> {
+        let (number, _) = message.queue_state()?;
+        let index = self.index(message.header.request, number)?;
+        self.halt(index..index + 1);
+        let payload = [&message.payload[..4], &self.vrings[index].base.to_ne_bytes()].concat();
+        Ok(Some((payload, None)))
+    }
+
+    fn set_queue(&mut self, message: &Message) -> Result<(), Ended> {
         let (number, value) = message.queue_state()?;
         let request = message.header.request;
         let index = self.index(request, number)?;
         let small = u16::try_from(value).ok();
         match request {
-            request::GET_VRING_BASE => {
-                self.halt(index..index + 1);
-                let base = self.vrings[index].base.to_ne_bytes();
-                let mut payload = message.payload[..4].to_vec();
-                payload.extend(base);
-                return Ok(Outcome::Reply(payload, None));
-            }
             request::SET_VRING_ENABLE => self.enable(index, value != 0),
-            request::SET_VRING_BASE if small.is_some() || self.is_packed() => {
-                self.vrings[index].base = value;
+            request::SET_VRING_BASE if small.is_some() || self.is_packed() => self.vrings[index].base = value,
+            request::SET_VRING_BASE => return Err(Ended::refused(format!("queue {index} begins at {value}"))),
+            _ => {
+                let size = small.filter(|size| self.is_size(*size)).ok_or_else(|| {
+                    let most = self.shape.queue_size_max();
+                    Ended::refused(format!("queue {index} has {value} places, and up to {most} are served"))
+                })?;
+                self.vrings[index].size = size;
             }
-            request::SET_VRING_BASE => {
-                return Ok(Outcome::Refused(format!("queue {index} begins at {value}")));
-            }
-            _ => match small.filter(|size| self.is_size(*size)) {
-                Some(size) => self.vrings[index].size = size,
-                None => {
-                    return Ok(Outcome::Refused(format!(
-                        "queue {index} has {value} places, and up to {} are served",
-                        self.shape.queue_size_max()
-                    )));
-                }
-            },
         }
-        Ok(Outcome::Done)
+        Ok(())
     }
 
     fn is_packed(&self) -> bool {
@@ -248,29 +233,27 @@ impl<'a> Session<'a> {
         is_possible && (1..=self.shape.queue_size_max()).contains(&size)
     }
 
-    fn set_addresses(&mut self, message: &Message) -> Handled {
+    fn set_addresses(&mut self, message: &Message) -> Result<(), Ended> {
         let (number, addresses) = message.queue_addresses()?;
         let index = self.index(message.header.request, number)?;
         let vring = &mut self.vrings[index];
         let has_moved = vring.addresses.replace(addresses) != Some(addresses);
         if has_moved && vring.running.is_some() {
             self.halt(index..index + 1);
-            return self.start(index);
+            self.start(index)?;
         }
-        Ok(Outcome::Done)
+        Ok(())
     }
 
-    fn set_descriptor(&mut self, message: Message) -> Handled {
+    fn set_descriptor(&mut self, message: Message) -> Result<(), Ended> {
         let request = message.header.request;
         let (number, file) = message.queue_descriptor()?;
         let index = self.index(request, number)?;
-        let file = match file.map(checked_event).transpose() {
-            Ok(file) => file.map(Arc::new),
-            Err(error) => {
-                let why = format!("queue {index}: a descriptor that can not be used: {error}");
-                return Ok(Outcome::Refused(why));
-            }
-        };
+        let file = file
+            .map(checked_event)
+            .transpose()
+            .map_err(|error| Ended::refused(format!("queue {index}: a descriptor that can not be used: {error}")))?;
+        let file = file.map(Arc::new);
         let vring = &mut self.vrings[index];
         match request {
             request::SET_VRING_CALL => {
@@ -284,10 +267,10 @@ impl<'a> Session<'a> {
             _ => {
                 self.halt(index..index + 1);
                 self.vrings[index].kick = file;
-                return self.start(index);
+                self.start(index)?;
             }
         }
-        Ok(Outcome::Done)
+        Ok(())
     }
 
     fn enable(&mut self, index: usize, on: bool) {
@@ -296,31 +279,23 @@ impl<'a> Session<'a> {
         vring.tell(Letter::Enable(on), self.host);
     }
 
-    fn start(&mut self, index: usize) -> Handled {
+    fn start(&mut self, index: usize) -> Result<(), Ended> {
+        let refused = |why: &dyn Display| Ended::refused(format!("queue {index}{why}"));
         if let Some(what) = self.lacks() {
-            return Ok(Outcome::Refused(format!("queue {index} is started {what}")));
+            return Err(refused(&format_args!(" is started {what}")));
         }
-        let Some(layout) = self.layout(index) else {
-            let why = format!("queue {index} is started without a size or without addresses");
-            return Ok(Outcome::Refused(why));
-        };
+        let without = || refused(&" is started without a size or without addresses");
+        let layout = self.layout(index).ok_or_else(without)?;
         if !std::mem::replace(&mut self.vrings[index].has_run, true) {
             self.cache.begin(layout.is_fresh(&self.memory));
         }
-        if let refused @ Outcome::Refused(_) = self.settle_cache()? {
-            return Ok(refused);
-        }
-        if let Err(error) = self.cache.note() {
-            return Ok(Outcome::Refused(format!("queue {index}: {error}")));
-        }
-        let inflight = match self.inflight_of(index) {
-            Ok(inflight) => inflight,
-            Err(error) => return Ok(Outcome::Refused(format!("queue {index}: {error}"))),
-        };
+        self.settle_cache()?;
+        self.cache.note().map_err(|error| refused(&format_args!(": {error}")))?;
+        let inflight = self.inflight_of(index).map_err(|error| refused(&format_args!(": {error}")))?;
         let vring = &self.vrings[index];
         let mut limits = SectorLimits::new(&self.shape.geometry, self.features);
         limits.flushes = self.is_cached;
-        let started = Running::start(self.host, index, |mailbox, serial, log| super::wire::Start {
+        let start = super::wire::Start {
             layout,
             memory: Arc::clone(&self.memory),
             inflight,
@@ -329,17 +304,13 @@ impl<'a> Session<'a> {
             error: vring.error.clone(),
             is_enabled: vring.is_enabled,
             limits,
-            serial,
-            mailbox,
-            log,
-        });
-        match started {
-            Ok(running) => {
-                self.vrings[index].running = Some(running);
-                Ok(Outcome::Done)
-            }
-            Err(error) => Ok(Outcome::Refused(format!("queue {index}: {error}"))),
-        }
+            serial: self.host.serial,
+            mailbox: Arc::default(),
+            log: self.host.log_of(index),
+        };
+        let started = Running::start(self.host, index, start);
+        self.vrings[index].running = Some(started.map_err(|error| refused(&format_args!(": {error}")))?);
+        Ok(())
     }
 
     /// What no queue can do without.
@@ -398,8 +369,8 @@ impl Vring {
     }
 }
 
-fn unmappable(error: &io::Error) -> String {
-    format!("the memory that it shares can not be used: {error}")
+fn unmappable(error: io::Error) -> Ended {
+    Ended::refused(format!("the memory that it shares can not be used: {error}"))
 }
 
 /// A descriptor of the kernel's own kind, as eventfds are: reading and writing it never takes long, as it could with a

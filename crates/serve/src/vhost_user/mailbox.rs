@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cryptline_sys::{GuestMemory, Waker, lock};
+use cryptline_sys::{GuestMemory, lock};
 
 use crate::lane::Orders;
 
@@ -34,7 +34,6 @@ pub(super) enum Letter {
 #[derive(Default)]
 struct State {
     letters: Vec<Letter>,
-    waker: Option<Waker>,
     /// The ring could be served.
     is_open: bool,
     is_over: bool,
@@ -54,11 +53,9 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
-    /// Ends the queue's waits by `waker` from now on.
-    pub fn open(&self, waker: Waker) {
-        let mut state = lock(&self.state);
-        state.waker = Some(waker);
-        state.is_open = true;
+    /// The queue serves its ring from now on, and hears its orders.
+    pub fn open(&self) {
+        lock(&self.state).is_open = true;
         self.changed.notify_all();
     }
 
@@ -66,7 +63,7 @@ impl Mailbox {
     /// once `is_futile`.
     pub fn wait_until_open(&self, is_futile: impl Fn() -> bool) -> Result<(), String> {
         let mut state = lock(&self.state);
-        while state.waker.is_none() && !state.is_over {
+        while !state.is_open && !state.is_over {
             if is_futile() {
                 return Ok(());
             }
@@ -92,18 +89,9 @@ impl Mailbox {
         }
         state.letters.push(letter);
         self.has_news.store(true, Ordering::Release);
-        if let Some(waker) = &state.waker {
-            waker.wake();
-        }
+        self.orders.wake();
         while !state.letters.is_empty() && !state.is_over && !is_futile() {
             state = self.wait(state);
-        }
-    }
-
-    /// Makes the queue look at its orders.
-    pub fn wake(&self) {
-        if let Some(waker) = &lock(&self.state).waker {
-            waker.wake();
         }
     }
 
@@ -111,7 +99,7 @@ impl Mailbox {
     pub fn leave(&self) {
         self.is_gone.store(true, Ordering::Relaxed);
         self.orders.stop();
-        self.wake();
+        self.orders.wake();
     }
 
     /// The queue's thread ends, for this reason. Whether nobody else tells of it.
@@ -164,7 +152,6 @@ impl Mailbox {
     pub fn end(&self) {
         let mut state = lock(&self.state);
         state.is_over = true;
-        state.waker = None;
         state.letters.clear();
         self.changed.notify_all();
     }

@@ -187,21 +187,22 @@ impl Message {
     /// A queue and its descriptor, if it has one.
     pub fn queue_descriptor(mut self) -> Result<(u64, Option<OwnedFd>), MessageError> {
         let number = self.number()?;
-        let descriptor = self.descriptors.pop();
-        let has_one = descriptor.is_some() && self.descriptors.is_empty();
-        let has_none = descriptor.is_none() && number & NO_DESCRIPTOR != 0;
-        if has_one || has_none {
-            Ok((number & (NO_DESCRIPTOR - 1), descriptor))
-        } else {
-            Err(MessageError::Descriptors(self.header.request))
+        let descriptor = self.optional_descriptor()?;
+        if descriptor.is_none() && number & NO_DESCRIPTOR == 0 {
+            return Err(MessageError::Descriptors(self.header.request));
         }
+        Ok((number & (NO_DESCRIPTOR - 1), descriptor))
     }
 
     /// The one descriptor that comes with it.
-    pub fn descriptor(mut self) -> Result<OwnedFd, MessageError> {
-        let wrong = MessageError::Descriptors(self.header.request);
-        let file = self.descriptors.pop().ok_or(wrong)?;
-        if self.descriptors.is_empty() { Ok(file) } else { Err(wrong) }
+    pub fn descriptor(&mut self) -> Result<OwnedFd, MessageError> {
+        self.optional_descriptor()?.ok_or(MessageError::Descriptors(self.header.request))
+    }
+
+    /// The one descriptor that may come with it.
+    fn optional_descriptor(&mut self) -> Result<Option<OwnedFd>, MessageError> {
+        let file = self.descriptors.pop();
+        if self.descriptors.is_empty() { Ok(file) } else { Err(MessageError::Descriptors(self.header.request)) }
     }
 
     /// The whole table of memory, with a file for each region.
@@ -225,23 +226,14 @@ impl Message {
     pub fn memory_region(mut self) -> Result<(GuestRegion, Option<OwnedFd>), MessageError> {
         let bytes = self.exactly::<{ 8 + REGION }>()?;
         let region = region(&bytes[8..]);
-        let file = self.descriptors.pop();
-        if self.descriptors.is_empty() {
-            Ok((region, file))
-        } else {
-            Err(MessageError::Descriptors(self.header.request))
-        }
+        Ok((region, self.optional_descriptor()?))
     }
 
     /// Where the log of written pages lies: its file, and first byte and length in it.
     pub fn log(mut self) -> Result<(OwnedFd, u64, u64), MessageError> {
         let bytes = self.exactly::<16>()?;
         let (len, offset) = (long(bytes, 0), long(bytes, 8));
-        let file = self.descriptors.pop();
-        match (file, self.descriptors.is_empty()) {
-            (Some(file), true) => Ok((file, offset, len)),
-            _ => Err(MessageError::Descriptors(self.header.request)),
-        }
+        Ok((self.descriptor()?, offset, len))
     }
 
     /// A part of the configuration space: where it begins, and its bytes.

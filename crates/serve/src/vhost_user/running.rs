@@ -5,18 +5,16 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cryptline_engine::{BackendChoice, Gate, OpenError};
+use cryptline_engine::{BackendChoice, Gate};
 use cryptline_sys::lock;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::os::fd::AsFd;
 
 use super::config::SERIAL;
 use super::connection::Connection;
 use super::mailbox::{LOOK, Letter, Mailbox};
 use super::queue::{PackedRing, SplitRing, Virtqueue};
-use super::wire::{Start, VringWire};
+use super::wire::{Log, Start, VringWire};
 use crate::lane::{Lane, Poll, Tally};
-use crate::net::StopHandle;
+use crate::net::{StopHandle, is_stopped_within};
 use crate::stats::ExportStats;
 
 /// How long a queue may take to end once it is to leave its requests alone.
@@ -37,6 +35,12 @@ pub(super) struct Host {
 }
 
 impl Host {
+    /// Takes the reason why a queue ends.
+    pub fn log_of(&self, index: usize) -> Log {
+        let log = Arc::clone(&self.log);
+        Box::new(move |why| log(&format!("queue {index} ends: {why}")))
+    }
+
     /// Whether nobody waits for a queue any longer that does not answer.
     fn is_done_waiting(&self) -> bool {
         self.grace.is_over() || self.connection.is_gone()
@@ -57,7 +61,7 @@ impl Grace {
     }
 
     fn is_stopping(&self) -> bool {
-        is_stopping(&self.stop, Duration::ZERO)
+        is_stopped_within(&self.stop, Some(Duration::ZERO))
     }
 
     fn is_over(&self) -> bool {
@@ -71,24 +75,13 @@ pub(super) struct Running {
     thread: JoinHandle<()>,
 }
 
-type Log = Box<dyn Fn(&str) + Send>;
-
 impl Running {
     /// Starts a queue's thread. Its ring is served when this returns, or the error says why not.
-    pub fn start(
-        host: &Host,
-        index: usize,
-        make: impl FnOnce(Arc<Mailbox>, [u8; SERIAL], Log) -> Start,
-    ) -> io::Result<Self> {
-        let mailbox = Arc::<Mailbox>::default();
-        let log = Arc::clone(&host.log);
-        let said = Arc::clone(&log);
-        let line: Log = Box::new(move |why| said(&format!("queue {index} ends: {why}")));
-        let start = make(Arc::clone(&mailbox), host.serial, line);
+    pub fn start(host: &Host, index: usize, start: Start) -> io::Result<Self> {
+        let mailbox = Arc::clone(&start.mailbox);
         mailbox.set_base(start.layout.base);
-        let (gate, stats) = (host.gate.clone(), Arc::clone(&host.stats));
-        let tally = Arc::clone(&host.tally);
-        let how = (host.backend, host.poll);
+        let (gate, stats, tally) = (host.gate.clone(), Arc::clone(&host.stats), Arc::clone(&host.tally));
+        let (how, log) = ((host.backend, host.poll), host.log_of(index));
         let end = EndOnDrop(Arc::clone(&mailbox));
         let serve = move || {
             let end = end;
@@ -97,7 +90,7 @@ impl Running {
             if let Err(error) = serve(&gate, &stats, &tally, how, start)
                 && end.0.fail(&error)
             {
-                log(&format!("queue {index} ends: {error}"));
+                log(&error);
             }
             drop(end);
         };
@@ -119,7 +112,7 @@ impl Running {
         let mailboxes: Vec<_> = all.iter().map(|it| Arc::clone(&it.mailbox)).collect();
         for mailbox in &mailboxes {
             mailbox.orders.stop();
-            mailbox.wake();
+            mailbox.orders.wake();
         }
         Self::join(all, host);
         mailboxes.iter().map(|mailbox| mailbox.base()).collect()
@@ -131,7 +124,7 @@ impl Running {
         for running in &all {
             if is_stopping {
                 running.mailbox.orders.stop();
-                running.mailbox.wake();
+                running.mailbox.orders.wake();
             } else {
                 running.mailbox.leave();
             }
@@ -149,7 +142,7 @@ impl Running {
                         (host.log)("the server stops, and requests are unfinished");
                         Instant::now()
                     });
-                    Self::abandon(&all);
+                    all.iter().for_each(|it| it.mailbox.orders.abandon());
                     if since.elapsed() >= LAST {
                         break;
                     }
@@ -169,12 +162,6 @@ impl Running {
             }
         }
     }
-
-    fn abandon(all: &[Self]) {
-        for running in all {
-            running.mailbox.orders.abandon();
-        }
-    }
 }
 
 fn serve<Q: Virtqueue>(
@@ -184,27 +171,15 @@ fn serve<Q: Virtqueue>(
     (backend, poll): (BackendChoice, Poll),
     start: Start,
 ) -> Result<(), String> {
-    let meter = stats.connect();
-    let orders = Arc::clone(&start.mailbox.orders);
-    let lane = Lane::new(gate, backend, orders, meter.clone(), |ring| VringWire::<Q>::new(ring, start));
-    let result = lane.map_err(|error: OpenError| error.to_string()).and_then(|lane| {
-        let mut lane = lane.looking_out(poll);
+    stats.metered(|meter| {
+        let orders = Arc::clone(&start.mailbox.orders);
+        let lane = Lane::new(gate, backend, orders, meter, |ring| VringWire::<Q>::new(ring, start));
+        let mut lane = lane.map_err(|error| error.to_string())?.looking_out(poll);
         let result = lane.run();
         let mut all = lock(tally);
         *all = all.and(lane.tally());
         result.map_err(|error| error.to_string())
-    });
-    if let Some(meter) = meter {
-        stats.disconnect(&meter);
-    }
-    result
-}
-
-/// Whether the server is to stop; waits for that as long as `patience`.
-pub(super) fn is_stopping(stop: &StopHandle, patience: Duration) -> bool {
-    let mut polled = [PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
-    let timeout = Timespec::try_from(patience).ok();
-    poll(&mut polled, timeout.as_ref()).is_ok_and(|ready| ready > 0)
+    })
 }
 
 /// However the thread ends, whoever waits for it goes on.

@@ -2,24 +2,21 @@
 
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cryptline_engine::{BackendChoice, Gate, Geometry};
 use cryptline_sys::lock;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 
 use super::config::{SERIAL, Shape};
 use super::connection::Connection;
 use super::control::Session;
 use super::event::Event;
 use super::queue::{QUEUE_SIZE_MAX, QUEUE_SIZE_MIN};
-use super::running::{Grace, Host, is_stopping};
+use super::running::{Grace, Host};
 use crate::lane::Poll;
-use crate::net::StopHandle;
+use crate::net::{StopHandle, is_stopped_within, wait_for_client};
 use crate::stats::ExportStats;
 use crate::{Flushed, flush_all};
 
@@ -155,28 +152,18 @@ impl Server {
 
     /// The next front-end; `None` when the server is to stop.
     fn accept(&self, listener: &UnixListener, stop: &StopHandle) -> io::Result<Option<UnixStream>> {
-        loop {
-            let mut polled = [
-                PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
-            ];
-            match poll(&mut polled, None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            if is_stopping(stop, Duration::ZERO) {
-                return Ok(None);
-            }
+        while wait_for_client(std::slice::from_ref(listener), stop)? {
             match listener.accept() {
                 Ok((stream, _)) => return Ok(Some(stream)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
                     (self.options.log)(&Event::NotAccepted(error));
                     // Out of descriptors, most likely.
-                    is_stopping(stop, Duration::from_millis(50));
+                    is_stopped_within(stop, Some(Duration::from_millis(50)));
                 }
             }
         }
+        Ok(None)
     }
 
     fn serve_one(&self, disk: &Disk, connection: Connection, grace: &Arc<Grace>, number: u64) {
@@ -226,8 +213,6 @@ fn stopping_all<T>(stop: &StopHandle, result: io::Result<T>) -> io::Result<T> {
 /// As many bytes as fit, then zeros.
 fn serial(text: &str) -> [u8; SERIAL] {
     let mut serial = [0; SERIAL];
-    for (to, from) in serial.iter_mut().zip(text.bytes()) {
-        *to = from;
-    }
+    serial.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
     serial
 }

@@ -26,7 +26,10 @@ use crate::lane::{Asked, Brought, Chunk, JOBS_MAX, Room, Taken, Wire};
 /// Requests that are answered here in one look at the ring: the lane has its orders to read in between.
 const REFUSALS_MAX: u32 = 256;
 
-/// What one virtqueue is made of.
+/// Takes a line.
+pub(super) type Log = Box<dyn Fn(&str) + Send>;
+
+/// What one virtqueue is made of, and what it is told from then on.
 pub(super) struct Start {
     pub layout: Layout,
     pub memory: Arc<GuestMemory>,
@@ -39,7 +42,7 @@ pub(super) struct Start {
     pub serial: [u8; SERIAL],
     pub mailbox: Arc<Mailbox>,
     /// Takes the reason why the ring is served no further.
-    pub log: Box<dyn Fn(&str) + Send>,
+    pub log: Log,
 }
 
 /// A request that the lane has; a tag is a place among these.
@@ -51,17 +54,11 @@ struct Slot {
 }
 
 pub(super) struct VringWire<Q> {
-    memory: Arc<GuestMemory>,
+    start: Start,
     ring: Q,
     doorbell: Doorbell,
     slots: Vec<Slot>,
     free: Vec<usize>,
-    limits: SectorLimits,
-    serial: [u8; SERIAL],
-    error: Option<Arc<OwnedFd>>,
-    mailbox: Arc<Mailbox>,
-    log: Box<dyn Fn(&str) + Send>,
-    is_enabled: bool,
     is_stopped: bool,
     is_broken: bool,
     /// The front-end does not know that the ring is broken.
@@ -69,26 +66,20 @@ pub(super) struct VringWire<Q> {
 }
 
 impl<Q: Virtqueue> VringWire<Q> {
-    pub fn new(ring: &mut Ring, start: Start) -> io::Result<Self> {
-        let queue = Q::open(start.layout, &start.memory, start.inflight);
+    pub fn new(ring: &mut Ring, mut start: Start) -> io::Result<Self> {
+        let queue = Q::open(start.layout, &start.memory, start.inflight.take());
         let queue = queue.map_err(|error| io::Error::other(error.to_string()))?;
         start.mailbox.set_base(queue.base());
-        start.mailbox.open(ring.waker()?);
+        start.mailbox.open();
         let slot = |_| Slot { chain: Chain::new(), written: 0, has_failed: false };
         // One more than jobs: the next request is read before it is known to be one for the lane.
         let count = JOBS_MAX + 1;
         Ok(Self {
-            memory: start.memory,
             ring: queue,
-            doorbell: Doorbell::new(ring, start.kick, start.call),
+            doorbell: Doorbell::new(ring, start.kick.take(), start.call.take()),
+            start,
             slots: (0..count).map(slot).collect(),
             free: (0..count).rev().collect(),
-            limits: start.limits,
-            serial: start.serial,
-            error: start.error,
-            mailbox: start.mailbox,
-            log: start.log,
-            is_enabled: start.is_enabled,
             is_stopped: false,
             is_broken: false,
             owes_alarm: false,
@@ -98,8 +89,8 @@ impl<Q: Virtqueue> VringWire<Q> {
     /// Whether requests are taken at all. A ring that stops takes what is left of an earlier server, also where it is
     /// disabled: no base could say that this has been taken.
     fn is_open(&self) -> bool {
-        let is_wanted = if self.is_stopped { self.ring.has_left() } else { self.is_enabled };
-        is_wanted && !self.is_broken && !self.mailbox.is_gone()
+        let is_wanted = if self.is_stopped { self.ring.has_left() } else { self.start.is_enabled };
+        is_wanted && !self.is_broken && !self.start.mailbox.is_gone()
     }
 
     fn take_next(&mut self, room: &Room) -> Result<Option<Taken<usize>>, RingError> {
@@ -111,18 +102,18 @@ impl<Q: Virtqueue> VringWire<Q> {
                 return Ok(None);
             };
             let slot = &mut self.slots[tag];
-            if !self.ring.next(&self.memory, &mut slot.chain)? {
+            if !self.ring.next(&self.start.memory, &mut slot.chain)? {
                 return Ok(None);
             }
             (slot.written, slot.has_failed) = (0, false);
-            match judge(&slot.chain, &self.memory, &self.limits)? {
+            match judge(&slot.chain, &self.start.memory, &self.start.limits)? {
                 Verdict::Serve { work, offset, length } => {
                     self.free.pop();
                     return Ok(Some(Taken::Asked(Asked { tag, work, offset, length })));
                 }
                 Verdict::Identify { length } => {
-                    let name = &self.serial[..length];
-                    slot.chain.write(&self.memory, 0, name)?;
+                    let name = &self.start.serial[..length];
+                    slot.chain.write(&self.start.memory, 0, name)?;
                     slot.written = length as u64;
                     self.finish(tag, Status::Ok)?;
                 }
@@ -136,7 +127,7 @@ impl<Q: Virtqueue> VringWire<Q> {
     fn finish(&mut self, tag: usize, status: Status) -> Result<(), RingError> {
         let Slot { chain, written, .. } = &self.slots[tag];
         let status_at = chain.writable_len() - 1;
-        chain.write(&self.memory, status_at, &[status as u8])?;
+        chain.write(&self.start.memory, status_at, &[status as u8])?;
         let written = u32::try_from(written + 1).unwrap_or(u32::MAX);
         self.ring.finish(chain, written)
     }
@@ -146,7 +137,7 @@ impl<Q: Virtqueue> VringWire<Q> {
         if std::mem::replace(&mut self.is_broken, true) {
             return;
         }
-        (self.log)(&error.to_string());
+        (self.start.log)(&error.to_string());
         self.owes_alarm = true;
     }
 
@@ -157,19 +148,19 @@ impl<Q: Virtqueue> VringWire<Q> {
     }
 
     fn read_letters(&mut self) {
-        let mailbox = Arc::clone(&self.mailbox);
+        let mailbox = Arc::clone(&self.start.mailbox);
         mailbox.read(|letter| match letter {
             Letter::Memory(memory) => {
                 // Where this fails, requests still come, and their data lies where the ring does. Both are still
                 // mapped, and the next letter may put it right.
                 if self.ring.remap(&memory).is_ok() {
-                    self.memory = memory;
+                    self.start.memory = memory;
                 }
             }
             Letter::Call(file) => self.doorbell.call_at(file),
-            Letter::Error(file) => self.error = file,
-            Letter::Enable(on) => self.is_enabled = on,
-            Letter::Size(bytes) => self.limits.size = bytes,
+            Letter::Error(file) => self.start.error = file,
+            Letter::Enable(on) => self.start.is_enabled = on,
+            Letter::Size(bytes) => self.start.limits.size = bytes,
         });
     }
 
@@ -190,7 +181,7 @@ impl<Q: Virtqueue> VringWire<Q> {
     /// Where the next server is to begin, while nothing is under way.
     fn note_base(&self) {
         if self.free.len() == self.slots.len() {
-            self.mailbox.set_base(self.ring.base());
+            self.start.mailbox.set_base(self.ring.base());
         }
     }
 
@@ -212,7 +203,7 @@ impl<Q: Virtqueue> VringWire<Q> {
 
     fn copy_out(&self, tag: usize, chunk: Chunk, to: &mut Buffer) -> Result<(), GuestFault> {
         let chain = &self.slots[tag].chain;
-        chain.read(&self.memory, DATA_AT + chunk.at, to)
+        chain.read(&self.start.memory, DATA_AT + chunk.at, to)
     }
 }
 
@@ -220,7 +211,7 @@ impl<Q: Virtqueue> Wire for VringWire<Q> {
     type Tag = usize;
 
     fn take(&mut self, room: &Room) -> Option<Taken<usize>> {
-        if self.mailbox.has_news() {
+        if self.start.mailbox.has_news() {
             self.read_letters();
         }
         match self.take_next(room) {
@@ -244,7 +235,7 @@ impl<Q: Virtqueue> Wire for VringWire<Q> {
 
     fn give(&mut self, tag: usize, at: u64, data: Buffer, _last: bool) {
         let slot = &mut self.slots[tag];
-        match slot.chain.write(&self.memory, at, &data) {
+        match slot.chain.write(&self.start.memory, at, &data) {
             Ok(()) => slot.written += data.len() as u64,
             Err(_) => slot.has_failed = true,
         }
@@ -258,7 +249,7 @@ impl<Q: Virtqueue> Wire for VringWire<Q> {
             Err(_) => Status::IoError,
         };
         // Nobody is told by a ring that makes no sense, or by one that others may have by now.
-        if !self.is_broken && !self.mailbox.is_gone() {
+        if !self.is_broken && !self.start.mailbox.is_gone() {
             let finished = self.finish(tag, status);
             self.hold(finished);
         }
@@ -273,7 +264,7 @@ impl<Q: Virtqueue> Wire for VringWire<Q> {
             false
         });
         if std::mem::take(&mut self.owes_alarm)
-            && let Some(file) = self.error.take()
+            && let Some(file) = self.start.error.take()
         {
             self.doorbell.alarm(ring, file);
         }
@@ -307,10 +298,10 @@ impl<Q: Virtqueue> Wire for VringWire<Q> {
     fn is_over(&self) -> bool {
         let is_told = !self.ring.has_unpublished() && self.doorbell.is_silent();
         let is_done = is_told && !self.ring.has_left();
-        self.is_broken || self.mailbox.is_gone() || self.is_stopped && is_done
+        self.is_broken || self.start.mailbox.is_gone() || self.is_stopped && is_done
     }
 
     fn is_gone(&self) -> bool {
-        self.is_broken || self.mailbox.is_gone()
+        self.is_broken || self.start.mailbox.is_gone()
     }
 }

@@ -30,36 +30,25 @@ const SHARED_MEMORY: &str = "/dev/shm";
 /// What a table takes beside its sectors, at most: its least size, and a 256th of it.
 const TABLE_LEAST: u64 = 17 << 20;
 
-/// One medium, and every way to it.
-pub struct Place {
+/// How a page comes to a medium, in the order of the tables.
+pub const MEMCPY: &str = "memcpy";
+pub const ON_STACK: &str = "on-stack request";
+pub const HEAP: &str = "heap request";
+
+/// One way to one medium.
+pub struct Way {
     /// For people.
+    pub medium: &'static str,
     pub name: &'static str,
-    ways: Vec<(Way, Walk)>,
+    walk: Walk,
 }
 
-impl Place {
-    /// A copy into the middle of a table would destroy it: only other media have one.
-    fn new(name: &'static str, gate: &Gate, copy: Option<Walk>) -> Result<Self> {
-        let mut ways = vec![(Way::OnStack, requests::<false>(gate)?), (Way::Heap, requests::<true>(gate)?)];
-        if let Some(copy) = copy {
-            ways.insert(0, (Way::Memcpy, copy));
-        }
-        Ok(Self { name, ways })
-    }
-
-    /// The ways that there are.
-    pub fn ways(&self) -> Vec<Way> {
-        self.ways.iter().map(|(way, _)| *way).collect()
-    }
-
-    /// Moves the blocks at `offsets` by a way.
-    pub fn walk(&mut self, way: Way, direction: Direction, offsets: &[u64], slot: &mut Option<Buffer>) -> Result<()> {
-        let mut ways = self.ways.iter_mut();
-        let found = ways.find(|(found, _)| *found == way);
-        let walked = found.map_or(Err(Fault::NotSupported), |(_, walk)| walk(direction, offsets, slot));
+impl Way {
+    /// Moves the blocks at `offsets`.
+    pub fn walk(&mut self, direction: Direction, offsets: &[u64], slot: &mut Option<Buffer>) -> Result<()> {
         // Only what failed is put in words: that allocates.
-        walked.or_else(|fault| {
-            Err(fault).of(format_args!("{}: a {} by {} failed", self.name, word(&direction), way.name()))
+        (self.walk)(direction, offsets, slot).or_else(|fault| {
+            Err(fault).of(format_args!("{}: a {} by {} failed", self.medium, word(&direction), self.name))
         })
     }
 }
@@ -76,8 +65,8 @@ pub fn folder(given: Option<&Path>) -> Result<PathBuf> {
     }
 }
 
-/// All media, `bytes` bytes of data each, and what makes stores to the mapped file durable.
-pub fn make(bytes: u64, folder: &Path) -> Result<(Vec<Place>, String)> {
+/// The ways to all media, `bytes` bytes of data each, and what makes stores to the mapped file durable.
+pub fn make(bytes: u64, folder: &Path) -> Result<(Vec<Way>, String)> {
     let table_bytes = bytes.saturating_add(bytes / 256).saturating_add(TABLE_LEAST);
     let needed = bytes.saturating_add(table_bytes).saturating_mul(2);
     check_memory(bytes, needed, " for all media together")?;
@@ -86,15 +75,19 @@ pub fn make(bytes: u64, folder: &Path) -> Result<(Vec<Place>, String)> {
     let how = pmem.how().to_owned();
     let over_ram = BttDevice::over(table(memory(table_bytes)?)?, false);
     let over_pmem = BttDevice::over(table(mapped(table_bytes, folder)?)?, false);
-    let gate_of_ram = Gate::new(RamDevice::over(Arc::clone(&ram))?);
-    let gate_of_pmem = Gate::new(PmemDevice::over(Arc::clone(&pmem), false));
-    let places = vec![
-        Place::new("ram", &gate_of_ram, Some(copies(ram)))?,
-        Place::new("pmem", &gate_of_pmem, Some(copies(pmem)))?,
-        Place::new("BTT over ram", &Gate::new(over_ram), None)?,
-        Place::new("BTT over pmem", &Gate::new(over_pmem), None)?,
-    ];
-    Ok((places, how))
+    let mut ways = Vec::new();
+    for (medium, gate, copy) in [
+        ("ram", Gate::new(RamDevice::over(Arc::clone(&ram))?), Some(copies(ram))),
+        ("pmem", Gate::new(PmemDevice::over(Arc::clone(&pmem), false)), Some(copies(pmem))),
+        // A copy into the middle of a table would destroy it.
+        ("BTT over ram", Gate::new(over_ram), None),
+        ("BTT over pmem", Gate::new(over_pmem), None),
+    ] {
+        let requests = [(ON_STACK, requests::<false>(&gate)?), (HEAP, requests::<true>(&gate)?)];
+        let all = copy.map(|copy| (MEMCPY, copy)).into_iter().chain(requests);
+        ways.extend(all.map(|(name, walk)| Way { medium, name, walk }));
+    }
+    Ok((ways, how))
 }
 
 fn memory(bytes: u64) -> Result<SharedMemory> {
@@ -131,25 +124,6 @@ fn table<M: Medium>(medium: M) -> Result<Arc<Btt<M>>> {
 
 /// Entries of a ring that nothing is ever put into.
 const RING_ENTRIES: u32 = 8;
-
-/// How a page comes to a medium, in the order of the tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    Memcpy,
-    OnStack,
-    Heap,
-}
-
-impl Way {
-    /// For people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Memcpy => "memcpy",
-            Self::OnStack => "on-stack request",
-            Self::Heap => "heap request",
-        }
-    }
-}
 
 /// Moves the blocks at some offsets, all from or into the buffer, which is lost with a request that
 /// fails.
@@ -209,14 +183,12 @@ mod tests {
     fn every_table_has_room_for_all_blocks_and_no_file_stays() {
         let folder = tempfile::tempdir().expect("a folder");
         for bytes in [1 << 20, 100 << 20] {
-            let (places, _) = make(bytes, folder.path()).expect("media");
-            assert_eq!(places.len(), 4);
+            let (ways, _) = make(bytes, folder.path()).expect("media");
+            assert_eq!(ways.len(), 2 * 3 + 2 * 2);
             let mut buffer = Some(crate::load::buffer(BLOCK).expect("a buffer"));
-            for mut place in places {
-                for way in place.ways() {
-                    let last = [bytes - u64::from(BLOCK)];
-                    place.walk(way, Direction::Write, &last, &mut buffer).expect("room");
-                }
+            for mut way in ways {
+                let last = [bytes - u64::from(BLOCK)];
+                way.walk(Direction::Write, &last, &mut buffer).expect("room");
             }
         }
         let left = std::fs::read_dir(folder.path()).expect("a folder").count();

@@ -1,6 +1,6 @@
 //! The images, and each way to them.
 
-use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
+use cryptline::luks::format::Version;
 use cryptline::{Create, Open};
 use cryptline_engine::base::RbdDevice;
 use cryptline_engine::blocking::Blocking;
@@ -10,13 +10,11 @@ use super::cluster::Cluster;
 use super::{WAYS, Way};
 use crate::contents::{Contents, sha256_of};
 use crate::error::{Error, Of as _, Result, fail};
+use crate::images::PASSPHRASE;
 use crate::process::Stop;
 use crate::report::word;
+use crate::volume::cheap;
 
-/// It protects noise.
-const PASSPHRASE: &str = "no secret at all";
-/// The fewest that there can be.
-const ITERATIONS: u32 = 1000;
 /// Where the data of an image with objects of 4 MiB begins.
 const HEADER: u64 = 16 << 20;
 /// Bytes of a transfer, and of a discard.
@@ -56,12 +54,7 @@ impl<'a> Images<'a> {
 
     /// One and the same format for both.
     fn encrypt(&self, way: Way) -> Result<()> {
-        let format = FormatOptions {
-            kdf: Some(KdfKind::Pbkdf2),
-            cost: KdfCost { iterations: Some(ITERATIONS), ..KdfCost::default() },
-            ..FormatOptions::default()
-        };
-        let create = Create::new(self.target(way)).format(format);
+        let create = Create::new(self.target(way)).format(cheap(Version::Luks2));
         let made = create.passphrase(PASSPHRASE).create()?;
         if made.data_size != self.size {
             let (header, all) = (self.size + HEADER - made.data_size, self.size + HEADER);

@@ -10,11 +10,12 @@
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 
 use cryptline_luks::edit::{Change, Edit, LastSlot, NewSlot, Priority};
-use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version, format};
+use cryptline_luks::format::{FormatOptions, Version, format};
 use cryptline_luks::{UnlockOptions, read};
 use cryptline_sys::SecretBuf;
 
 use crate::error::{Of as _, Result};
+use crate::volume::cheap;
 
 const SECTOR: usize = 512;
 const SIZE: u64 = 3 << 20;
@@ -47,57 +48,23 @@ impl Cuts {
 /// What changes the header that was loaded of the disk.
 type Making = for<'a> fn(&'a Edit, &SecretBuf) -> Result<Change<'a>, cryptline_luks::Error>;
 
-/// A change, and what may open the volume once it was begun.
-struct Step {
-    make: Making,
-    opens: &'static [Opens],
-}
+/// A change, and what may open a LUKS1 and a LUKS2 volume once it was begun; nothing where there is no such change.
+type Step = (Making, [&'static [Opens]; 2]);
 
+const SAME: &[Opens] = &[BEFORE];
 const ADDED: &[Opens] = &[BEFORE, [true, true, true]];
 const REMOVED: &[Opens] = &[BEFORE, [true, false, false]];
 const CHANGED: &[Opens] = &[BEFORE, [true, false, true]];
 /// With one copy of the header, the new passphrase opens before the old one no longer does.
 const CHANGED_LUKS1: &[Opens] = &[BEFORE, [true, true, true], [true, false, true]];
 
-fn added<'a>(edit: &'a Edit, key: &SecretBuf) -> Result<Change<'a>, cryptline_luks::Error> {
-    let added = edit.add(key, PASSPHRASES[2], &new_slot());
-    added.map(|(change, _)| change)
-}
-
-fn changed<'a>(edit: &'a Edit, key: &SecretBuf) -> Result<Change<'a>, cryptline_luks::Error> {
-    let changed = edit.replace(1, key, PASSPHRASES[2], &new_slot());
-    changed.map(|(change, _)| change)
-}
-
-fn removed<'a>(edit: &'a Edit, _: &SecretBuf) -> Result<Change<'a>, cryptline_luks::Error> {
-    edit.remove(1, LastSlot::Keep)
-}
-
-fn labelled<'a>(edit: &'a Edit, _: &SecretBuf) -> Result<Change<'a>, cryptline_luks::Error> {
-    edit.set_label(Some("new"), Some("other"))
-}
-
-fn named<'a>(edit: &'a Edit, _: &SecretBuf) -> Result<Change<'a>, cryptline_luks::Error> {
-    edit.set_uuid(None)
-}
-
-fn preferred<'a>(edit: &'a Edit, _: &SecretBuf) -> Result<Change<'a>, cryptline_luks::Error> {
-    edit.set_priority(1, Priority::Prefer)
-}
-
-const LUKS1: &[Step] = &[
-    Step { make: added, opens: ADDED },
-    Step { make: changed, opens: CHANGED_LUKS1 },
-    Step { make: removed, opens: REMOVED },
-    Step { make: named, opens: &[BEFORE] },
-];
-const LUKS2: &[Step] = &[
-    Step { make: added, opens: ADDED },
-    Step { make: changed, opens: CHANGED },
-    Step { make: removed, opens: REMOVED },
-    Step { make: named, opens: &[BEFORE] },
-    Step { make: labelled, opens: &[BEFORE] },
-    Step { make: preferred, opens: &[BEFORE] },
+const STEPS: [Step; 6] = [
+    (|edit, key| Ok(edit.add(key, PASSPHRASES[2], &new_slot())?.0), [ADDED, ADDED]),
+    (|edit, key| Ok(edit.replace(1, key, PASSPHRASES[2], &new_slot())?.0), [CHANGED_LUKS1, CHANGED]),
+    (|edit, _| edit.remove(1, LastSlot::Keep), [REMOVED, REMOVED]),
+    (|edit, _| edit.set_uuid(None), [SAME, SAME]),
+    (|edit, _| edit.set_label(Some("new"), Some("other")), [&[], SAME]),
+    (|edit, _| edit.set_priority(1, Priority::Prefer), [&[], SAME]),
 ];
 
 /// Makes every change and cuts it everywhere.
@@ -106,45 +73,41 @@ const LUKS2: &[Step] = &[
 /// A change that cannot be made at all.
 pub fn count() -> Result<Cuts> {
     let mut cuts = Cuts::default();
-    for (version, steps) in [(Version::Luks1, LUKS1), (Version::Luks2, LUKS2)] {
+    for (place, version) in [Version::Luks1, Version::Luks2].into_iter().enumerate() {
         let (before, key) = volume(version).of("header")?;
-        for step in steps {
-            cut_everywhere(&before, &key, step, &mut cuts).of("header")?;
+        for (make, opens) in STEPS.iter().filter(|(_, opens)| !opens[place].is_empty()) {
+            cut_everywhere(&before, &key, *make, opens[place], &mut cuts).of("header")?;
         }
     }
     Ok(cuts)
 }
 
-fn cut_everywhere(before: &[u8], key: &SecretBuf, step: &Step, cuts: &mut Cuts) -> Result<(), cryptline_luks::Error> {
+fn cut_everywhere(
+    before: &[u8],
+    key: &SecretBuf,
+    make: Making,
+    may_open: &[Opens],
+    cuts: &mut Cuts,
+) -> Result<(), cryptline_luks::Error> {
     let mut disk = Disk { bytes: Cursor::new(before.to_vec()), done: Vec::new() };
     let edit = Edit::load(&mut disk, SIZE)?;
-    (step.make)(&edit, key)?.commit(&mut disk, SIZE)?;
+    make(&edit, key)?.commit(&mut disk, SIZE)?;
     each_cut(before, &disk.done, |left| {
         cuts.tried += 1;
-        let opens = opens(left, key);
-        cuts.survived += u64::from(step.opens.contains(&opens));
+        cuts.survived += u64::from(may_open.contains(&opens(left, key)));
     });
     Ok(())
 }
 
 fn new_slot() -> NewSlot {
-    NewSlot { kdf: Some(KdfKind::Pbkdf2), cost: cheap(), ..NewSlot::default() }
-}
-
-fn cheap() -> KdfCost {
-    KdfCost { iterations: Some(1000), ..KdfCost::default() }
+    let FormatOptions { kdf, cost, .. } = cheap(Version::Luks2);
+    NewSlot { kdf, cost, ..NewSlot::default() }
 }
 
 /// A volume with the first two passphrases.
 fn volume(version: Version) -> Result<(Vec<u8>, SecretBuf), cryptline_luks::Error> {
-    let options = FormatOptions {
-        version,
-        key_len: 32,
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: cheap(),
-        data_offset: (version == Version::Luks2).then_some(1 << 20),
-        ..FormatOptions::default()
-    };
+    let data_offset = (version == Version::Luks2).then_some(1 << 20);
+    let options = FormatOptions { key_len: 32, data_offset, ..cheap(version) };
     let mut device = Cursor::new(vec![0; 3 << 20]);
     let key = format(&mut device, SIZE, PASSPHRASES[0], &options)?;
     let edit = Edit::load(&mut device, SIZE)?;
@@ -164,10 +127,8 @@ fn opens(disk: &[u8], key: &SecretBuf) -> Opens {
     })
 }
 
-enum Done {
-    Write { offset: usize, bytes: Vec<u8> },
-    Flush,
-}
+/// A write, by its place; a flush where it has no bytes.
+type Done = (usize, Vec<u8>);
 
 /// A disk that remembers what was done to it.
 struct Disk {
@@ -185,13 +146,12 @@ impl Write for Disk {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let offset = usize::try_from(self.bytes.position()).map_err(io::Error::other)?;
         let written = self.bytes.write(bytes)?;
-        let bytes = bytes[..written].to_vec();
-        self.done.push(Done::Write { offset, bytes });
+        self.done.push((offset, bytes[..written].to_vec()));
         Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.done.push(Done::Flush);
+        self.done.push((0, Vec::new()));
         Ok(())
     }
 }
@@ -207,7 +167,7 @@ fn each_cut(before: &[u8], done: &[Done], mut judge: impl FnMut(&[u8])) {
     let mut durable = before.to_vec();
     judge(&durable);
     let mut seed = 1_u64;
-    for epoch in done.split_inclusive(|done| matches!(done, Done::Flush)) {
+    for epoch in done.split_inclusive(|(_, bytes)| bytes.is_empty()) {
         let sectors: Vec<_> = epoch.iter().flat_map(pieces).collect();
         for shuffle in 0..SHUFFLES {
             let mut torn = durable.clone();
@@ -231,11 +191,8 @@ fn each_cut(before: &[u8], done: &[Done], mut judge: impl FnMut(&[u8])) {
 }
 
 /// Pieces of a write, none of which crosses a sector's border.
-fn pieces(done: &Done) -> impl Iterator<Item = (usize, &[u8])> {
-    let (offset, bytes) = match done {
-        Done::Write { offset, bytes } => (*offset, &bytes[..]),
-        Done::Flush => (0, &[][..]),
-    };
+fn pieces((offset, bytes): &Done) -> impl Iterator<Item = (usize, &[u8])> {
+    let offset = *offset;
     let first = (SECTOR - offset % SECTOR).min(bytes.len());
     let (head, rest) = bytes.split_at(first);
     let starts = (offset + first..).step_by(SECTOR);
@@ -251,12 +208,8 @@ mod tests {
     fn header_that_opens_with_other_passphrases_is_not_survived() {
         let (before, key) = volume(Version::Luks2).unwrap();
         let mut cuts = Cuts::default();
-        let step = Step {
-            make: removed,
-            // As if the second passphrase had to stay.
-            opens: &[BEFORE],
-        };
-        cut_everywhere(&before, &key, &step, &mut cuts).unwrap();
+        // As if the second passphrase had to stay.
+        cut_everywhere(&before, &key, STEPS[2].0, SAME, &mut cuts).unwrap();
         assert!(cuts.survived > 0 && cuts.survived < cuts.tried, "{cuts:?}");
         assert!(cuts.rate() < 1.0);
     }

@@ -7,9 +7,9 @@
 //!     └──── ended ◄── zone: written next? ◄── waiting room: one place for each write in flight
 //! ```
 
-use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use cryptline_cipher::SectorCipher;
@@ -23,40 +23,25 @@ pub const DEPTH_MAX: u32 = 16;
 /// Places for what waits in a zone: as many as there are writes in flight, so no two meet in one.
 const PLACES: usize = DEPTH_MAX as usize;
 
-/// Where a write goes.
-#[derive(Clone, Copy, Debug)]
-pub struct Place {
-    /// Byte on the device.
-    pub offset: u64,
-    pub zone: usize,
-    /// Number of the write in its zone.
-    pub number: u64,
-}
-
 /// A write, and where it goes.
 pub struct Write {
-    pub place: Place,
+    /// Byte on the device.
+    pub offset: u64,
     /// Which of those in flight.
     pub slot: usize,
     pub buffer: Buffer,
 }
 
-/// What the submitter and the threads share.
-struct Shared {
-    /// `None` once the threads are to end.
-    jobs: Mutex<Option<VecDeque<Write>>>,
-    more: Condvar,
-    results: Mutex<Vec<Write>>,
-    cipher: SectorCipher,
-    submitter: Waker,
-}
-
 /// Threads that encrypt, and what they have encrypted.
 pub struct Pool {
-    shared: Arc<Shared>,
+    /// `None` once the threads are to end. Both channels have room for every write in flight.
+    jobs: Option<SyncSender<Write>>,
+    results: Receiver<Write>,
     threads: Vec<JoinHandle<()>>,
-    arrived: Vec<Write>,
     zones: Vec<Zone>,
+    zone_size: u64,
+    /// Bytes of a write.
+    block: u64,
 }
 
 /// What is encrypted and not yet its turn.
@@ -69,54 +54,51 @@ struct Zone {
 
 impl Pool {
     /// Starts the threads, which wake the submitter when one of them has done something.
-    pub fn new(cipher: SectorCipher, threads: u32, submitter: Waker) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
-            jobs: Mutex::new(Some(VecDeque::with_capacity(PLACES))),
-            more: Condvar::new(),
-            results: Mutex::new(Vec::with_capacity(PLACES)),
-            cipher,
-            submitter,
-        });
+    pub fn new(cipher: SectorCipher, threads: u32, submitter: Waker, zone_size: u64) -> io::Result<Self> {
+        let (jobs, asked) = sync_channel::<Write>(PLACES);
+        let (done, results) = sync_channel(PLACES);
+        let shared = Arc::new((Mutex::new(asked), cipher, submitter));
         let start = |_| {
-            let shared = Arc::clone(&shared);
-            let thread = std::thread::Builder::new().name("pool".into());
-            thread.spawn(move || shared.work())
+            let (shared, done) = (Arc::clone(&shared), done.clone());
+            let work = move || {
+                let (asked, cipher, submitter) = &*shared;
+                let next = || lock(asked).recv();
+                while let Ok(mut write) = next() {
+                    cipher.encrypt_in_place(write.offset / 512, &mut write.buffer);
+                    if done.send(write).is_ok() {
+                        submitter.wake();
+                    }
+                }
+            };
+            std::thread::Builder::new().name("pool".into()).spawn(work)
         };
         let threads = (0..threads).map(start).collect::<Result<_, _>>()?;
-        Ok(Self {
-            threads,
-            shared,
-            arrived: Vec::with_capacity(PLACES),
-            zones: (0..ZONES).map(|_| Zone::default()).collect(),
-        })
+        let zones = (0..ZONES).map(|_| Zone::default()).collect();
+        Ok(Self { jobs: Some(jobs), results, threads, zones, zone_size, block: 1 })
     }
 
-    /// From the start of each zone again.
-    pub fn reset(&mut self) {
+    /// From the start of each zone again, with writes of `block` bytes.
+    pub fn reset(&mut self, block: u64) {
+        self.block = block;
         self.zones.iter_mut().for_each(|zone| zone.next = 0);
     }
 
     /// Gives a block to the threads.
     pub fn encrypt(&self, write: Write) {
-        if let Some(jobs) = &mut *lock(&self.shared.jobs) {
-            jobs.push_back(write);
-        }
-        self.shared.more.notify_one();
-    }
-
-    /// Takes what the threads have encrypted.
-    pub fn collect(&mut self) {
-        std::mem::swap(&mut *lock(&self.shared.results), &mut self.arrived);
-        for write in self.arrived.drain(..) {
-            let place = write.place;
-            self.zones[place.zone].waiting[slot(place.number)] = Some(write);
+        if let Some(jobs) = &self.jobs {
+            // A thread that has panicked has said so.
+            let _ = jobs.send(write);
         }
     }
 
     /// A write that is encrypted and next in its zone.
     pub fn next_in_order(&mut self) -> Option<Write> {
+        for write in self.results.try_iter() {
+            let (zone, number) = (write.offset / self.zone_size, write.offset % self.zone_size / self.block);
+            self.zones[place(zone)].waiting[place(number) % PLACES] = Some(write);
+        }
         self.zones.iter_mut().find_map(|zone| {
-            let write = zone.waiting[slot(zone.next)].take()?;
+            let write = zone.waiting[place(zone.next) % PLACES].take()?;
             zone.next += 1;
             Some(write)
         })
@@ -125,8 +107,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        *lock(&self.shared.jobs) = None;
-        self.shared.more.notify_all();
+        self.jobs = None;
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so.
             let _ = thread.join();
@@ -134,31 +115,6 @@ impl Drop for Pool {
     }
 }
 
-impl Shared {
-    /// A thread's life.
-    fn work(&self) {
-        while let Some(mut write) = self.next() {
-            let sector = write.place.offset / 512;
-            self.cipher.encrypt_in_place(sector, &mut write.buffer);
-            lock(&self.results).push(write);
-            self.submitter.wake();
-        }
-    }
-
-    /// The next job; `None` at the end.
-    fn next(&self) -> Option<Write> {
-        let mut jobs = lock(&self.jobs);
-        loop {
-            match jobs.as_mut()?.pop_front() {
-                Some(write) => return Some(write),
-                None => {
-                    jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner);
-                }
-            }
-        }
-    }
-}
-
-fn slot(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(0) % PLACES
+fn place(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(0)
 }

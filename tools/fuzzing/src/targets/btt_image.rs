@@ -4,6 +4,7 @@
 //! Input: one byte of choices, then patches of a sound table: an offset in four bytes (the upper two
 //! bits choose the part), a length in one, the bytes.
 
+use crate::each_patch;
 use cryptline_engine::btt::info::Info;
 use cryptline_engine::btt::layout::START_V1;
 use cryptline_engine::btt::{Btt, Medium, NewTable, check, locate};
@@ -13,7 +14,7 @@ const SIZE: usize = (16 << 20) + 4096;
 
 /// Tries one input.
 pub fn target(data: &[u8]) {
-    let Some((choices, mut patches)) = data.split_first() else {
+    let Some((choices, patches)) = data.split_first() else {
         return;
     };
     let memory = SharedMemory::new(SIZE).expect("memory");
@@ -21,15 +22,13 @@ pub fn target(data: &[u8]) {
     new.write(&memory, |_| ()).expect("memory does not fail");
     let layout = locate(&memory).expect("a sound table")[0].info.layout;
     let parts = [0, layout.map, layout.flog, layout.info_copy].map(|part| START_V1 + part);
-    while let Some(([a, b, c, d, len], rest)) = patches.split_first_chunk::<5>() {
-        let word = u32::from_be_bytes([*a, *b, *c, *d]);
+    each_patch(patches, |place, bytes| {
+        let word = u32::from_be_bytes(place);
         let place = parts[(word >> 30) as usize] + u64::from(word & 0xffff);
-        let (bytes, rest) = rest.split_at(usize::from(*len).min(rest.len()));
         if place + bytes.len() as u64 <= SIZE as u64 {
             memory.store(place, bytes).expect("memory does not fail");
         }
-        patches = rest;
-    }
+    });
     let mut block = [0; 4096];
     memory.read(START_V1.try_into().expect("small"), &mut block);
     if let Ok(info) = Info::parse(&block) {

@@ -1,24 +1,24 @@
 //! One target for each parser: a function that takes any bytes, and panics where a promise is broken.
 
 mod btt_image;
-mod clevis_token;
 mod dm_table;
 mod fuse_message;
-mod luks1_header;
 mod luks2_header;
-mod luks2_json;
 mod nbd_client;
 mod nbd_handshake;
 mod nbd_reply;
 mod nbd_request;
 mod nbd_session;
-mod nbd_uri;
 mod partition_table;
-mod tang_answer;
 mod tpm_reply;
 mod vhost_message;
-mod virtqueue;
 mod zone_state;
+
+use cryptline_engine::BackendChoice;
+use cryptline_nbd::NbdUri;
+use cryptline_serve::vhost_user::probe;
+
+use crate::{Disk, luks2_with_json, use_header};
 
 /// Name and function of a target. `fuzz/corpus` has a folder of that name.
 pub type Target = (&'static str, fn(&[u8]));
@@ -26,22 +26,62 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All of them.
 pub const TARGETS: &[Target] = &[
     ("btt_image", btt_image::target),
-    ("clevis_token", clevis_token::target),
+    ("clevis_token", clevis_token),
     ("dm_table", dm_table::target),
     ("fuse_message", fuse_message::target),
-    ("luks1_header", luks1_header::target),
+    ("luks1_header", luks1_header),
     ("luks2_header", luks2_header::target),
-    ("luks2_json", luks2_json::target),
+    ("luks2_json", luks2_json),
     ("nbd_client", nbd_client::target),
     ("nbd_handshake", nbd_handshake::target),
     ("nbd_reply", nbd_reply::target),
     ("nbd_request", nbd_request::target),
     ("nbd_session", nbd_session::target),
-    ("nbd_uri", nbd_uri::target),
+    ("nbd_uri", nbd_uri),
     ("partition_table", partition_table::target),
-    ("tang_answer", tang_answer::target),
+    ("tang_answer", cryptline::fuzzing::tang_answer),
     ("tpm_reply", tpm_reply::target),
     ("vhost_message", vhost_message::target),
-    ("virtqueue", virtqueue::target),
+    ("virtqueue", probe::exercise),
     ("zone_state", zone_state::target),
 ];
+
+/// Who does a disk's I/O: one bit chooses.
+fn backend(choices: u8) -> BackendChoice {
+    if choices & 1 == 0 { BackendChoice::Syscalls } else { BackendChoice::Auto }
+}
+
+/// A token of Clevis behind the key share that a server would give, whose length comes first.
+fn clevis_token(input: &[u8]) {
+    let Some((&len, rest)) = input.split_first() else {
+        return;
+    };
+    let (share, token) = rest.split_at(rest.len().min(len.into()));
+    if let Ok(token) = std::str::from_utf8(token) {
+        cryptline::fuzzing::clevis_token(token, share);
+    }
+}
+
+/// A LUKS1 header behind the number of 4 KiB blocks that its disk has.
+fn luks1_header(data: &[u8]) {
+    if let Some((units, head)) = data.split_first_chunk::<4>() {
+        use_header(Disk::new(head.to_vec(), u64::from(u32::from_be_bytes(*units)) * 4096));
+    }
+}
+
+/// The JSON of a LUKS2 header whose checksums fit.
+fn luks2_json(json: &[u8]) {
+    if let Some(image) = luks2_with_json(json) {
+        use_header(Disk::new(image, 64 << 20));
+    }
+}
+
+/// A URI that is understood reads the same when it is printed.
+fn nbd_uri(input: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(input)
+        && let Ok(uri) = text.parse::<NbdUri>()
+    {
+        let printed = uri.to_string();
+        assert_eq!(printed.parse(), Ok(uri), "{printed}");
+    }
+}

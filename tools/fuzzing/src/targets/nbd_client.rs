@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::liar::{Liar, SIZE, Script};
 use cryptline_engine::base::NbdDevice;
-use cryptline_engine::{BackendChoice, Buffer, Channel, Fault, Gate, Operation, Request, Submitted};
+use cryptline_engine::{Buffer, Channel, Fault, Gate, Operation, Request, Submitted};
 use cryptline_nbd::NbdUri;
 use cryptline_nbd::uri::{Address, TlsOptions};
 
@@ -44,10 +44,6 @@ pub fn target(data: &[u8]) {
         flip: (bits != 0).then(|| (at.into(), bits, (from % 4).into())),
         answers: records.iter().map(|record| [record[3], record[4], record[5]]).collect(),
     });
-    let backend = match how & 1 {
-        0 => BackendChoice::Syscalls,
-        _ => BackendChoice::Auto,
-    };
     let reconnect = (how & 16 != 0).then_some(RECONNECT);
     let uri = NbdUri {
         tls: false,
@@ -57,7 +53,7 @@ pub fn target(data: &[u8]) {
     };
     if let Ok(device) = NbdDevice::open_again(&uri, how & 32 != 0, reconnect) {
         let gate = Gate::new(device);
-        if let Ok(channel) = Channel::open(&gate, backend, DEPTH) {
+        if let Ok(channel) = Channel::open(&gate, super::backend(how), DEPTH) {
             User { gate: &gate, channel, server: &server, model: vec![0; SIZE as usize], has_lost: false }
                 .play(records, 1 + usize::from(batch % 6));
         }

@@ -10,17 +10,14 @@
 //! holds whatever happens: every request is answered once and in the form that was negotiated, a
 //! client that waits for each answer reads what it wrote, the server ends, and nothing hangs.
 
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::process;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::os::unix::net::UnixStream;
+use std::thread;
 use std::time::Duration;
 
 use crate::session::{Client, Pace, SIZE};
+use cryptline_engine::Gate;
 use cryptline_engine::base::RamDevice;
 use cryptline_engine::layer::{FaultDevice, FaultPlan, FaultRule};
-use cryptline_engine::{BackendChoice, Gate};
 use cryptline_nbd::TlsMode;
 use cryptline_serve::lane::Poll;
 use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
@@ -34,20 +31,42 @@ pub fn target(data: &[u8]) {
     let Some(([setup, fault, nth, _], records)) = data.split_first_chunk::<4>() else {
         return;
     };
-    let backend = match setup & 1 {
-        0 => BackendChoice::Syscalls,
-        _ => BackendChoice::Auto,
+    let (address, listener) = crate::listener();
+    let listener = [Listener::Unix(listener)];
+    let memory = Gate::new(RamDevice::new(SIZE).expect("memory"));
+    let export = Export {
+        name: String::new(),
+        description: String::new(),
+        gate: Gate::new(FaultDevice::new(memory, faults(*fault, *nth))),
+        // The volume's own.
+        minimum_block: 0,
+        stats: ExportStats::new(true),
     };
-    let served = Served::start(backend, faults(*fault, *nth));
-    let pace = match setup & 2 {
-        0 => Pace::Lockstep,
-        _ => Pace::Pipelined,
+    let exports = Exports::new(vec![export], TlsMode::Off).expect("an offer");
+    let options = ServerOptions {
+        backend: super::backend(*setup),
+        poll: Poll::default(),
+        tls: None,
+        max_connections: 1,
+        max_handshakes: 1,
+        handshake_timeout: Duration::from_secs(60),
+        grace: Duration::from_millis(100),
+        log: Box::new(|_| ()),
     };
-    let structured = setup & 4 != 0;
-    let client = Client::connect(served.connect(), structured, pace);
+    let server = Server::new(exports, options);
+    let stop = StopHandle::new().expect("an eventfd");
+    let pulled = stop.clone();
+    let served = thread::spawn(move || {
+        // The last flush fails where the plan says so.
+        let _ = server.run(&listener, &pulled).expect("it could listen");
+    });
+    let pace = if setup & 2 == 0 { Pace::Lockstep } else { Pace::Pipelined };
+    let stream = UnixStream::connect_addr(&address).expect("connected");
+    let client = Client::connect(stream, setup & 4 != 0, pace);
     let (records, _) = records.as_chunks::<8>();
     client.send(&records[..records.len().min(RECORDS_MAX)]);
-    served.end();
+    stop.stop();
+    served.join().expect("the server ended well");
 }
 
 /// One rule, or two: each bit of `which` that may say something does.
@@ -63,59 +82,4 @@ fn faults(which: u8, nth: u8) -> FaultPlan {
     let late = if which & 64 != 0 { ":late" } else { "" };
     let rule = format!("{on}:{when}:error={error}{late}");
     FaultPlan(vec![rule.parse::<FaultRule>().expect("a rule")])
-}
-
-/// A server for one client.
-struct Served {
-    name: SocketAddr,
-    stop: StopHandle,
-    thread: JoinHandle<()>,
-}
-
-impl Served {
-    fn start(backend: BackendChoice, faults: FaultPlan) -> Self {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("cryptline-fuzz-{}-{number}", process::id());
-        let name = SocketAddr::from_abstract_name(name).expect("a short name");
-        let listener = [Listener::Unix(UnixListener::bind_addr(&name).expect("bound"))];
-        let memory = Gate::new(RamDevice::new(SIZE).expect("memory"));
-        let export = Export {
-            name: String::new(),
-            description: String::new(),
-            gate: Gate::new(FaultDevice::new(memory, faults)),
-            // The volume's own.
-            minimum_block: 0,
-            stats: ExportStats::new(true),
-        };
-        let exports = Exports::new(vec![export], TlsMode::Off).expect("an offer");
-        let options = ServerOptions {
-            backend,
-            poll: Poll::default(),
-            tls: None,
-            max_connections: 1,
-            max_handshakes: 1,
-            handshake_timeout: Duration::from_secs(60),
-            grace: Duration::from_millis(100),
-            log: Box::new(|_| ()),
-        };
-        let server = Server::new(exports, options);
-        let stop = StopHandle::new().expect("an eventfd");
-        let pulled = stop.clone();
-        let run = move || {
-            // The last flush fails where the plan says so.
-            let _ = server.run(&listener, &pulled).expect("it could listen");
-        };
-        let thread = thread::Builder::new().spawn(run).expect("a thread");
-        Self { name, stop, thread }
-    }
-
-    fn connect(&self) -> UnixStream {
-        UnixStream::connect_addr(&self.name).expect("connected")
-    }
-
-    fn end(self) {
-        self.stop.stop();
-        self.thread.join().expect("the server ended well");
-    }
 }

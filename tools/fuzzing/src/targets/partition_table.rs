@@ -5,6 +5,7 @@
 
 use std::io::Cursor;
 
+use crate::each_patch;
 use cryptline::partition::{PartitionName, PartitionTable};
 
 const SIZE: usize = 512 << 10;
@@ -12,19 +13,17 @@ const ENTRIES: usize = 8;
 
 /// Tries one input.
 pub fn target(data: &[u8]) {
-    let Some((choices, mut patches)) = data.split_first() else {
+    let Some((choices, patches)) = data.split_first() else {
         return;
     };
     let sector = if choices & 1 == 0 { 512 } else { 4096 };
     let is_gpt = choices & 2 == 0;
     let mut disk = if is_gpt { gpt(sector) } else { mbr() };
-    while let Some(([a, b, c, len], rest)) = patches.split_first_chunk::<4>() {
-        let place = u32::from_be_bytes([0, *a, *b, *c]) as usize % SIZE;
-        let (bytes, rest) = rest.split_at(usize::from(*len).min(rest.len()));
+    each_patch(patches, |[a, b, c], bytes| {
+        let place = u32::from_be_bytes([0, a, b, c]) as usize % SIZE;
         let end = SIZE.min(place + bytes.len());
         disk[place..end].copy_from_slice(&bytes[..end - place]);
-        patches = rest;
-    }
+    });
     if is_gpt && choices & 4 != 0 {
         seal(&mut disk, sector, sector, 2 * sector);
         seal(&mut disk, sector, SIZE - sector, SIZE - 2 * sector);

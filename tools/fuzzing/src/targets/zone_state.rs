@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::io;
 
+use crate::each_patch;
 use cryptline_engine::zone::journal::{Journal, StateStore, create, load};
 use cryptline_engine::zone::state::{BLOCK, Block, finish};
 use cryptline_engine::zone::{ZoneLayout, ZoneTable};
@@ -74,20 +75,18 @@ pub fn target(data: &[u8]) {
 }
 
 /// A sound state with patches; with right checksums again where `sealed`.
-fn patched(store: &Memory, sealed: bool, mut patches: &[u8]) {
+fn patched(store: &Memory, sealed: bool, patches: &[u8]) {
     let mut layout = ZoneLayout::new(200 << 20, 1 << 20).expect("a layout");
     layout.conventional = 2;
     create(store, &layout).expect("memory does not fail");
     let mut bytes = store.0.borrow_mut();
-    while let Some(([a, b, len], rest)) = patches.split_first_chunk::<3>() {
-        let place = usize::from(u16::from_be_bytes([*a, *b]));
-        let (patch, rest) = rest.split_at(usize::from(*len).min(rest.len()));
+    each_patch(patches, |place, patch| {
+        let place = usize::from(u16::from_be_bytes(place));
         let end = (place + patch.len()).min(bytes.len());
         if place < end {
             bytes[place..end].copy_from_slice(&patch[..end - place]);
         }
-        patches = rest;
-    }
+    });
     if sealed {
         // Blocks 1 and 2 of each copy are state blocks.
         for number in [1, 2, 4, 5] {

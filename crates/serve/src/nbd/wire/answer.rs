@@ -78,20 +78,20 @@ impl NbdWire {
 
     /// Answers a request that is not served.
     pub(super) fn refuse(&mut self, cookie: u64, error: NbdError) {
-        let structured = self.limits.structured_replies;
+        let structured = self.terms.limits.structured_replies;
         let failure = reply::failure(structured, cookie, error, "");
         self.transport.filling.push_header(failure.as_bytes());
     }
 
     pub(super) fn block_status(&mut self, header: &RequestHeader, req_one: bool, room: &Room) {
-        let started = self.meter.is_some().then(Instant::now);
-        let status = status::block_status(&self.gate, header, req_one, room, self.context);
+        let started = self.terms.meter.is_some().then(Instant::now);
+        let status = status::block_status(&self.terms.gate, header, req_one, room, self.terms.context);
         let failed = status.is_none();
         match status {
             Some((buffer, len)) => self.transport.filling.push_payload(buffer, 0, len),
             None => self.refuse(header.cookie, NbdError::Io),
         }
-        if let (Some(meter), Some(started)) = (&self.meter, started) {
+        if let (Some(meter), Some(started)) = (&self.terms.meter, started) {
             meter.record(OperationKind::Other, 0, started.elapsed(), failed);
         }
     }

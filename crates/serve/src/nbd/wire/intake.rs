@@ -90,7 +90,7 @@ impl NbdWire {
             return Step::Wait;
         };
         self.transport.consume(wire::REQUEST_LEN);
-        match validate(&header, &self.limits) {
+        match validate(&header, &self.terms.limits) {
             Ok(command) => self.ask(&header, command, room),
             Err(rejection) => {
                 match rejection {
@@ -157,7 +157,7 @@ impl NbdWire {
 
     fn form_of_read(&mut self, header: &RequestHeader) -> Form {
         self.reads += 1;
-        if self.limits.structured_replies {
+        if self.terms.limits.structured_replies {
             let offset = header.offset;
             Form::Chunks { offset }
         } else {

@@ -132,19 +132,8 @@ impl ClientCertVerifier for Verifier {
 }
 
 /// Why a client was turned away, in our own words.
-#[derive(Debug)]
-struct Refused(String);
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Refused {}
-
 fn refused(why: String) -> Error {
-    let why = OtherError(Arc::new(Refused(why)));
+    let why = OtherError(Arc::new(io::Error::other(why)));
     Error::InvalidCertificate(CertificateError::Other(why))
 }
 

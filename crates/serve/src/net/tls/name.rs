@@ -5,44 +5,33 @@ use std::fmt::{self, Write as _};
 use super::der;
 
 /// Attributes by what people call them; the first of several names is the one that is shown.
-const KINDS: [(&str, &str); 37] = [
-    ("CN", "2.5.4.3"),
-    ("commonName", "2.5.4.3"),
-    ("SN", "2.5.4.4"),
-    ("surname", "2.5.4.4"),
-    ("serialNumber", "2.5.4.5"),
-    ("C", "2.5.4.6"),
-    ("countryName", "2.5.4.6"),
-    ("L", "2.5.4.7"),
-    ("localityName", "2.5.4.7"),
-    ("ST", "2.5.4.8"),
-    ("stateOrProvinceName", "2.5.4.8"),
-    ("street", "2.5.4.9"),
-    ("streetAddress", "2.5.4.9"),
-    ("O", "2.5.4.10"),
-    ("organizationName", "2.5.4.10"),
-    ("OU", "2.5.4.11"),
-    ("organizationalUnitName", "2.5.4.11"),
-    ("title", "2.5.4.12"),
-    ("description", "2.5.4.13"),
-    ("businessCategory", "2.5.4.15"),
-    ("postalAddress", "2.5.4.16"),
-    ("postalCode", "2.5.4.17"),
-    ("postOfficeBox", "2.5.4.18"),
-    ("telephoneNumber", "2.5.4.20"),
-    ("name", "2.5.4.41"),
-    ("GN", "2.5.4.42"),
-    ("givenName", "2.5.4.42"),
-    ("initials", "2.5.4.43"),
-    ("generationQualifier", "2.5.4.44"),
-    ("dnQualifier", "2.5.4.46"),
-    ("pseudonym", "2.5.4.65"),
-    ("UID", "0.9.2342.19200300.100.1.1"),
-    ("userId", "0.9.2342.19200300.100.1.1"),
-    ("mail", "0.9.2342.19200300.100.1.3"),
-    ("DC", "0.9.2342.19200300.100.1.25"),
-    ("domainComponent", "0.9.2342.19200300.100.1.25"),
-    ("emailAddress", "1.2.840.113549.1.9.1"),
+const KINDS: [(&[&str], &str); 26] = [
+    (&["CN", "commonName"], "2.5.4.3"),
+    (&["SN", "surname"], "2.5.4.4"),
+    (&["serialNumber"], "2.5.4.5"),
+    (&["C", "countryName"], "2.5.4.6"),
+    (&["L", "localityName"], "2.5.4.7"),
+    (&["ST", "stateOrProvinceName"], "2.5.4.8"),
+    (&["street", "streetAddress"], "2.5.4.9"),
+    (&["O", "organizationName"], "2.5.4.10"),
+    (&["OU", "organizationalUnitName"], "2.5.4.11"),
+    (&["title"], "2.5.4.12"),
+    (&["description"], "2.5.4.13"),
+    (&["businessCategory"], "2.5.4.15"),
+    (&["postalAddress"], "2.5.4.16"),
+    (&["postalCode"], "2.5.4.17"),
+    (&["postOfficeBox"], "2.5.4.18"),
+    (&["telephoneNumber"], "2.5.4.20"),
+    (&["name"], "2.5.4.41"),
+    (&["GN", "givenName"], "2.5.4.42"),
+    (&["initials"], "2.5.4.43"),
+    (&["generationQualifier"], "2.5.4.44"),
+    (&["dnQualifier"], "2.5.4.46"),
+    (&["pseudonym"], "2.5.4.65"),
+    (&["UID", "userId"], "0.9.2342.19200300.100.1.1"),
+    (&["mail"], "0.9.2342.19200300.100.1.3"),
+    (&["DC", "domainComponent"], "0.9.2342.19200300.100.1.25"),
+    (&["emailAddress"], "1.2.840.113549.1.9.1"),
 ];
 
 /// One thing that a name says, such as `CN=alice`.
@@ -102,7 +91,7 @@ impl Attribute {
 
     fn of_text(text: &str) -> Option<Self> {
         let (kind, value) = text.split_once('=')?;
-        let known = KINDS.iter().find(|(name, _)| name.eq_ignore_ascii_case(kind));
+        let known = KINDS.iter().find(|(names, _)| names.iter().any(|name| name.eq_ignore_ascii_case(kind)));
         let kind = match known {
             Some((_, kind)) => (*kind).to_owned(),
             None => is_dotted(kind).then(|| kind.to_owned())?,
@@ -169,8 +158,8 @@ impl fmt::Display for Attribute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = KINDS.iter().find(|(_, kind)| *kind == self.kind);
         let text = match (known, &self.value) {
-            (Some((name, _)), Value::Text(text)) => {
-                write!(f, "{name}=")?;
+            (Some((names, _)), Value::Text(text)) => {
+                write!(f, "{}=", names[0])?;
                 text
             }
             (None, Value::Text(text)) => {

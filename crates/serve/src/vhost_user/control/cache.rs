@@ -11,8 +11,9 @@
 
 use cryptline_sys::{GuestFault, GuestRange};
 
-use super::{Handled, Outcome, Session, feature};
+use super::{Answer, Session, feature};
 use crate::vhost_user::config::{CAPACITY, SPACE_MAX, WRITE_CACHE_AT};
+use crate::vhost_user::connection::Ended;
 use crate::vhost_user::messages::Message;
 
 /// Bytes of the record, behind the parts of the queues.
@@ -111,7 +112,7 @@ impl WriteCache {
 }
 
 impl Session<'_> {
-    pub(super) fn get_config(&mut self, message: &Message) -> Handled {
+    pub(super) fn get_config(&mut self, message: &Message) -> Result<Answer, Ended> {
         let (offset, asked) = message.config()?;
         self.look_for_growth();
         let is_on = self.cache.reported(self.features);
@@ -120,23 +121,19 @@ impl Session<'_> {
         let range = start..start.saturating_add(asked.len());
         let Some(bytes) = space.get(range.clone()) else {
             // No bytes, which means that there are none.
-            return Ok(Outcome::Reply(Vec::new(), None));
+            return Ok(Some((Vec::new(), None)));
         };
         if range.start == 0 && range.end >= CAPACITY {
             self.listener.knows(self.shape.geometry.size);
         }
-        if range.contains(&WRITE_CACHE_AT)
-            && let Err(error) = self.cache.is_read(is_on)
-        {
-            return Ok(Outcome::Refused(untold(error)));
+        if range.contains(&WRITE_CACHE_AT) {
+            self.cache.is_read(is_on).map_err(untold)?;
         }
-        let mut payload = message.payload[..12].to_vec();
-        payload.extend(bytes);
-        Ok(Outcome::Reply(payload, None))
+        Ok(Some(([&message.payload[..12], bytes].concat(), None)))
     }
 
     /// Turns the write cache on or off, which is all that there is to set.
-    pub(super) fn set_config(&mut self, message: &Message) -> Handled {
+    pub(super) fn set_config(&mut self, message: &Message) -> Result<(), Ended> {
         let (offset, bytes) = message.config()?;
         // A driver may turn it off before the front-end says which features were taken.
         let is_possible = self.shape.features() & feature::WRITE_CACHE != 0;
@@ -144,47 +141,39 @@ impl Session<'_> {
         let on = match bytes {
             [0] if is_possible && is_there => false,
             [1] if is_possible && is_there => true,
-            _ => {
-                let why = "it sets what can not be set in the configuration".to_owned();
-                return Ok(Outcome::Refused(why));
-            }
+            _ => return Err(Ended::refused("it sets what can not be set in the configuration")),
         };
         let noted = self.cache.set(on);
-        let settled = self.settle_cache()?;
-        if on && matches!(settled, Outcome::Refused(_)) {
+        let settled = self.settle_cache();
+        if on && settled.is_err() {
             // The driver may believe either. Queues that did start again make each write durable once more.
             let _ = self.cache.set(false);
-            let _ = self.settle_cache()?;
-            return Ok(settled);
+            let _ = self.settle_cache();
+            return settled;
         }
-        match noted {
-            Ok(()) => Ok(settled),
-            Err(error) => Ok(Outcome::Refused(untold(error))),
-        }
+        noted.map_err(untold)?;
+        settled
     }
 
     /// All queues that run know whether writes are cached when it returns. One that does not start again stays down, and
     /// the first such is why it is refused.
-    pub(super) fn settle_cache(&mut self) -> Handled {
+    pub(super) fn settle_cache(&mut self) -> Result<(), Ended> {
         let is_cached = self.cache.is_on(self.features);
         if std::mem::replace(&mut self.is_cached, is_cached) == is_cached {
-            return Ok(Outcome::Done);
+            return Ok(());
         }
         let is_running = |index: &usize| self.vrings[*index].running.is_some();
         let running: Vec<_> = (0..self.vrings.len()).filter(is_running).collect();
         self.halt(0..self.vrings.len());
-        let mut settled = Outcome::Done;
+        let mut settled = Ok(());
         for index in running {
-            let started = self.start(index)?;
-            if matches!(settled, Outcome::Done) {
-                settled = started;
-            }
+            settled = settled.and(self.start(index));
         }
-        Ok(settled)
+        settled
     }
 }
 
 /// Why the buffer that the front-end keeps is of no use.
-pub(super) fn untold(error: GuestFault) -> String {
-    format!("the next server could not be told of the write cache: {error}")
+pub(super) fn untold(error: GuestFault) -> Ended {
+    Ended::refused(format!("the next server could not be told of the write cache: {error}"))
 }

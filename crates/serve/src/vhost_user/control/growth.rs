@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::socket_domain;
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, sendmsg};
 
-use super::{Ended, Handled, Outcome, Session};
+use super::{Ended, Session};
 use crate::vhost_user::mailbox::Letter;
 use crate::vhost_user::messages::{Message, config_change};
 
@@ -69,14 +69,13 @@ impl Session<'_> {
         }
     }
 
-    pub(super) fn set_listener(&mut self, message: Message) -> Handled {
+    pub(super) fn set_listener(&mut self, mut message: Message) -> Result<(), Ended> {
         let channel = message.descriptor()?;
         // Others may do more with what is sent than to receive it.
         if socket_domain(&channel) != Ok(AddressFamily::UNIX) {
-            let why = "what it wants to be told by is no Unix socket".to_owned();
-            return Ok(Outcome::Refused(why));
+            return Err(Ended::refused("what it wants to be told by is no Unix socket"));
         }
         self.listener.channel = Some(channel);
-        Ok(Outcome::Done)
+        Ok(())
     }
 }

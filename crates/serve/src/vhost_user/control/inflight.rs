@@ -8,7 +8,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::pwrite;
 
 use super::cache::{RECORD, untold};
-use super::{Handled, Outcome, Session, unmappable};
+use super::{Answer, Session, unmappable};
+use crate::vhost_user::connection::Ended;
 use crate::vhost_user::inflight::size_of_queue;
 use crate::vhost_user::messages::{InflightPlace, Message, MessageError};
 
@@ -20,12 +21,12 @@ pub(super) struct Inflight {
 }
 
 impl Session<'_> {
-    pub(super) fn get_inflight(&self, message: &Message) -> Handled {
+    pub(super) fn get_inflight(&self, message: &Message) -> Result<Answer, Ended> {
         let asked = message.inflight()?;
         let queues = 1..=self.shape.queues;
         let sizes = 1..=self.shape.queue_size_max();
         if !queues.contains(&asked.queues) || !sizes.contains(&asked.queue_size) {
-            return Ok(Outcome::Refused(format!(
+            return Err(Ended::refused(format!(
                 "it asks for a buffer for {} queues of {} places, and up to {} of {} are served",
                 asked.queues,
                 asked.queue_size,
@@ -40,35 +41,26 @@ impl Session<'_> {
         let file = made.map_err(io::Error::from)?;
         let place = InflightPlace { size, offset: 0, ..asked };
         let payload = place.encode(message.payload.len());
-        Ok(Outcome::Reply(payload, Some(file)))
+        Ok(Some((payload, Some(file))))
     }
 
-    pub(super) fn set_inflight(&mut self, mut message: Message) -> Handled {
+    pub(super) fn set_inflight(&mut self, mut message: Message) -> Result<(), Ended> {
         let place = message.inflight()?;
         let wrong = MessageError::Descriptors(message.header.request);
         let file = message.descriptors.pop().ok_or(wrong)?;
         let all = self.size_of_parts(&place);
         if place.size < all {
-            let why = "its buffer for requests under way is too small".to_owned();
-            return Ok(Outcome::Refused(why));
+            return Err(Ended::refused("its buffer for requests under way is too small"));
         }
         let queues = place.queues.min(self.shape.queues);
         let len = self.size_of_part(&place) * usize::from(queues);
-        let memory = match GuestRange::map(&file, place.offset, len) {
-            Ok(memory) => memory,
-            Err(error) => return Ok(Outcome::Refused(unmappable(&error))),
-        };
-        let record = match map_record(&file, &place, all) {
-            Ok(record) => record,
-            Err(error) => return Ok(Outcome::Refused(unmappable(&error))),
-        };
+        let memory = GuestRange::map(&file, place.offset, len).map_err(unmappable)?;
+        let record = map_record(&file, &place, all).map_err(unmappable)?;
         self.inflight = Some(Inflight { memory, place });
         self.cache.keep_in(record);
-        let settled = self.settle_cache()?;
-        match self.cache.note() {
-            Ok(()) => Ok(settled),
-            Err(error) => Ok(Outcome::Refused(untold(error))),
-        }
+        let settled = self.settle_cache();
+        self.cache.note().map_err(untold)?;
+        settled
     }
 
     /// The part of the inflight buffer that belongs to a queue.

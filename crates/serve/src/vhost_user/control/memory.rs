@@ -4,64 +4,54 @@ use std::sync::Arc;
 
 use cryptline_sys::{DirtyLog, GuestMemory};
 
-use super::{Handled, Outcome, Session, feature, protocol, unmappable};
+use super::{Session, feature, protocol, unmappable};
+use crate::vhost_user::connection::Ended;
 use crate::vhost_user::mailbox::Letter;
 use crate::vhost_user::messages::{Message, MessageError, REGIONS_MAX};
 
 impl Session<'_> {
-    pub(super) fn set_memory(&mut self, message: Message) -> Handled {
+    pub(super) fn set_memory(&mut self, message: Message) -> Result<(), Ended> {
         let mut memory = GuestMemory::default();
         for (region, file) in message.memory_table()? {
-            if let Err(error) = memory.add(region, &file) {
-                return Ok(Outcome::Refused(unmappable(&error)));
-            }
+            memory.add(region, &file).map_err(unmappable)?;
         }
         self.share(memory);
-        Ok(Outcome::Done)
+        Ok(())
     }
 
-    pub(super) fn add_memory(&mut self, message: Message) -> Handled {
+    pub(super) fn add_memory(&mut self, message: Message) -> Result<(), Ended> {
         let request = message.header.request;
         let (region, file) = message.memory_region()?;
         let file = file.ok_or(MessageError::Descriptors(request))?;
         let mut memory = GuestMemory::clone(&self.memory);
         if memory.len() == REGIONS_MAX {
-            let why = format!("it shares more than {REGIONS_MAX} regions of memory");
-            return Ok(Outcome::Refused(why));
+            return Err(Ended::refused(format!("it shares more than {REGIONS_MAX} regions of memory")));
         }
-        if let Err(error) = memory.add(region, &file) {
-            return Ok(Outcome::Refused(unmappable(&error)));
-        }
+        memory.add(region, &file).map_err(unmappable)?;
         self.share(memory);
-        Ok(Outcome::Done)
+        Ok(())
     }
 
-    pub(super) fn remove_memory(&mut self, message: Message) -> Handled {
+    pub(super) fn remove_memory(&mut self, message: Message) -> Result<(), Ended> {
         let (region, _file) = message.memory_region()?;
         let mut memory = GuestMemory::clone(&self.memory);
         if !memory.remove(&region) {
-            let why = "it takes back memory that it has not shared".to_owned();
-            return Ok(Outcome::Refused(why));
+            return Err(Ended::refused("it takes back memory that it has not shared"));
         }
         self.share(memory);
-        Ok(Outcome::Done)
+        Ok(())
     }
 
     /// A log for written pages. Where the ring lies in guest memory the table of memory says, so each write to it is
     /// noted, whatever the flags and the log address of the ring are.
-    pub(super) fn set_log(&mut self, message: Message) -> Handled {
+    pub(super) fn set_log(&mut self, message: Message) -> Result<(), Ended> {
         if self.protocol & protocol::SHARED_LOG == 0 {
-            let why = "it wants a log of written pages in memory that it does not share".to_owned();
-            return Ok(Outcome::Refused(why));
+            return Err(Ended::refused("it wants a log of written pages in memory that it does not share"));
         }
         let (file, offset, len) = message.log()?;
-        match DirtyLog::map(&file, offset, len) {
-            Ok(log) => self.log = Some(Arc::new(log)),
-            Err(error) => return Ok(Outcome::Refused(unmappable(&error))),
-        }
+        self.log = Some(Arc::new(DirtyLog::map(&file, offset, len).map_err(unmappable)?));
         self.share_again();
-        // An answer is due even where none is asked for.
-        Ok(Outcome::Reply(0u64.to_ne_bytes().into(), None))
+        Ok(())
     }
 
     /// Whether written pages are noted has changed, perhaps.

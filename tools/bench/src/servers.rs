@@ -1,0 +1,270 @@
+//! Servers of one disk, of any front, ours and those of others: a row of a table says all that is special of one.
+//!
+//! ```text
+//! start ─► ready ─┬─ sum of all that it gives     before anything is measured, and after writes
+//!                 └─ turn   vhost-user  a driver of this process (guest): fio has none; it compares both ends of each read
+//!                           nbd, fuse   fio
+//! ```
+//!
+//! One server runs at a time and has the images for itself.
+
+use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use cryptline::{DirectMode, Open};
+use cryptline_engine::Gate;
+
+use crate::contents::sha256_of;
+use crate::error::{Of as _, Result, fail};
+use crate::fio::{self, Target};
+use crate::guest::Guest;
+use crate::images::SOCKET;
+use crate::load::{self, Transport, each};
+use crate::plan::progress;
+use crate::process::{Left, Process};
+use crate::programs;
+use crate::report::{Comparison, Direction, Pattern, Quantity, Report, Row, Sample, Shape, word};
+use crate::setting::{BELOW, MOUNT, Setting};
+use crate::volume::NULL_CIPHER;
+
+/// A front.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Door {
+    /// Virtqueues in shared memory, as a virtual machine has them
+    VhostUser,
+    /// A Unix socket
+    Nbd,
+    /// The file of a mount
+    Fuse,
+    /// The same, whose requests come through io_uring
+    FuseUring,
+}
+
+/// What a server serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disk {
+    Luks,
+    /// The plain image through the null cipher.
+    Null,
+    Plain,
+    /// No image.
+    Nothing,
+}
+
+/// A row of a table.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Server {
+    /// No two have the same; before a comma, its program's.
+    pub name: &'static str,
+    pub door: Door,
+    pub disk: Disk,
+    /// The command line, see [`programs::words`].
+    pub line: &'static str,
+}
+
+/// A figure: its name, the load, whose number, of whom the best is compared, and which number.
+pub type Contest = (&'static str, Shape, &'static str, &'static [&'static str], Quantity);
+
+/// Who serves the encrypted image to a server that lies over it: of the same file as everybody else, so that all can be
+/// compared byte for byte. It is in the page cache; nbdkit's memory plugin would begin empty.
+const LINE_BELOW: &str = "nbdkit --foreground --exit-with-parent --unix={below} file file={luks1}";
+/// What every mount goes through.
+const FUSE_DEVICE: &str = "/dev/fuse";
+/// What mounts for a user who may not, and its package.
+const FUSE_HELPER: &str = "fusermount3";
+/// `Y` where the kernel passes requests of mounts through io_uring.
+const FUSE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
+/// How long a server may keep silent.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Slower than this is no server but a way to hold us up, in bytes in a second.
+const RATE_MIN: u64 = 1 << 20;
+/// Reads of a check by a guest.
+const CHECK: Shape = Shape::new(Direction::Read, Pattern::Sequential, 128 << 10, 1);
+
+/// A server in its turn.
+struct Running {
+    process: Process,
+    place: PathBuf,
+    target: Target,
+    /// Whom it lies over; ended after it.
+    _below: Option<Process>,
+}
+
+impl Door {
+    fn is_mount(self) -> bool {
+        matches!(self, Self::Fuse | Self::FuseUring)
+    }
+
+    /// Why this machine has no such front.
+    pub fn missing(self) -> Option<String> {
+        if !self.is_mount() {
+            return None;
+        }
+        let is_on = || fs::read_to_string(FUSE_URING).is_ok_and(|it| it.trim() == "Y");
+        if self == Self::FuseUring && !is_on() {
+            return Some(format!("{FUSE_URING} is not Y (echo 1 into it, as root)"));
+        }
+        match File::options().read(true).write(true).open(FUSE_DEVICE) {
+            Err(error) => Some(format!("{FUSE_DEVICE} cannot be used ({error})")),
+            Ok(_) if rustix::process::geteuid().is_root() || programs::find(FUSE_HELPER).is_some() => None,
+            Ok(_) => Some(format!("{FUSE_HELPER} (package fuse3) is not installed")),
+        }
+    }
+
+    /// Where clients other than guests find a disk.
+    pub fn target(self, place: &Path, export: &'static str) -> Target {
+        if self.is_mount() { Target::File(place.to_owned()) } else { Target::Nbd(place.to_owned(), export) }
+    }
+}
+
+/// A server's disk as the library opens it.
+pub fn open(target: &Target) -> Result<Gate> {
+    let open = match target {
+        Target::Nbd(..) => Open::new(target.uri()),
+        Target::File(path) => Open::new(path).direct(DirectMode::On),
+    };
+    Ok(open.read_only(true).base()?.0)
+}
+
+impl Server {
+    pub const fn new(name: &'static str, door: Door, disk: Disk, line: &'static str) -> Self {
+        Self { name, door, disk, line }
+    }
+
+    /// What must be installed to start it and to load it.
+    pub fn programs(&self) -> Vec<&'static str> {
+        let own = self.line.split(' ').next();
+        let below = self.is_over_nbd().then_some("nbdkit");
+        own.into_iter().chain(below).chain((self.door != Door::VhostUser).then_some("fio")).collect()
+    }
+
+    /// Whether it has its image from another server.
+    fn is_over_nbd(&self) -> bool {
+        self.line.contains("{below")
+    }
+
+    /// Its row under a load.
+    pub fn row(&self, load: Shape, setting: &Setting) -> Row {
+        Row {
+            front: word(&self.door),
+            cipher: match self.disk {
+                Disk::Luks => Some("aes-xts-plain64".into()),
+                Disk::Null => Some(NULL_CIPHER.into()),
+                Disk::Plain | Disk::Nothing => None,
+            },
+            // Checked before anything is measured.
+            sha256: (self.disk != Disk::Nothing).then(|| setting.images.sha256.clone()),
+            server: self.name.split(',').next().map(str::to_owned),
+            generator: Some(if self.door == Door::VhostUser { "libblkio's driver" } else { "fio" }.into()),
+            ..Row::new(name(self.name, load), load)
+        }
+    }
+
+    fn start(&self, setting: &Setting) -> Result<Running> {
+        let start = |cpu, name: &str, line, left: Left, ready: &dyn Fn() -> Result<()>| {
+            setting.start(cpu, name, setting.command(line), left, ready)
+        };
+        let below = self.is_over_nbd().then(|| {
+            let (name, socket) = (format!("the server below {}", self.name), setting.path(BELOW));
+            let ready = || open(&Target::Nbd(socket.clone(), "")).map(drop).of("not yet");
+            start(setting.pins.map(|pins| pins.below), &name, LINE_BELOW, Left::Socket(socket.clone()), &ready)
+        });
+        let below = below.transpose()?;
+        let (place, left) = if self.door.is_mount() {
+            let place = setting.path(MOUNT);
+            File::create(&place).of(place.display())?;
+            (place.clone(), Left::Mount(place))
+        } else {
+            let place = setting.path(SOCKET);
+            (place.clone(), Left::Socket(place))
+        };
+        // qemu-storage-daemon has no export without a name.
+        let target = self.door.target(&place, if self.name.starts_with("qsd") { "disk" } else { "" });
+        let ready = || match self.door {
+            Door::VhostUser => UnixStream::connect(&place).map(drop).of("not yet"),
+            Door::Nbd => open(&target).map(drop).of("not yet"),
+            // Before it is mounted over, the file is empty.
+            Door::Fuse | Door::FuseUring => match fs::metadata(&place) {
+                Ok(found) if found.len() == setting.images.size => Ok(()),
+                _ => fail!("nothing is mounted"),
+            },
+        };
+        let process = start(setting.pins.map(|pins| pins.server), self.name, self.line, left, &ready)?;
+        Ok(Running { process, place, target, _below: below })
+    }
+
+    /// The SHA-256 of all that it gives. A guest compares that with the contents meanwhile.
+    pub fn sha256(&self, setting: &Setting) -> Result<String> {
+        let Running { process, place, target, _below } = &self.start(setting)?;
+        let images = &setting.images;
+        let is_right = |size: u64| {
+            if size == images.size { Ok(()) } else { fail!("the disk has {size} bytes and not {}", images.size) }
+        };
+        process.under(|| {
+            if self.door == Door::VhostUser {
+                let late = Instant::now() + PATIENCE + Duration::from_secs(images.size / RATE_MIN);
+                let mut guest = Guest::connect(place, CHECK, images.contents, late)?;
+                is_right(guest.size())?;
+                let offsets = (0..images.size).step_by(CHECK.block as usize);
+                each(&mut guest, 1, offsets, Guest::compare_whole)?;
+                return Ok(images.sha256.clone());
+            }
+            let gate = open(target)?;
+            is_right(gate.geometry().size)?;
+            sha256_of(&gate, 1 << 20)
+        })
+    }
+
+    /// A turn at a load.
+    pub fn turn(&self, setting: &Setting, load: Shape, time: Duration, run: u32) -> Result<Sample> {
+        let Running { process, place, target, _below } = &self.start(setting)?;
+        let job = setting.job(load, time, u64::from(run) + 1);
+        let late = Instant::now() + job.warm_up + job.time + PATIENCE;
+        let contents = setting.images.contents;
+        process.turn(|| match self.door {
+            Door::VhostUser => load::drive(&job, |_| Guest::connect(place, load, contents, late)),
+            _ => fio::load(setting, target, &job),
+        })
+    }
+}
+
+/// What a row is called.
+fn name(server: &str, load: Shape) -> String {
+    format!("{server}, {}", load.title())
+}
+
+/// Whether every server gives the bytes that the images were made of.
+pub fn check_contents<'a>(setting: &Setting, servers: impl ExactSizeIterator<Item = &'a Server>) -> Result<()> {
+    let expected = &setting.images.sha256;
+    let progress = progress(servers.len());
+    for server in servers {
+        progress.set_message(format!("checking {}", server.name));
+        let sum = server.sha256(setting)?;
+        if sum != *expected {
+            fail!(
+                "{} gives other bytes than were written (SHA-256 {sum}, not {expected}); nothing was measured",
+                server.name
+            );
+        }
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    Ok(())
+}
+
+/// Adds the figures of a table; what one needs that has no value.
+pub fn compare(report: &mut Report, contests: &[Contest], needs: impl Fn(&Contest) -> String) {
+    for contest @ &(figure, load, of, to, quantity) in contests {
+        let pairs = vec![(name(of, load), to.iter().map(|to| name(to, load)).collect())];
+        report.compare(&Comparison {
+            name: figure,
+            of: quantity,
+            pairs,
+            needs: needs(contest),
+            ..Comparison::default()
+        });
+    }
+}
