@@ -33,6 +33,8 @@ struct Player {
     programs: PathBuf,
     user: bool,
     server: Option<Background>,
+    /// The loop device, as `$LOOP` in commands.
+    device: String,
 }
 
 /// What did not come as expected, with its place.
@@ -71,7 +73,7 @@ impl Player {
         fs::write(folder.path().join("key"), PASSPHRASE).expect("room for a key file");
         let program = Path::new(env!("CARGO_BIN_EXE_cryptline"));
         let programs = program.parent().expect("it is in a folder").to_owned();
-        Self { folder, programs, user: false, server: None }
+        Self { folder, programs, user: false, server: None, device: String::new() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -91,6 +93,7 @@ impl Player {
         command.args(["-c", line]).current_dir(self.folder.path());
         command.env("PATH", format!("{}:{path}:/usr/sbin:/sbin", self.programs.display()));
         command.env("FOLDER", self.folder.path()).env("CHEAP", CHEAP).env("ARGON2", ARGON2);
+        command.env("LOOP", &self.device);
         command.env("LC_ALL", "C").env("TZ", "UTC").env_remove("LISTEN_FDS");
         command
     }
@@ -104,7 +107,7 @@ impl Player {
         let path = self.path(name);
         match word {
             "volume" => self.volume(name, after)?,
-            "file" => fs::write(path, unescaped(after)?).map_err(told)?,
+            "file" => fs::write(path, [unescaped(after)?, step.input.clone()].concat()).map_err(told)?,
             "fill" => {
                 let (size, bytes) = after.split_once(' ').unwrap_or((after, ""));
                 fill(&path, size_of(size)?, &unescaped(bytes)?)?;
@@ -120,6 +123,14 @@ impl Player {
                 let (offset, bytes) = after.split_once(' ').ok_or("header FILE OFFSET BYTES")?;
                 let (offset, bytes) = (usize::try_from(size_of(offset)?).map_err(told)?, unescaped(bytes)?);
                 header::rewrite(&path, |copy| copy[offset..][..bytes.len()].copy_from_slice(&bytes));
+            }
+            "loop" => {
+                let line = format!(
+                    "losetup --find --show {after} {name} || {{ echo 'no loop device here' >&2; exit {SKIPPED}; }}"
+                );
+                let made = run_with_input(&mut self.shell(&line), TIMEOUT, &[]);
+                made.stdout_text().trim().clone_into(&mut self.device);
+                return Ok(Some(made));
             }
             "user" => self.become_a_user()?,
             "server" => {
@@ -170,6 +181,16 @@ impl Player {
         self.user = true;
         self.programs = bin;
         if copied.status.success() { Ok(()) } else { Err(copied.to_string()) }
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        // Who still has it open is ended first.
+        drop(self.server.take());
+        if !self.device.is_empty() {
+            let _detached = Command::new("losetup").args(["--detach", &self.device]).status();
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! How a server starts, is told to end, and ends.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
@@ -214,4 +215,23 @@ fn the_server_ends_with_its_parent() {
     parent.args(["-c", script, env!("CARGO_BIN_EXE_cryptline")]).arg(&socket);
     peer::run(&mut parent, READY).success();
     wait_until("the socket is gone", || !socket.exists());
+}
+
+/// There is no moment in which another user could connect: the socket is made with its mode.
+#[test]
+fn a_socket_is_never_open_to_others_while_it_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let script = "umask 000; for turn in 1 2 3 4 5 6 7 8 9 10; do \"$0\" serve ram:1M -U \"$1\" --run true; done";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_cryptline")]).arg(&socket);
+    let mut servers = Background::spawn(&mut command);
+    let (mut widest, mut looks) = (0, 0);
+    while servers.wait(Duration::ZERO).is_none() {
+        for found in (0..1000).filter_map(|_| fs::symlink_metadata(&socket).ok()) {
+            (widest, looks) = (widest | found.mode() & 0o077, looks + 1);
+        }
+    }
+    servers.collect().success();
+    assert!(looks > 0 && widest == 0, "{looks} {widest:o}");
 }
