@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use cryptline_testkit::peer::{Background, Run, require, run_with_input, skip};
+use cryptline_testkit::peer::{Background, Run, require, run_with_input, skip, skip_everywhere};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -23,6 +23,8 @@ const CHEAP: &str = "--pbkdf=pbkdf2 --pbkdf-force-iterations=1000";
 
 /// The exit code of a command that finds that the case does not apply here, and says why.
 const SKIPPED: i32 = 77;
+/// The same for what no package brings: no failure with `CI=true` either.
+const SKIPPED_EVERYWHERE: i32 = 78;
 
 /// The same for Argon2id, as `$ARGON2`.
 const ARGON2: &str = "--pbkdf-force-iterations=4 --pbkdf-memory=32";
@@ -50,9 +52,11 @@ pub fn play(case: &Case) -> Result<(), String> {
         });
         let before: Vec<_> = files.map(|name| (name.clone(), fs::read(player.path(&name)).ok())).collect();
         let run = player.act(step).map_err(|told| format!("{}.case:{}: {told}", case.file, step.line))?;
-        if let Some(run) = run.as_ref().filter(|run| run.status.code() == Some(SKIPPED)) {
-            skip(run.stderr_text().trim());
-            return Ok(());
+        let said = |run: &Run| run.stderr_text().trim().to_owned();
+        match run.as_ref().map(|run| (run.status.code(), run)) {
+            Some((Some(SKIPPED), run)) => return Ok(skip(&said(run))),
+            Some((Some(SKIPPED_EVERYWHERE), run)) => return Ok(skip_everywhere(&said(run))),
+            _ => {}
         }
         let seen = Seen { run: run.as_ref(), folder: player.folder.path(), before: &before };
         let told = |check: &Check| Some(format!("{}.case:{}: {}", case.file, check.line, check.told(&seen)?));

@@ -2,18 +2,14 @@
 
 mod below;
 mod benchmark;
-mod block_devices;
 mod common;
 mod container;
 mod control;
 mod copy;
 mod copy_resume;
 mod copy_signals;
-mod copy_volumes;
 mod create;
 mod cryptsetup_compat;
-mod file_size_limit;
-mod hints;
 mod info;
 mod key_memory;
 mod lab;
