@@ -1,4 +1,4 @@
-//! What a server keeps while it starts and while it ends. The rest of it is in ../cases.
+//! The promises of a server while it starts and while it ends. The rest of them is in ../cases.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! How a server waits for requests, by the processors that it has. The rest of `serve` is in ../cases.
+//! The polling of a server, by the processors that it has. The rest of `serve` is in ../cases.
 
 use crate::server::{Server, value};
 use cryptline_engine::dispatch::usable_cores;

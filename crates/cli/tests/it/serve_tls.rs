@@ -1,4 +1,4 @@
-//! Whom TLS lets in, with certificates made by openssl and clients built on GnuTLS. The rest of it is in ../cases.
+//! The clients that TLS lets in, with certificates made by openssl and clients built on GnuTLS. The rest of it is in ../cases.
 
 use std::fs;
 use std::path::Path;
