@@ -52,11 +52,14 @@ pub fn play(case: &Case) -> Result<(), String> {
         });
         let before: Vec<_> = files.map(|name| (name.clone(), fs::read(player.path(&name)).ok())).collect();
         let run = player.act(step).map_err(|told| format!("{}.case:{}: {told}", case.file, step.line))?;
-        let said = |run: &Run| run.stderr_text().trim().to_owned();
-        match run.as_ref().map(|run| (run.status.code(), run)) {
-            Some((Some(SKIPPED), run)) => return Ok(skip(&said(run))),
-            Some((Some(SKIPPED_EVERYWHERE), run)) => return Ok(skip_everywhere(&said(run))),
-            _ => {}
+        let not_here: Option<fn(&str)> = match run.as_ref().and_then(|run| run.status.code()) {
+            Some(SKIPPED) => Some(skip),
+            Some(SKIPPED_EVERYWHERE) => Some(skip_everywhere),
+            _ => None,
+        };
+        if let Some((say, run)) = not_here.zip(run.as_ref()) {
+            say(run.stderr_text().trim());
+            return Ok(());
         }
         let seen = Seen { run: run.as_ref(), folder: player.folder.path(), before: &before };
         let told = |check: &Check| Some(format!("{}.case:{}: {}", case.file, check.line, check.told(&seen)?));
