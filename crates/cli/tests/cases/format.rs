@@ -6,7 +6,8 @@ use cryptline_testkit::peer::PEERS;
 use crate::check::{Check, Expect, FileState, Stream};
 
 /// Words that begin a step of set-up.
-const WORDS: [&str; 10] = ["volume", "file", "fill", "poke", "edit", "json", "header", "user", "server", "stop"];
+const WORDS: [&str; 11] =
+    ["volume", "file", "fill", "poke", "edit", "json", "header", "loop", "user", "server", "stop"];
 
 /// One test.
 pub struct Case {
@@ -23,7 +24,7 @@ pub struct Case {
 pub struct Step {
     pub line: usize,
     pub action: Action,
-    /// Standard input.
+    /// Standard input, or what the file holds besides.
     pub input: Vec<u8>,
     pub checks: Vec<Check>,
 }
@@ -150,6 +151,7 @@ fn add(case: &mut Case, line: usize, text: &str) -> Result<(), String> {
         "" | "#" => {}
         _ if WORDS.contains(&word) => {}
         "<" => last(case)?.input.extend(unescaped(rest)?),
+        "+" => last(case)?.input.extend(format!("{rest}\n").into_bytes()),
         "?" | ">" | ">-" | ">=" | "!" | "!-" | "!=" | "." | "=" => expectation(last(case)?, line, word, rest)?,
         _ => return Err(format!("`{word}` is not known")),
     }

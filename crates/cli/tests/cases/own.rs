@@ -42,6 +42,11 @@ const OWN: &[(&str, &str, &[&str])] = &[
         &["own.case:4: expected `a.0` to be {\"b\":\"d\"}, but it is {\"b\":\"c\"}", "nothing is called `x`"],
     ),
     ("input_and_rows", "case a\n$ cat\n< a\\x62\n>= {1}\n| ab\n| b", &["own.case:4: ", "(own::a/b)"]),
+    (
+        "lines_as_they_stand",
+        "case a\nfile f x\n+  \\n\n$ cat f -\n+ y\n>= x \\n\n>= z",
+        &["own.case:6: ", "x \\n\ny\n"],
+    ),
     ("nothing_expected", "case a\n$ true", &["own.case:1: it expects nothing, so it cannot fail"]),
     ("an_unknown_word", "case a\nvolum f luks2\n$ true\n? 0", &["own.case:2: `volum` is not known"]),
     ("an_expectation_of_nothing", "case a\n> f", &["own.case:2: there is no command yet"]),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use cryptline_testkit::peer::{Background, Run, require, run_with_input, skip};
+use cryptline_testkit::peer::{Background, Run, require, run_with_input, skip, skip_everywhere};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -23,6 +23,8 @@ const CHEAP: &str = "--pbkdf=pbkdf2 --pbkdf-force-iterations=1000";
 
 /// The exit code of a command that finds that the case does not apply here, and says why.
 const SKIPPED: i32 = 77;
+/// The same for what no package brings: no failure with `CI=true` either.
+const SKIPPED_EVERYWHERE: i32 = 78;
 
 /// The same for Argon2id, as `$ARGON2`.
 const ARGON2: &str = "--pbkdf-force-iterations=4 --pbkdf-memory=32";
@@ -33,6 +35,8 @@ struct Player {
     programs: PathBuf,
     user: bool,
     server: Option<Background>,
+    /// The loop device, as `$LOOP` in commands.
+    device: String,
 }
 
 /// What did not come as expected, with its place.
@@ -48,8 +52,13 @@ pub fn play(case: &Case) -> Result<(), String> {
         });
         let before: Vec<_> = files.map(|name| (name.clone(), fs::read(player.path(&name)).ok())).collect();
         let run = player.act(step).map_err(|told| format!("{}.case:{}: {told}", case.file, step.line))?;
-        if let Some(run) = run.as_ref().filter(|run| run.status.code() == Some(SKIPPED)) {
-            skip(run.stderr_text().trim());
+        let not_here: Option<fn(&str)> = match run.as_ref().and_then(|run| run.status.code()) {
+            Some(SKIPPED) => Some(skip),
+            Some(SKIPPED_EVERYWHERE) => Some(skip_everywhere),
+            _ => None,
+        };
+        if let Some((say, run)) = not_here.zip(run.as_ref()) {
+            say(run.stderr_text().trim());
             return Ok(());
         }
         let seen = Seen { run: run.as_ref(), folder: player.folder.path(), before: &before };
@@ -71,7 +80,7 @@ impl Player {
         fs::write(folder.path().join("key"), PASSPHRASE).expect("room for a key file");
         let program = Path::new(env!("CARGO_BIN_EXE_cryptline"));
         let programs = program.parent().expect("it is in a folder").to_owned();
-        Self { folder, programs, user: false, server: None }
+        Self { folder, programs, user: false, server: None, device: String::new() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -91,6 +100,7 @@ impl Player {
         command.args(["-c", line]).current_dir(self.folder.path());
         command.env("PATH", format!("{}:{path}:/usr/sbin:/sbin", self.programs.display()));
         command.env("FOLDER", self.folder.path()).env("CHEAP", CHEAP).env("ARGON2", ARGON2);
+        command.env("LOOP", &self.device);
         command.env("LC_ALL", "C").env("TZ", "UTC").env_remove("LISTEN_FDS");
         command
     }
@@ -104,7 +114,7 @@ impl Player {
         let path = self.path(name);
         match word {
             "volume" => self.volume(name, after)?,
-            "file" => fs::write(path, unescaped(after)?).map_err(told)?,
+            "file" => fs::write(path, [unescaped(after)?, step.input.clone()].concat()).map_err(told)?,
             "fill" => {
                 let (size, bytes) = after.split_once(' ').unwrap_or((after, ""));
                 fill(&path, size_of(size)?, &unescaped(bytes)?)?;
@@ -120,6 +130,14 @@ impl Player {
                 let (offset, bytes) = after.split_once(' ').ok_or("header FILE OFFSET BYTES")?;
                 let (offset, bytes) = (usize::try_from(size_of(offset)?).map_err(told)?, unescaped(bytes)?);
                 header::rewrite(&path, |copy| copy[offset..][..bytes.len()].copy_from_slice(&bytes));
+            }
+            "loop" => {
+                let line = format!(
+                    "losetup --find --show {after} {name} || {{ echo 'no loop device here' >&2; exit {SKIPPED}; }}"
+                );
+                let made = run_with_input(&mut self.shell(&line), TIMEOUT, &[]);
+                made.stdout_text().trim().clone_into(&mut self.device);
+                return Ok(Some(made));
             }
             "user" => self.become_a_user()?,
             "server" => {
@@ -170,6 +188,16 @@ impl Player {
         self.user = true;
         self.programs = bin;
         if copied.status.success() { Ok(()) } else { Err(copied.to_string()) }
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        // Who still has it open is ended first.
+        drop(self.server.take());
+        if !self.device.is_empty() {
+            let _detached = Command::new("losetup").args(["--detach", &self.device]).status();
+        }
     }
 }
 

@@ -4,16 +4,13 @@ mod foreign;
 mod logged;
 mod losses;
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use crate::server::{Disk, READY, SIZE, Server, run, text, wait_until};
+use crate::server::{READY, Server, run, text, wait_until};
 use cryptline_testkit::peer::{self, Background, Peer, Run};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use serde_json::{Value, json};
 
 /// A server that takes commands, with two exports in memory.
@@ -209,122 +206,6 @@ fn force_makes_clients_leave_and_spares_those_of_others() {
         let ended = client.goes_on().success();
         assert!(ended.stdout_text().contains(expected), "{ended}");
     }
-    controlled.server.stop();
-}
-
-#[test]
-fn the_default_name_means_no_other_export_when_its_own_is_gone() {
-    let Some(nbdinfo) = peer::require("nbdinfo") else {
-        return;
-    };
-    let controlled = Controlled::in_memory();
-    let default = controlled.server.uri.replace("/a?", "/?");
-    nbdinfo.run(["--size", &default]).success();
-    controlled.ctl(&["remove", "a"]).success();
-    assert!(!nbdinfo.run(["--size", &default]).status.success());
-    controlled.server.stop();
-}
-
-#[test]
-fn growth_is_noticed_when_it_is_asked_for() {
-    let (Some(cryptsetup), Some(nbdinfo)) = (peer::require("cryptsetup"), peer::require("nbdinfo")) else {
-        return;
-    };
-    let disk = Disk::new(&cryptsetup, "luks2");
-    let controlled = Controlled::start(&disk.arguments());
-    let same = controlled.ctl(&["resize", "a"]).success().stdout_text();
-    assert_eq!(same, "\"a\": 8 MiB, as before\n");
-    let file = File::options().write(true).open(&disk.image).unwrap();
-    file.set_len((16 << 20) + 2 * SIZE as u64).unwrap();
-    let grown = controlled.ctl(&["resize"]).success().stdout_text();
-    assert!(grown.starts_with("\"a\": 16 MiB, 8 MiB before"), "{grown}");
-    let size = nbdinfo.run(["--size", &controlled.server.uri]).success().stdout_text();
-    assert_eq!(size.trim(), (2 * SIZE).to_string());
-    controlled.server.stop();
-}
-
-#[test]
-fn a_volume_is_added_written_removed_and_is_cryptsetups_again() {
-    let (Some(cryptsetup), Some(nbdcopy)) = (peer::require("cryptsetup"), peer::require("nbdcopy")) else {
-        return;
-    };
-    let controlled = Controlled::in_memory();
-    for kind in ["luks2", "luks1"] {
-        let disk = Disk::new(&cryptsetup, kind);
-        let add = [&["add", "--name", kind][..], &disk.arguments()].concat();
-        let added = controlled.ctl(&add).success();
-        assert!(added.stderr.is_empty(), "{added}");
-        let uri = controlled.uri(kind);
-        assert!(added.stdout_text().contains(&uri), "{added}");
-        nbdcopy.run([&*disk.clear, &*uri]).success();
-        // The server has the lock that the client took.
-        let other = run(["serve"].into_iter().chain(disk.arguments())).exited_with(5);
-        assert!(other.stderr_text().contains(&disk.image), "{other}");
-        controlled.ctl(&add).exited_with(5);
-        controlled.ctl(&["flush", kind]).success();
-        controlled.is_left_by_all();
-        let removed = controlled.ctl(&["remove", kind]).success().stdout_text();
-        assert!(removed.contains("closed; all"), "{removed}");
-        // Closed: it can be opened again, elsewhere.
-        let read = disk.path("read");
-        let copy = ["copy", &disk.image, &read, "--key-file", &disk.key];
-        run(copy).success();
-        assert!(std::fs::read(&read).unwrap() == std::fs::read(&disk.clear).unwrap());
-    }
-    let said = controlled.server.stop();
-    assert!(said.stderr.is_empty(), "{said}");
-}
-
-/// cryptsetup looks at that lock before it reencrypts a volume.
-#[test]
-fn a_volume_that_was_added_is_locked_against_reencryption_until_it_is_removed() {
-    let Some(cryptsetup) = peer::require("cryptsetup") else {
-        return;
-    };
-    let disk = Disk::new(&cryptsetup, "luks2");
-    let uuid = cryptsetup.run(["luksUUID", &disk.image]).success().stdout_text();
-    let lock = format!("/run/cryptsetup/LN_LUKS2-reencryption-{}", uuid.trim());
-    let controlled = Controlled::in_memory();
-    let add = [&["add", "--name", "locked"][..], &disk.arguments()].concat();
-    controlled.ctl(&add).success();
-    if !rustix::process::geteuid().is_root() {
-        return peer::skip("only root has a folder of locks");
-    }
-    let file = File::open(&lock).unwrap();
-    let reencrypts = || flock(&file, FlockOperation::NonBlockingLockExclusive);
-    assert_eq!(reencrypts(), Err(Errno::WOULDBLOCK));
-    controlled.ctl(&["remove", "locked"]).success();
-    reencrypts().expect("nobody has the lock any more");
-    controlled.ctl(&add).exited_with(5);
-    controlled.server.stop();
-    // In its sandbox, a server cannot remove the file.
-    std::fs::remove_file(&lock).unwrap();
-}
-
-#[test]
-fn what_cannot_be_added_is_named_with_the_next_step() {
-    let Some(cryptsetup) = peer::require("cryptsetup") else {
-        return;
-    };
-    let disk = Disk::new(&cryptsetup, "luks2");
-    let controlled = Controlled::in_memory();
-    let refused = |arguments: &[&str], code: i32, text: &str| {
-        let refused = controlled.ctl(&[&["add"], arguments].concat()).exited_with(code);
-        assert!(refused.stderr_text().contains(text), "{text:?} is not in {refused}");
-    };
-    refused(&["nbd://localhost"], 1, "by a server of its own");
-    refused(&["rbd:pool/image"], 1, "by a server of its own");
-    refused(&["disk.img?partition=1"], 1, "by a server of its own");
-    refused(&["/nowhere/at/all"], 4, "/nowhere/at/all");
-    refused(&["/dev/null"], 4, "neither a regular file");
-    refused(&[&disk.clear, "--key-file", &disk.key], 4, "LUKS");
-    refused(&[&disk.image, "--key-file", &disk.clear, "--keyfile-size", "9"], 2, "");
-    let [image, option, key] = disk.arguments();
-    refused(&[image, option, key, "--name", "b"], 5, "choose another name");
-    refused(&[image, option, key, "--name", ""], 5, "the empty name means export \"a\"");
-    assert_eq!(controlled.ctl(&["list"]).success().stdout_text().lines().count(), 2);
-    // Whoever could not add it has not kept the lock.
-    controlled.ctl(&["add", image, option, key]).success();
     controlled.server.stop();
 }
 

@@ -28,11 +28,10 @@ fn every_member_of_the_json_is_documented_and_the_other_way_round() {
     assert_eq!(members, documented(header));
     // An MBR with one partition, of 1 MiB from sector 2048 on.
     let image = folder.path("disk.img");
-    std::fs::write(&image, []).unwrap();
-    resize(&image, SIZE);
-    let entry = b"\0\0\0\0\x83\0\0\0\0\x08\0\0\0\x08\0\0";
-    poke(&image, 446, entry);
-    poke(&image, 510, b"\x55\xaa");
+    let mut bytes = vec![0; 20 << 20];
+    bytes[446..462].copy_from_slice(b"\0\0\0\0\x83\0\0\0\0\x08\0\0\0\x08\0\0");
+    bytes[510..512].copy_from_slice(b"\x55\xaa");
+    std::fs::write(&image, bytes).unwrap();
     let mut members = BTreeSet::new();
     collect(&json_of(&image), &mut members);
     assert_eq!(members, documented(disk));

@@ -202,34 +202,6 @@ fn first_line_of(socket: &Path) -> String {
 }
 
 #[test]
-fn a_command_runs_outside_with_every_right() {
-    let Some(nbdinfo) = peer::require("nbdinfo") else {
-        return;
-    };
-    if !is_complete() {
-        return;
-    }
-    let script = format!(
-        "'{}' --size \"$uri\" && grep -E '^(NoNewPrivs|Seccomp):' /proc/self/status && \
-         cat /etc/passwd >/dev/null && echo opened",
-        nbdinfo.path().display()
-    );
-    let said = run(["serve", "ram:1M", "--sandbox=on", "--run", &script]).success();
-    assert_eq!(said.stderr_text(), "");
-    let words: Vec<_> = said.stdout_text().split_whitespace().map(str::to_owned).collect();
-    assert_eq!(words, ["1048576", "NoNewPrivs:", "0", "Seccomp:", "0", "opened"]);
-
-    let folder = tempfile::tempdir().unwrap();
-    let started = text(&folder.path().join("started"));
-    let script = format!("touch '{started}'; exec sleep 100");
-    let arguments = ["serve", "ram:1M", "--sandbox=on", "--run", &script];
-    let process = Background::spawn(&mut cryptline(arguments));
-    let process = process.wait_for_path(Path::new(&started), READY);
-    // The server may still end it.
-    process.stop().exited_with(128 + 15);
-}
-
-#[test]
 fn another_user_serves_an_image_that_only_root_can_open() {
     let Some([cryptsetup, nbdcopy]) = peer::require_all(["cryptsetup", "nbdcopy"]) else {
         return;
@@ -297,40 +269,6 @@ fn another_user_has_a_private_socket_and_ends_with_its_parent() {
     parent.args(["-c", script, env!("CARGO_BIN_EXE_cryptline")]).arg(&socket);
     peer::run(&mut parent, READY).success();
     wait_until("the socket is gone", || !socket.exists());
-}
-
-#[test]
-fn what_cannot_be_removed_later_is_named_at_once() {
-    if !is_root() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let socket = text(&folder.path().join("socket"));
-    let server = Server::start(["ram:1M", "-U", &socket, "--user=nobody"]);
-    let warning = server.stop().stderr_text();
-    assert!(warning.contains(&socket) && warning.contains("left behind"), "{warning}");
-    assert_eq!(warning.lines().count(), 1, "{warning}");
-    assert!(Path::new(&socket).exists());
-}
-
-#[test]
-fn unknown_users_and_users_without_the_right_to_change_are_refused_at_once() {
-    for (option, words) in [
-        ("--user=nobody-has-this-name", "no such user"),
-        ("--group=nobody-has-this-name", "no such group"),
-        ("--user=4123456789", "give --group too"),
-    ] {
-        let run = run(["serve", "ram:1M", option, "--run", "true"]).exited_with(1);
-        assert!(run.stderr_text().contains(words), "{run}");
-    }
-    if !is_root() {
-        return;
-    }
-    let program = Copy::new();
-    let mut command = program.command();
-    command.args(["serve", "ram:1M", "--user=nobody", "--run", "true"]);
-    let run = peer::run(command.uid(NOBODY).gid(NOBODY), READY).exited_with(1);
-    assert!(run.stderr_text().contains("start as root"), "{run}");
 }
 
 /// The program where everybody can run it.
@@ -434,25 +372,6 @@ mod libc_numbers {
     pub const SECCOMP: i64 = 317;
     #[cfg(not(target_arch = "x86_64"))]
     pub const SECCOMP: i64 = 277;
-}
-
-#[test]
-fn too_few_descriptors_for_the_clients_are_named() {
-    let Some(cryptsetup) = peer::require("cryptsetup") else {
-        return;
-    };
-    let disk = Disk::new(&cryptsetup, "luks2");
-    let few = |sandbox: &str| {
-        let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -n 40; exec \"$@\"", "sh"]);
-        command.args([env!("CARGO_BIN_EXE_cryptline"), "serve"]);
-        command.args(disk.arguments()).args([sandbox, "-v", "--run", "true"]);
-        peer::run(command.env_remove("XDG_RUNTIME_DIR"), READY)
-    };
-    let on = few("--sandbox=on").exited_with(1);
-    assert!(on.stderr_text().contains("lower --max-connections"), "{on}");
-    let auto = few("--sandbox=auto").success();
-    assert!(auto.stderr_text().contains("off (cannot open the files of 64 clients"), "{auto}");
 }
 
 #[test]

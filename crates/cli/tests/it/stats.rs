@@ -1,11 +1,11 @@
 //! `--stats` and `cryptline top`.
 
 use crate::server;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
-use crate::server::{READY, Server, cryptline, run, text, wait_until};
+use crate::server::{READY, Server, run, text, wait_until};
 use cryptline_testkit::peer::{self, Background};
 use serde_json::Value;
 
@@ -113,23 +113,6 @@ fn one_reader_too_many_is_sent_away_and_clients_do_not_notice() {
 }
 
 #[test]
-fn top_prints_a_sample_for_people_and_for_programs() {
-    let measured = Measured::start();
-    let once = run(["top", "--once", &measured.socket]).success().stdout_text();
-    assert_eq!(once.lines().count(), 1, "{once}");
-    assert!(once.contains("export \"\"  64 MiB  0 connections"), "{once}");
-    let json = run(["top", "--once", "--json", &measured.socket]).success();
-    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
-    assert_eq!(json["exports"][0]["size"], 64 << 20);
-
-    // Without a terminal: a line for each sample, until the server ends.
-    let mut top = Background::spawn(&mut cryptline(["top", &measured.socket]));
-    wait_until("there are samples", || top.stdout_text().lines().count() >= 3);
-    measured.server.stop();
-    assert!(top.wait(READY).is_some_and(|status| status.success()));
-}
-
-#[test]
 fn top_tells_servers_apart() {
     let (one, other) = (Measured::start(), Measured::start());
     let both = [&*one.socket, &*other.socket];
@@ -182,33 +165,4 @@ fn top_draws_in_place_and_leaves_the_terminal_as_it_was() {
     let drawn = top.collect().stdout_text();
     let left = drawn.find("\x1b[?25h\x1b[?1049l").expect("the other screen is left");
     assert!(drawn[left..].contains("the server has ended"), "{drawn:?}");
-}
-
-#[test]
-fn top_says_what_is_wrong_with_a_socket() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = text(&folder.path().join("socket"));
-    let nobody = run(["top", &path]).exited_with(4);
-    assert!(nobody.stderr_text().contains("cryptline serve --stats SOCKET"), "{nobody}");
-
-    let listener = UnixListener::bind(&path).unwrap();
-    for nonsense in [&b"hello\n"[..], b"[1]\n", b"\xff\n", b"{\"no\": \"end\""] {
-        let answer = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let (mut stream, _) = listener.accept().unwrap();
-                stream.write_all(nonsense).unwrap();
-            });
-            run(["top", "--once", &path])
-        });
-        let answer = answer.exited_with(4);
-        assert!(answer.stderr_text().contains("does not give cryptline's statistics"), "{answer}");
-    }
-}
-
-#[test]
-fn a_statistics_socket_in_use_is_exit_code_5() {
-    let measured = Measured::start();
-    run(["serve", "ram:1M", "--stats", &measured.socket]).exited_with(5);
-    next(&mut measured.connect());
-    measured.server.stop();
 }

@@ -67,42 +67,6 @@ fn queue_dispatch_is_used_for_reads_only_and_says_so() {
 }
 
 #[test]
-fn nbd_has_no_zones_and_refuses_them() {
-    let folder = Folder::new();
-    let target = target(&folder);
-    let run = folder.serve(target.as_ref());
-    refused(run, 4, "NBD has no zones");
-    let ram = "zoned:ram:64M,zone-size=4M";
-    refused(cryptline(["serve", ram, "--run", "true"]), 4, "NBD has no zones");
-}
-
-#[test]
-fn zones_that_can_not_be_are_refused_in_one_line_and_nothing_is_written() {
-    let folder = Folder::new();
-    let image = folder.luks2();
-    let before = fs::read(&image).unwrap();
-    let refused_with = |options: &str, code: i32, text: &str| {
-        let target = format!("zoned:{}{options}", image.display());
-        refused(folder.check(target.as_ref()), code, text);
-    };
-    refused_with("", 4, "zone-size=SIZE");
-    refused_with(",zone-size=3M", 4, "power of two");
-    refused_with(",zone-size=8M", 4, "not whole zones");
-    refused_with(",zone-size=4M,zone-capacity=5M", 4, "above the zone size");
-    refused_with(",zone-size=4M,conventional=5", 4, "give fewer");
-    refused_with(",zone-size=4M,granularity=100", 4, "granularity=512");
-    refused_with(",zone-size=4M,zones=5", 1, "the keys are");
-    refused_with(",zone-size=4M,max-open=x", 1, "not a count");
-    // The header is in the way of sequential zones.
-    refused_with(",zone-size=4M", 4, "give an empty file");
-    let state = format!("{}.zones", image.display());
-    assert!(!std::path::Path::new(&state).exists());
-    assert!(fs::read(&image).unwrap() == before);
-    let small = format!("zoned:{},zone-size=4M,conventional=4,granularity=512", image.display());
-    refused(folder.serve(small.as_ref()), 4, "sector size of 512");
-}
-
-#[test]
 fn damaged_state_is_refused_and_can_be_read_only() {
     let folder = Folder::new();
     let target = target(&folder);

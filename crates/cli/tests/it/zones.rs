@@ -71,22 +71,3 @@ fn table_has_a_line_for_each_zone_as_blkzone_prints_it() {
     );
     assert!(lines[0].ends_with("zcond: 0(nw) [type: 1(CONVENTIONAL)]"));
 }
-
-#[test]
-fn more_zones_than_are_asked_for_at_a_time_are_all_listed_once() {
-    let zones = zones("zoned:ram:64M,zone-size=64K");
-    assert_eq!(zones.len(), 1024);
-    for (index, zone) in (0u64..).zip(&zones) {
-        assert_eq!(zone["start"], index * 128);
-        assert_eq!(zone["condition"], "empty");
-    }
-}
-
-#[test]
-fn what_has_no_zones_is_refused_in_one_line() {
-    let folder = Folder::new();
-    let plain = folder.luks2();
-    refused(cryptline(["zones", &plain.display().to_string()]), 1, "has no zones");
-    refused(cryptline(["zones", "zoned:ram:64M,zone-size=3M"]), 4, "power of two");
-    refused(cryptline(["zones", "/no/such/file"]), 4, "/no/such/file");
-}

@@ -153,19 +153,6 @@ pub fn edit_metadata(image: &Path, change: impl FnOnce(&mut Value)) {
     set_metadata(image, json.to_string().as_bytes());
 }
 
-/// Overwrites bytes of a file.
-pub fn poke(image: &Path, offset: usize, with: &[u8]) {
-    let mut bytes = fs::read(image).expect("the image can be read");
-    bytes[offset..offset + with.len()].copy_from_slice(with);
-    fs::write(image, bytes).expect("the image can be written");
-}
-
-/// Cuts a file, or makes it longer with zeros.
-pub fn resize(image: &Path, len: u64) {
-    let file = fs::File::options().write(true).open(image).expect("the image opens");
-    file.set_len(len).expect("the image can be resized");
-}
-
 /// A loop device, detached when dropped.
 pub struct LoopDevice(pub String);
 
