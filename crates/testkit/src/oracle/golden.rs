@@ -86,7 +86,7 @@ pub fn ask(oracle: &mut Oracle, folder: &Path) -> Asked {
         let table = vector.table(index, "$cipher", index * LENGTH / 512).replace(',', r"\,");
         tables.push(format!("golden{index},,,rw,{table}"));
     }
-    case.script(&format!("dmsetup create --concise \"{}\"", tables.join(";").replace('\\', r"\\")));
+    case.script(&format!("dmsetup create --concise \"{}\"", tables.join(";")));
     for (index, vector) in (0..).zip(&vectors) {
         let blocks = vector.sectors / 8;
         case.script(&format!("dd if=$plain of=/dev/mapper/golden{index} bs=4k count={blocks} conv=fsync"));

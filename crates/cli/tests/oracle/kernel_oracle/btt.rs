@@ -11,7 +11,7 @@ use super::Check;
 use super::bench::{Bench, Opening, Patch, assert_same, sha256, text};
 
 /// Bytes of the clear disk.
-const CLEAR_BYTES: usize = 1 << 20;
+const CLEAR_BYTES: usize = 512 << 10;
 const UUID: &str = "11111111-2222-3333-4444-555555555555";
 
 /// One table. Its image's size tells it from the others in the guest.
@@ -23,10 +23,10 @@ struct Table {
 }
 
 const TABLES: [Table; 4] = [
-    Table { name: "BTT of 512-byte sectors by cryptline", sector_size: 512, mebibytes: 48, we_make_it: true },
+    Table { name: "BTT of 512-byte sectors by cryptline", sector_size: 512, mebibytes: 32, we_make_it: true },
     Table { name: "BTT of 4096-byte sectors by cryptline", sector_size: 4096, mebibytes: 64, we_make_it: true },
-    Table { name: "BTT of 512-byte sectors by Linux", sector_size: 512, mebibytes: 80, we_make_it: false },
-    Table { name: "BTT of 4096-byte sectors by Linux", sector_size: 4096, mebibytes: 96, we_make_it: false },
+    Table { name: "BTT of 512-byte sectors by Linux", sector_size: 512, mebibytes: 48, we_make_it: false },
+    Table { name: "BTT of 4096-byte sectors by Linux", sector_size: 4096, mebibytes: 80, we_make_it: false },
 ];
 
 /// Finds the region of `$size` bytes as `$n`.
