@@ -129,10 +129,10 @@ impl From<cryptline::Error> for CliError {
 impl CliError {
     /// Why nothing was made. What helps with a header that exists does not help here.
     #[must_use]
-    pub(crate) fn of_create(error: &cryptline::Error) -> Self {
+    pub(crate) fn of_create(error: cryptline::Error) -> Self {
         let (message, advice) = match error.problem() {
             Problem::Luks(_) => (error.to_string(), ""),
-            _ => words(error),
+            _ => words(&error),
         };
         Self::new(error.kind(), message).advised(advice)
     }
@@ -141,7 +141,7 @@ impl CliError {
 impl CliError {
     /// Why nothing was copied, or not all.
     #[must_use]
-    pub(crate) fn of_copy(error: &cryptline::Error) -> Self {
+    pub(crate) fn of_copy(error: cryptline::Error) -> Self {
         use cryptline::Fault;
         let advice = match error.problem() {
             Problem::Exists { .. } => "; give another name, or --force to replace it and lose what it holds",
@@ -155,7 +155,7 @@ impl CliError {
             Problem::HolesOfDevice => "; leave out --holes",
             Problem::NoPlace(_) | Problem::CopyNoPlace => "",
             _ => {
-                let (message, advice) = words(error);
+                let (message, advice) = words(&error);
                 return Self::new(error.kind(), message).advised(advice);
             }
         };
@@ -166,7 +166,7 @@ impl CliError {
 impl CliError {
     /// Why a header was not changed. What helps to serve a volume does not help here.
     #[must_use]
-    pub(crate) fn of_header(error: &cryptline::Error) -> Self {
+    pub(crate) fn of_header(error: cryptline::Error) -> Self {
         let advice = match error.problem() {
             Problem::Device(OpenError::Busy { .. }) => "; stop that one first",
             Problem::Device(OpenError::NotWritable { .. }) => "",

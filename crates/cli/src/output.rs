@@ -3,10 +3,11 @@
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cryptline::Warning;
+use cryptline::{Edited, Warning};
 use serde::Serialize;
 
 use crate::CliError;
+use crate::error::on_one_line;
 
 /// Writes `text` to standard output.
 ///
@@ -20,6 +21,24 @@ pub fn print(text: &str) -> Result<(), CliError> {
         }
         _ => Ok(()),
     }
+}
+
+/// Writes a line to standard output: `text` without anything that would end it before.
+///
+/// # Errors
+/// As [`print`].
+pub fn say(text: &str) -> Result<(), CliError> {
+    print(&(on_one_line(text) + "\n"))
+}
+
+/// What a change of a header came to, once its warnings are told.
+///
+/// # Errors
+/// Why it was not changed.
+pub fn changed(edited: cryptline::Result<Edited>) -> Result<Edited, CliError> {
+    let edited = edited.map_err(CliError::of_header)?;
+    warn_of(&edited.warnings);
+    Ok(edited)
 }
 
 /// Writes `report` to standard output: as JSON, or as `text` has it.

@@ -195,7 +195,7 @@ fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
         statistics: &args.statistics,
         has_own_mounts,
     };
-    server::run(&volume, &wanted)
+    server::run(&volume, &wanted).map(|()| ExitCode::SUCCESS)
 }
 
 impl AttachArgs {

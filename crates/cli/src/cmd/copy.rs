@@ -7,7 +7,6 @@ mod source;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -147,7 +146,7 @@ pub(super) struct Report {
 ///
 /// # Errors
 /// As the help says.
-pub fn run(args: &CopyArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &CopyArgs) -> Result<(), CliError> {
     let began = Instant::now();
     if args.destination == Path::new("-") {
         return Err(CliError::parameters(
@@ -196,11 +195,10 @@ pub fn run(args: &CopyArgs) -> Result<ExitCode, CliError> {
         copy.into_target(&args.destination)
     };
     show.clear();
-    let copied = copied.map_err(|error| CliError::of_copy(&error))?;
+    let copied = copied.map_err(CliError::of_copy)?;
     warn_of(&copied.warnings);
     let report = Report::new(&args.source, &args.destination, &copied, began.elapsed());
-    print_report(&report, args.how.json, Report::text)?;
-    Ok(ExitCode::SUCCESS)
+    print_report(&report, args.how.json, Report::text)
 }
 
 impl CopyArgs {
@@ -217,7 +215,7 @@ impl CopyArgs {
             Ok(is_luks) => Ok(is_luks),
             // What it holds is looked for before anything is overwritten.
             Err(error) if matches!(error.problem(), Problem::NotLuks(_)) => Ok(false),
-            Err(error) => Err(CliError::of_copy(&error)),
+            Err(error) => Err(CliError::of_copy(error)),
         }
     }
 

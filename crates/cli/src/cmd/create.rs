@@ -5,7 +5,6 @@ mod new;
 mod signals;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -125,7 +124,7 @@ pub struct CreateArgs {
 ///
 /// # Errors
 /// As the help says.
-pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &CreateArgs) -> Result<(), CliError> {
     args.refuse_needed()?;
     if let Some(source) = &args.from {
         return args.run_from(source);
@@ -137,10 +136,9 @@ pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
     }
     let options = args.volume.options()?;
     let created = args.create(options.clone()).on_progress(show(args.volume.format.measures())).create();
-    let created = created.map_err(|error| CliError::of_create(&error))?;
+    let created = created.map_err(CliError::of_create)?;
     crate::output::warn_of(&created.warnings);
-    crate::output::print(&args.told(&options, created.data_size))?;
-    Ok(ExitCode::SUCCESS)
+    crate::output::print(&args.told(&options, created.data_size))
 }
 
 impl CreateArgs {
@@ -176,7 +174,7 @@ impl CreateArgs {
     }
 
     /// Makes the volume and fills it.
-    fn run_from(&self, source: &Path) -> Result<ExitCode, CliError> {
+    fn run_from(&self, source: &Path) -> Result<(), CliError> {
         let began = Instant::now();
         let options = self.volume.options()?;
         let from = From {
@@ -206,9 +204,9 @@ impl CreateArgs {
         let created = self.create(options.clone()).fill(copy).on_progress(show.observer()).create();
         show.clear();
         let created = created.map_err(|error| match error.problem() {
-            Problem::Luks(_) => CliError::of_create(&error),
+            Problem::Luks(_) => CliError::of_create(error),
             Problem::Holds { .. } | Problem::Exists { .. } => CliError::from(error),
-            _ => CliError::of_copy(&error),
+            _ => CliError::of_copy(error),
         })?;
         crate::output::warn_of(&created.warnings);
         if let Some(copied) = &created.copied {
@@ -216,7 +214,7 @@ impl CreateArgs {
             let report = Report::new(source, &self.file, copied, began.elapsed());
             print_report(&report, self.how.json, |report| report.text() + &self.told(&options, created.data_size))?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 
     /// Bytes of the clear disk, where the size of the file was given.

@@ -4,7 +4,6 @@ mod partitions;
 mod text;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
 use cryptline::luks::Info;
@@ -64,7 +63,7 @@ struct Report {
 ///
 /// # Errors
 /// Exit code 4 for a damaged or missing header.
-pub fn run(args: &InfoArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &InfoArgs) -> Result<(), CliError> {
     let open = Open::new(&args.target);
     let open = match &args.header {
         Some(path) => open.header(path),
@@ -81,7 +80,7 @@ pub fn run(args: &InfoArgs) -> Result<ExitCode, CliError> {
             _ => return Err(error.into()),
         },
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 impl From<Inspection> for Report {

@@ -1,7 +1,6 @@
 //! `zones`: what each zone of a zoned device is and holds, as `blkzone report` lists it, and as JSON.
 
 use std::fmt::Write as _;
-use std::process::ExitCode;
 
 use clap::Args;
 use cryptline::Open;
@@ -57,14 +56,13 @@ struct Row {
 /// # Errors
 /// Exit code 1 for what has no zones, 4 for a device that cannot be opened or does not report, 5 for
 /// one that is in use.
-pub fn run(args: &ZonesArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &ZonesArgs) -> Result<(), CliError> {
     let (gate, warnings) = Open::new(&args.target).read_only(true).base()?;
     crate::output::warn_of(&warnings);
     let zones = cryptline::zones(&gate);
     let zones = zones.map_err(|error| CliError::from(error).of(&args.target))?;
     let report = Report { zones: zones.iter().map(Row::from).collect() };
-    print_report(&report, args.json, |_| zones.iter().map(line).collect())?;
-    Ok(ExitCode::SUCCESS)
+    print_report(&report, args.json, |_| zones.iter().map(line).collect())
 }
 
 /// As `blkzone report` has it.

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
 use cryptline_engine::btt::{Findings, check, locate};
@@ -72,7 +71,7 @@ struct Problem {
 ///
 /// # Errors
 /// Exit code 4 where problems are left.
-pub fn run(args: &CheckArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &CheckArgs) -> Result<(), CliError> {
     let (memory, name) = open(&args.path, !args.repair)?;
     let arenas = locate(&memory).map_err(|error| failed(&name, &error))?;
     let sectors = arenas.iter().map(|arena| u64::from(arena.info.layout.external_nlba));
@@ -87,7 +86,7 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, CliError> {
     let report = Report::new(name, &findings);
     print_report(&report, args.json, Report::text)?;
     match report.problem_count {
-        0 => Ok(ExitCode::SUCCESS),
+        0 => Ok(()),
         count => Err(CliError::device(format!(
             "{}: {count} problems; {}",
             report.target,

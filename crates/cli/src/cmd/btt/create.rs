@@ -1,7 +1,6 @@
 //! `btt create`: a table in a new file, or over what a file or device holds.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Mutex;
 
 use clap::Args;
@@ -53,7 +52,7 @@ pub struct CreateArgs {
 ///
 /// # Errors
 /// As the help says.
-pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &CreateArgs) -> Result<(), CliError> {
     let meter = Mutex::new(Meter::new("Cleared", size::human));
     let mut create =
         CreateBtt::new(&args.path).sector_size(args.sector_size).replace(args.force).on_progress(move |progress| {
@@ -75,6 +74,5 @@ pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
         "{name}: BTT with {data} in {}-byte sectors, UUID {}\nTo serve the volume in it: cryptline serve btt:{name}\n",
         args.sector_size,
         uuid::format(&made.uuid),
-    ))?;
-    Ok(ExitCode::SUCCESS)
+    ))
 }

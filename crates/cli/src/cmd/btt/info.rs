@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
 use cryptline_engine::btt::{Copies, Located, Medium, locate};
@@ -65,12 +64,11 @@ struct Arena {
 ///
 /// # Errors
 /// Exit code 4 where there is no table.
-pub fn run(args: &InfoArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &InfoArgs) -> Result<(), CliError> {
     let (memory, name) = open(&args.path, true)?;
     let arenas = locate(&memory).map_err(|error| failed(&name, &error))?;
     let report = Report::new(name, memory.how(), memory.size(), &arenas);
-    print_report(&report, args.json, Report::text)?;
-    Ok(ExitCode::SUCCESS)
+    print_report(&report, args.json, Report::text)
 }
 
 impl Report {

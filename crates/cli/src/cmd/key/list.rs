@@ -1,7 +1,6 @@
 //! `key list`: the key slots, as text and as JSON.
 
 use std::fmt::Write as _;
-use std::process::ExitCode;
 
 use clap::Args;
 use cryptline::luks::info::{KdfInfo, KeyslotInfo, TokenInfo};
@@ -51,7 +50,7 @@ impl ListArgs {
     ///
     /// # Errors
     /// Exit code 4 for a damaged or missing header.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         let found = self.place.inspect()?;
         let header = found.header.info();
         let keeps = |id: u32| {
@@ -67,8 +66,7 @@ impl ListArgs {
             tokens: header.tokens.clone(),
         };
         crate::output::warn(&header.warnings);
-        print_report(&report, self.json, text)?;
-        Ok(ExitCode::SUCCESS)
+        print_report(&report, self.json, text)
     }
 }
 

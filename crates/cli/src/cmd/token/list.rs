@@ -1,7 +1,6 @@
 //! `token list`: the tokens, as text and as JSON.
 
 use std::fmt::Write as _;
-use std::process::ExitCode;
 
 use clap::Args;
 use cryptline::luks::info::TokenInfo;
@@ -43,13 +42,12 @@ impl ListArgs {
     ///
     /// # Errors
     /// Exit code 4 for a damaged or missing header.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         let found = self.place.inspect()?;
         let header = found.header.info();
         crate::output::warn(&header.warnings);
         let report = Report { target: found.name, kind: found.kind.to_string(), tokens: header.tokens };
-        print_report(&report, self.json, text)?;
-        Ok(ExitCode::SUCCESS)
+        print_report(&report, self.json, text)
     }
 }
 

@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::Args;
 use cryptline::luks::info::{KeyslotInfo, SegmentInfo};
@@ -66,7 +65,7 @@ impl DumpArgs {
     ///
     /// # Errors
     /// As `info`; as `open --check` where a key is asked for.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         if self.json {
             return info::run(&info::InfoArgs {
                 target: self.place.target.clone(),
@@ -88,11 +87,10 @@ impl DumpArgs {
             (Header::V1(header), false) => luks1_text(&found.name, header),
             (Header::V2(_), false) => luks2_text(&found.header.info()),
         };
-        print(&text)?;
-        Ok(ExitCode::SUCCESS)
+        print(&text)
     }
 
-    fn dump_key(&self, found: &Inspection) -> Result<ExitCode, CliError> {
+    fn dump_key(&self, found: &Inspection) -> Result<(), CliError> {
         let keys = KeyArgs { passphrase: self.passphrase.clone(), key_slot: self.key_slot, ..KeyArgs::default() };
         let file = self.volume_key_file.as_deref().map(new_file).transpose()?;
         let mut open =
@@ -115,7 +113,7 @@ impl DumpArgs {
                 let _ = std::fs::remove_file(&path);
                 CliError::device(format!("{}: {error}", path.display()))
             })?;
-            return Ok(ExitCode::SUCCESS);
+            return Ok(());
         }
         let name = on_one_line(&found.name);
         let bits = 8 * unlocked.key.len();
@@ -133,7 +131,7 @@ impl DumpArgs {
         }
         let printed = print(&text);
         text.zeroize();
-        printed.map(|()| ExitCode::SUCCESS)
+        printed
     }
 }
 

@@ -1,7 +1,6 @@
 //! `luksFormat`: a new volume in a file or on a device that is there.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
 use cryptline::Create;
@@ -55,7 +54,7 @@ impl FormatWordArgs {
     ///
     /// # Errors
     /// As `create`.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         let options = self.volume.options()?;
         let passes = self.volume.format.pbkdf.pbkdf_force_iterations;
         let is_argon2 = options.kdf.is_some_and(|kind| kind != KdfKind::Pbkdf2);
@@ -81,9 +80,9 @@ impl FormatWordArgs {
             .added_to(create, options)
             .on_progress(show(self.volume.format.measures()))
             .create()
-            .map_err(|error| CliError::of_create(&error))?;
+            .map_err(CliError::of_create)?;
         warn_of(&created.warnings);
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 
     fn data_offset(&self, options: &FormatOptions) -> Result<Option<u64>, CliError> {
