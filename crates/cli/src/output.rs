@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cryptline::{Edited, Warning};
-use serde::Serialize;
+use serde_json::Value;
 
 use crate::CliError;
 use crate::error::on_one_line;
@@ -41,17 +41,12 @@ pub fn changed(edited: cryptline::Result<Edited>) -> Result<Edited, CliError> {
     Ok(edited)
 }
 
-/// Writes `report` to standard output: as JSON, or as `text` has it.
+/// Writes a report to standard output: `json`, or `text`.
 ///
 /// # Errors
 /// As [`print`].
-pub fn print_report<T: Serialize>(report: &T, as_json: bool, text: impl FnOnce(&T) -> String) -> Result<(), CliError> {
-    if !as_json {
-        return print(&text(report));
-    }
-    let text = serde_json::to_string_pretty(report);
-    let text = text.map_err(|error| CliError::memory(format!("cannot make JSON: {error}")))?;
-    print(&(text + "\n"))
+pub fn print_report(as_json: bool, json: &Value, text: &str) -> Result<(), CliError> {
+    if as_json { print(&format!("{json:#}\n")) } else { print(text) }
 }
 
 /// Writes `cryptline: message` to standard error, or what `--log` makes of it.

@@ -19,8 +19,8 @@ pub use new::{NewVolume, VERSIONS};
 use crate::CliError;
 use crate::args::choice::{self, Words};
 use crate::args::{FromArgs, Taker, refuse_shared_input};
-use crate::cmd::copy::{FileSystem, From, How, Report, Show};
-use crate::output::{for_shell, print_report};
+use crate::cmd::copy::{FileSystem, From, How, Show, report};
+use crate::output::for_shell;
 use crate::progress::Spinner;
 use crate::size;
 
@@ -166,11 +166,7 @@ impl CreateArgs {
         };
         let create =
             create.replace(self.force).preallocate(self.preallocate).keys(self.volume.passphrase.of_target(&self.file));
-        let create = self.volume.added_to(create, options);
-        match self.size {
-            Some(size) => create.size(size),
-            None => create,
-        }
+        self.volume.added_to(create, options).with(self.size, Create::size)
     }
 
     /// Makes the volume and fills it.
@@ -211,8 +207,8 @@ impl CreateArgs {
         crate::output::warn_of(&created.warnings);
         if let Some(copied) = &created.copied {
             crate::output::warn_of(&copied.warnings);
-            let report = Report::new(source, &self.file, copied, began.elapsed());
-            print_report(&report, self.how.json, |report| report.text() + &self.told(&options, created.data_size))?;
+            let told = self.told(&options, created.data_size);
+            report(source, &self.file, copied, began, self.how.json, &told)?;
         }
         Ok(())
     }

@@ -105,7 +105,7 @@ pub fn run(args: &BenchmarkArgs) -> Result<(), CliError> {
     let mut report = Report { cores: std::thread::available_parallelism().map_or(1, usize::from), ..Report::default() };
     plan.measure(args, &mut report)?;
     report.finish();
-    output::print_report(&report, args.json, |report| text::render(report, args.goals))?;
+    output::print_report(args.json, &serde_json::json!(report), &text::render(&report, args.goals))?;
     output::warn(&report.warnings);
     Ok(())
 }

@@ -54,21 +54,15 @@ pub struct CreateArgs {
 /// As the help says.
 pub fn run(args: &CreateArgs) -> Result<(), CliError> {
     let meter = Mutex::new(Meter::new("Cleared", size::human));
-    let mut create =
+    let create =
         CreateBtt::new(&args.path).sector_size(args.sector_size).replace(args.force).on_progress(move |progress| {
             if let Progress::Done { bytes, of } = progress {
                 lock(&meter).show(bytes, Some(of));
             }
             Ok(())
         });
-    if let Some(size) = args.size {
-        create = create.size(size);
-    }
-    if let Some(uuid) = args.uuid {
-        create = create.uuid(uuid);
-    }
     // The line of the terminal goes with it.
-    let made = create.create()?;
+    let made = create.with(args.size, CreateBtt::size).with(args.uuid, CreateBtt::uuid).create()?;
     let (name, data) = (args.path.display(), size::human(made.data_size));
     crate::output::print(&format!(
         "{name}: BTT with {data} in {}-byte sectors, UUID {}\nTo serve the volume in it: cryptline serve btt:{name}\n",

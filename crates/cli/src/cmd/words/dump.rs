@@ -93,20 +93,15 @@ impl DumpArgs {
     fn dump_key(&self, found: &Inspection) -> Result<(), CliError> {
         let keys = KeyArgs { passphrase: self.passphrase.clone(), key_slot: self.key_slot, ..KeyArgs::default() };
         let file = self.volume_key_file.as_deref().map(new_file).transpose()?;
-        let mut open =
-            Open::new(self.place.name()).keys(keys.of_target(&self.place.target)).kdf_limits(keys.kdf_limits());
-        if let Some(slot) = keys.key_slot {
-            open = open.key_slot(slot);
-        }
-        let unlocked = match open.unlock() {
-            Ok(unlocked) => unlocked,
-            Err(error) => {
-                if let Some((path, _)) = &file {
-                    let _ = std::fs::remove_file(path);
-                }
-                return Err(error.into());
+        let open = Open::new(self.place.name())
+            .keys(keys.of_target(&self.place.target))
+            .kdf_limits(keys.kdf_limits())
+            .with(keys.key_slot, Open::key_slot);
+        let unlocked = open.unlock().inspect_err(|_| {
+            if let Some((path, _)) = &file {
+                let _ = std::fs::remove_file(path);
             }
-        };
+        })?;
         if let Some((path, mut file)) = file {
             let written = file.write_all(&unlocked.key).and_then(|()| file.sync_all());
             written.map_err(|error| {
