@@ -36,7 +36,6 @@ pub(crate) use cryptline::size;
 pub use error::CliError;
 
 /// Runs the program with the process's arguments.
-#[must_use]
 pub fn main() -> ExitCode {
     log::install();
     harden::outlive_file_size_limit();

@@ -45,7 +45,6 @@ pub enum VolumeType {
 
 impl VolumeType {
     /// The version of LUKS that is asked for; `None` for any.
-    #[must_use]
     pub fn version(self) -> Option<LuksVersion> {
         match self {
             Self::Luks1 => Some(LuksVersion::Luks1),

@@ -26,7 +26,6 @@ pub fn run(args: &CompletionsArgs, program: Command) -> Result<(), CliError> {
 }
 
 /// The script for `shell` and the command line of `program`.
-#[must_use]
 pub fn script(shell: Shell, program: Command) -> String {
     // `help VERB` would have every verb a second time.
     let mut program = program.disable_help_subcommand(true);

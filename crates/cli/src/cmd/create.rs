@@ -218,8 +218,7 @@ impl CreateArgs {
         let Some(size) = self.size else {
             return Ok(None);
         };
-        let start = options.data_start();
-        let start = start.map_err(|error| CliError::parameters(error.to_string()))?;
+        let start = options.data_start().map_err(|error| CliError::parameters(error.to_string()))?;
         Ok(Some(size.saturating_sub(start)))
     }
 
@@ -261,8 +260,7 @@ impl CreateArgs {
             (self.how.json, "--json"),
             (self.holes != Holes::default(), "--holes"),
         ];
-        let found = given.into_iter().find(|(is_given, _)| *is_given);
-        found.map(|(_, option)| option)
+        given.into_iter().find(|(is_given, _)| *is_given).map(|(_, option)| option)
     }
 }
 
@@ -279,8 +277,7 @@ pub(super) fn show(measures: bool) -> impl Fn(Progress<'_>) -> Result<(), cryptl
     move |progress| {
         match progress {
             Progress::Unfinished(path) => {
-                let watch = signals::remove_when_stopped(path);
-                let watch = watch.map_err(CliError::into_keys_error)?;
+                let watch = signals::remove_when_stopped(path).map_err(CliError::into_keys_error)?;
                 *lock(&guard) = Some(watch);
             }
             Progress::Looking => say(Some("Looking whether anything is there ...")),

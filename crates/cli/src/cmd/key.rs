@@ -84,7 +84,6 @@ pub struct Place {
 
 impl Place {
     /// The header, still closed.
-    #[must_use]
     pub fn open(&self) -> Header {
         Header::new(&self.target).with(self.header.as_ref(), Header::header)
     }
@@ -98,7 +97,6 @@ impl Place {
     }
 
     /// What messages call it.
-    #[must_use]
     pub fn name(&self) -> &Path {
         self.header.as_deref().unwrap_or(&self.target)
     }
@@ -160,8 +158,7 @@ pub(super) fn refuse_two_keys(place: &Place, keys: &KeyArgs) -> Result<(), CliEr
 
 /// With what unlocks it.
 pub(super) fn unlocking(place: &Place, keys: &KeyArgs) -> Header {
-    let header = place.open().keys(keys.of_target(&place.target)).kdf_limits(keys.kdf_limits());
-    header.with(keys.key_slot, Header::key_slot)
+    place.open().keys(keys.of_target(&place.target)).kdf_limits(keys.kdf_limits()).with(keys.key_slot, Header::key_slot)
 }
 
 /// With the tokens, too. Whether the first line of a script's input is the old passphrase must not depend on the

@@ -45,8 +45,7 @@ pub struct TableArgs {
 /// As opening the volume.
 pub fn run(args: &TableArgs) -> Result<(), CliError> {
     let target = args.target.as_deref().unwrap_or_default();
-    let open = args.options.to_open(target, &args.keys)?;
-    let open = open.on_warning(|warning| warn_of(slice::from_ref(warning)));
+    let open = args.options.to_open(target, &args.keys)?.on_warning(|warning| warn_of(slice::from_ref(warning)));
     let table = open.table(args.show_keys)?;
     crate::output::print(&table.line)?;
     crate::output::print("\n")

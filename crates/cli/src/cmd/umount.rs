@@ -133,8 +133,7 @@ fn files_of(point: &Path) -> io::Result<Vec<PathBuf>> {
     if !fs::metadata(point)?.is_dir() {
         return Ok(vec![point.to_owned()]);
     }
-    let entries = fs::read_dir(point)?.map(|entry| Ok(entry?.path()));
-    entries.collect()
+    fs::read_dir(point)?.map(|entry| Ok(entry?.path())).collect()
 }
 
 fn is_without_server(error: &io::Error) -> bool {

@@ -41,8 +41,7 @@ pub struct ZonesArgs {
 pub fn run(args: &ZonesArgs) -> Result<(), CliError> {
     let (gate, warnings) = Open::new(&args.target).read_only(true).base()?;
     crate::output::warn_of(&warnings);
-    let zones = cryptline::zones(&gate);
-    let zones = zones.map_err(|error| CliError::from(error).of(&args.target))?;
+    let zones = cryptline::zones(&gate).map_err(|error| CliError::from(error).of(&args.target))?;
     let report = json!({ "zones": zones.iter().map(json_of).collect::<Value>() });
     print_report(args.json, &report, &zones.iter().map(line).collect::<String>())
 }

@@ -103,7 +103,6 @@ impl NewVolume {
     }
 
     /// How to make it, with the key that is asked for.
-    #[must_use]
     pub fn added_to(&self, create: Create, options: FormatOptions) -> Create {
         create.format(options).with(self.layout.volume_key_file.clone().map(VolumeKeyFile), Create::volume_key)
     }

@@ -82,8 +82,7 @@ fn drawn(code: &QrCode) -> Zeroizing<String> {
     let side = width + 2 * QUIET;
     let is_white = |x: usize, y: usize| {
         let inside = |place: usize| place.checked_sub(QUIET).filter(|place| *place < width);
-        let module = inside(x).zip(inside(y));
-        module.is_none_or(|(x, y)| colors[y * width + x] == Color::Light)
+        inside(x).zip(inside(y)).is_none_or(|(x, y)| colors[y * width + x] == Color::Light)
     };
     // Enough from the start: a string that grows leaves copies behind.
     let mut text = Zeroizing::new(String::with_capacity(side.div_ceil(2) * (3 * side + 16)));

@@ -125,8 +125,7 @@ impl ImportArgs {
     }
 
     fn read(&self) -> Result<String, CliError> {
-        let file = self.json_file.as_deref();
-        let file = file.filter(|path| *path != Path::new("-"));
+        let file = self.json_file.as_deref().filter(|path| *path != Path::new("-"));
         let name = file.map_or("standard input".into(), |path| path.display().to_string());
         let mut bytes = Vec::new();
         let read = match file {

@@ -132,8 +132,7 @@ impl DumpArgs {
 
 /// A file that only its owner can read, and that was not there.
 fn new_file(path: &Path) -> Result<(PathBuf, File), CliError> {
-    let made = File::options().write(true).create_new(true).mode(0o400).open(path);
-    let made = made.map(|file| (path.to_owned(), file));
+    let made = File::options().write(true).create_new(true).mode(0o400).open(path).map(|file| (path.to_owned(), file));
     made.map_err(|error| CliError::busy(format!("{}: {error}; name a new file", path.display())))
 }
 

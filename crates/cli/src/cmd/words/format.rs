@@ -73,8 +73,7 @@ impl FormatWordArgs {
         let place = header.unwrap_or(&self.target);
         let key_file = passphrase.key_file.as_deref();
         self.volume.refuse_needed(&self.target, place, key_file)?;
-        let create = Create::new(place).in_place(header.is_none());
-        let create = create.replace(self.batch_mode).keys(passphrase);
+        let create = Create::new(place).in_place(header.is_none()).replace(self.batch_mode).keys(passphrase);
         let created = self
             .volume
             .added_to(create, options)
@@ -87,8 +86,7 @@ impl FormatWordArgs {
 
     fn data_offset(&self, options: &FormatOptions) -> Result<Option<u64>, CliError> {
         let bytes = |sectors: u64| {
-            let bytes = sectors.checked_mul(512);
-            bytes.ok_or_else(|| CliError::parameters(format!("{sectors} sectors are too many")))
+            sectors.checked_mul(512).ok_or_else(|| CliError::parameters(format!("{sectors} sectors are too many")))
         };
         if let Some(offset) = self.offset {
             return bytes(offset).map(Some);
