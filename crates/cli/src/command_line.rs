@@ -45,12 +45,12 @@ Exit codes (as cryptsetup's):
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 /// The verbs.
 #[derive(Subcommand, Debug)]
-pub enum Command {
+pub(crate) enum Command {
     /// Serve the decrypted disk over NBD
     Serve(Box<cmd::serve::ServeArgs>),
     /// Serve the decrypted disk to virtual machines (vhost-user-blk)
