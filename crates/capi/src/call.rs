@@ -151,8 +151,7 @@ pub(crate) unsafe fn optional_text<'a>(start: *const c_char) -> Option<&'a OsStr
 /// As [`optional_text`].
 pub(crate) unsafe fn text<'a>(start: *const c_char, what: &str) -> Outcome<&'a OsStr> {
     // SAFETY: the caller's promise is the same.
-    let found = unsafe { optional_text(start) };
-    found.ok_or_else(|| Failure::invalid(format!("{what} is null or empty")))
+    unsafe { optional_text(start) }.ok_or_else(|| Failure::invalid(format!("{what} is null or empty")))
 }
 
 /// As UTF-8.
@@ -168,8 +167,7 @@ impl<T> Out<T> {
     /// `place` is null, or a `T` can be written there until the call returns.
     pub unsafe fn new(place: *mut T, what: &str) -> Outcome<Self> {
         // SAFETY: the caller's promise is the same.
-        let place = unsafe { Self::optional(place, what) }?;
-        place.ok_or_else(|| Failure::invalid(format!("{what} is null")))
+        unsafe { Self::optional(place, what) }?.ok_or_else(|| Failure::invalid(format!("{what} is null")))
     }
 
     /// `None` where it is null.

@@ -73,8 +73,7 @@ pub unsafe extern "C" fn cryptline_key_add(
     // SAFETY: the caller promises the same.
     unsafe {
         edit(target, given, slot, |header, given| {
-            let header = of_slot(header, &given);
-            header.add_key(&given.new_slot()?).map_err(Into::into)
+            of_slot(header, &given).add_key(&given.new_slot()?).map_err(Into::into)
         })
     }
 }
@@ -92,8 +91,7 @@ pub unsafe extern "C" fn cryptline_key_change(
     // SAFETY: the caller promises the same.
     unsafe {
         edit(target, given, slot, |header, given| {
-            let header = of_slot(header, &given);
-            header.change_key(&given.new_slot()?).map_err(Into::into)
+            of_slot(header, &given).change_key(&given.new_slot()?).map_err(Into::into)
         })
     }
 }
@@ -124,10 +122,7 @@ pub unsafe extern "C" fn cryptline_key_remove(
 
 /// Only the slot that is meant, where one is.
 fn of_slot(header: cryptline::Header, given: &cryptline_key_options) -> cryptline::Header {
-    match given.slot() {
-        Some(slot) => header.key_slot(slot),
-        None => header,
-    }
+    header.with(given.slot(), cryptline::Header::key_slot)
 }
 
 /// # Safety

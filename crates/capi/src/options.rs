@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, c_char, c_void};
 use std::time::Duration;
 
-use cryptline::keys::VolumeKey;
+use cryptline::keys::{KeyFile, VolumeKey};
 use cryptline::luks::KdfLimits;
 use cryptline::luks::edit::NewSlot;
 use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
@@ -222,13 +222,13 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    fn check(&self, name: &str) -> Outcome {
+    /// The same, if it is no more than one thing.
+    fn checked(self, name: &str) -> Outcome<Self> {
         let given = [self.passphrase.is_some(), self.volume_key.is_some(), self.key_file.is_some()];
         if given.into_iter().filter(|given| *given).count() > 1 {
-            let text = format!("{name}: give one of passphrase, volume_key and key_file");
-            return Err(Failure::invalid(text));
+            return Err(Failure::invalid(format!("{name}: give one of passphrase, volume_key and key_file")));
         }
-        Ok(())
+        Ok(self)
     }
 }
 
@@ -291,35 +291,21 @@ impl cryptline_open_options {
                 volume_key: self.volume_key.get("volume_key")?,
                 key_file: optional_text(self.key_file),
             };
-            (way, optional_text(self.header), optional_text(self.partition))
+            (way.checked(Self::NAME)?, optional_text(self.header), optional_text(self.partition))
         };
-        way.check(Self::NAME)?;
-        let mut open = Open::new(target)
+        let partition = partition.map(|name| utf8(name, "partition")?.parse().map_err(Failure::invalid)).transpose()?;
+        Ok(Open::new(target)
             .read_only(self.flags & CRYPTLINE_READ_ONLY != 0)
             .discards(self.flags & CRYPTLINE_DISCARDS != 0)
             .shared(self.flags & CRYPTLINE_SHARED != 0)
             .direct(self.direct()?)
-            .kdf_limits(limits(self.kdf_limit_ms));
-        if self.flags & CRYPTLINE_KEY_SLOT != 0 {
-            open = open.key_slot(self.key_slot);
-        }
-        if let Some(passphrase) = way.passphrase {
-            open = open.passphrase(passphrase);
-        }
-        if let Some(key) = way.volume_key {
-            open = open.key(key);
-        }
-        if let Some(path) = way.key_file {
-            open = open.key_file(path);
-        }
-        if let Some(path) = header {
-            open = open.header(path);
-        }
-        if let Some(name) = partition {
-            let name = utf8(name, "partition")?.parse();
-            open = open.partition(name.map_err(Failure::invalid)?);
-        }
-        Ok(open)
+            .kdf_limits(limits(self.kdf_limit_ms))
+            .with((self.flags & CRYPTLINE_KEY_SLOT != 0).then_some(self.key_slot), Open::key_slot)
+            .with(way.passphrase, Open::passphrase)
+            .with(way.volume_key, Open::key)
+            .with(way.key_file, Open::key_file)
+            .with(header, Open::header)
+            .with(partition, Open::partition))
     }
 
     fn direct(&self) -> Outcome<DirectMode> {
@@ -377,17 +363,13 @@ impl cryptline_create_options {
         if let Some(uuid) = uuid {
             format.uuid = Some(utf8(uuid, "uuid")?.to_owned());
         }
-        let mut create = Create::new(target)
+        let size = Some(self.file_size).filter(|size| *size != 0);
+        Ok(Create::new(target)
             .replace(self.flags & CRYPTLINE_REPLACE != 0)
             .preallocate(self.flags & CRYPTLINE_PREALLOCATE != 0)
-            .format(format);
-        if self.file_size != 0 {
-            create = create.size(self.file_size);
-        }
-        if let Some(passphrase) = passphrase {
-            create = create.passphrase(passphrase);
-        }
-        Ok(create)
+            .format(format)
+            .with(size, Create::size)
+            .with(passphrase, Create::passphrase))
     }
 }
 
@@ -408,26 +390,15 @@ impl cryptline_key_options {
                 key_file: optional_text(self.key_file),
             };
             let new = self.new_passphrase.get("new_passphrase")?;
-            (way, new, optional_text(self.header))
+            (way.checked(Self::NAME)?, new, optional_text(self.header))
         };
-        way.check(Self::NAME)?;
-        let mut header = Header::new(target).kdf_limits(limits(self.kdf_limit_ms));
-        if let Some(passphrase) = way.passphrase {
-            header = header.passphrase(passphrase);
-        }
-        if let Some(key) = way.volume_key {
-            header = header.keys(VolumeKey::new(key)?);
-        }
-        if let Some(path) = way.key_file {
-            header = header.keys(cryptline::keys::KeyFile::new(path));
-        }
-        if let Some(path) = detached {
-            header = header.header(path);
-        }
-        if let Some(new) = new {
-            header = header.new_passphrase(new);
-        }
-        Ok(header)
+        Ok(Header::new(target)
+            .kdf_limits(limits(self.kdf_limit_ms))
+            .with(way.passphrase, Header::passphrase)
+            .with(way.volume_key.map(VolumeKey::new).transpose()?, Header::keys)
+            .with(way.key_file.map(KeyFile::new), Header::keys)
+            .with(detached, Header::header)
+            .with(new, Header::new_passphrase))
     }
 
     /// # Safety

@@ -73,8 +73,7 @@ impl Queue {
             return Err(Failure::invalid(text));
         }
         let disk = disk(volume)?;
-        let channel = Channel::open(disk.gate(), BackendChoice::Auto, depth);
-        let mut channel = channel.map_err(cryptline::Error::from)?;
+        let mut channel = Channel::open(disk.gate(), BackendChoice::Auto, depth).map_err(cryptline::Error::from)?;
         let slots = depth as usize;
         let none = Slot { token: 0, target: std::ptr::null_mut() };
         Ok(Self {

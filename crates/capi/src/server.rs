@@ -49,8 +49,7 @@ pub unsafe extern "C" fn cryptline_serve_nbd(
 fn start(volume: *const cryptline_volume, fd: c_int, name: Option<&OsStr>) -> Outcome<Background> {
     let disk = disk(volume)?;
     let name = name.map_or(Ok(""), |name| utf8(name, "the name"))?;
-    let number = u32::try_from(fd);
-    let number = number.map_err(|_| Failure::new(Errno::BADF, "the descriptor is not open"))?;
+    let number = u32::try_from(fd).map_err(|_| Failure::new(Errno::BADF, "the descriptor is not open"))?;
     let socket = cryptline_sys::duplicate_fd(number)?;
     let listener = Listener::of_socket(socket).map_err(|error| {
         let advice = "give a Unix or TCP socket after listen()";
@@ -69,8 +68,7 @@ fn start(volume: *const cryptline_volume, fd: c_int, name: Option<&OsStr>) -> Ou
 #[unsafe(no_mangle)]
 pub extern "C" fn cryptline_server_stop(server: *mut cryptline_server) -> c_int {
     call(|| {
-        let running = SERVERS.take(server)?;
-        let running = running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let running = SERVERS.take(server)?.lock().unwrap_or_else(PoisonError::into_inner).take();
         let running = running.ok_or_else(|| unknown("server"))?;
         if !running.runs_here() {
             let text = "the server runs in the process that this one was forked from; stop it there";

@@ -5,7 +5,6 @@
 use clap::{ArgMatches, Command};
 
 /// The verb that was typed, with its options.
-#[must_use]
 pub fn verb_of(program: Command, matches: &ArgMatches) -> Command {
     let (mut verb, mut matches) = (program, matches);
     while let Some((name, below)) = matches.subcommand() {
@@ -18,7 +17,6 @@ pub fn verb_of(program: Command, matches: &ArgMatches) -> Command {
 }
 
 /// What of `advice` a user of `verb` can follow: all of it, or all but what is in brackets, or nothing.
-#[must_use]
 pub fn advice_for(verb: &Command, advice: &str) -> String {
     let fits = |text: &str| options(text).all(|option| has(verb, option));
     if fits(advice) {

@@ -45,12 +45,12 @@ Exit codes (as cryptsetup's):
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 /// The verbs.
 #[derive(Subcommand, Debug)]
-pub enum Command {
+pub(crate) enum Command {
     /// Serve the decrypted disk over NBD
     Serve(Box<cmd::serve::ServeArgs>),
     /// Serve the decrypted disk to virtual machines (vhost-user-blk)
@@ -80,17 +80,21 @@ pub enum Command {
     /// Make a volume larger, or smaller
     Resize(cmd::resize::ResizeArgs),
     /// Manage the key slots of a volume
-    Key(Box<cmd::key::KeyCommandArgs>),
+    #[command(subcommand)]
+    Key(cmd::key::KeyCommand),
     /// Manage the tokens of a volume, which say where passphrases come from (LUKS2)
-    Token(Box<cmd::token::TokenCommandArgs>),
+    #[command(subcommand)]
+    Token(cmd::token::TokenCommand),
     /// Back up, restore, repair and label LUKS headers
-    Header(Box<cmd::header::HeaderArgs>),
+    #[command(subcommand)]
+    Header(cmd::header::HeaderCommand),
     /// Destroy all key slots of a volume
     Erase(cmd::erase::EraseArgs),
     /// Print the device-mapper table line of a volume
     Table(Box<cmd::table::TableArgs>),
     /// Manage block translation tables, which keep sectors from being torn
-    Btt(cmd::btt::BttArgs),
+    #[command(subcommand)]
+    Btt(cmd::btt::BttCommand),
     /// List the zones of a zoned device
     Zones(cmd::zones::ZonesArgs),
     /// Show live statistics of a server
@@ -147,34 +151,35 @@ impl Command {
 
     fn run_verb(self) -> Result<ExitCode, CliError> {
         match self {
-            Self::Serve(args) => cmd::serve::run(&args),
-            Self::VhostUser(args) => cmd::vhost_user::run(&args),
-            Self::Mount(mut args) => cmd::mount::run(&mut args),
+            Self::Serve(args) => return cmd::serve::run(&args),
+            Self::VhostUser(args) => return cmd::vhost_user::run(&args),
+            Self::Mount(mut args) => return cmd::mount::run(&mut args),
+            Self::Attach(args) => return cmd::attach::run(&args),
+            Self::Recover(args) => return cmd::recover::run(&args),
+            Self::Word(word) => return word.run(),
             Self::Umount(args) => cmd::umount::run(&args),
-            Self::Attach(args) => cmd::attach::run(&args),
             Self::Detach(args) => cmd::detach::run(&args),
             Self::Devices(args) => cmd::devices::run(&args),
-            Self::Recover(args) => cmd::recover::run(&args),
             Self::Info(args) => cmd::info::run(&args),
             Self::Open(args) => cmd::open::run(&args),
             Self::Create(args) => cmd::create::run(&args),
             Self::Copy(args) => cmd::copy::run(&args),
             Self::Encrypt(args) => cmd::encrypt::run(*args),
             Self::Resize(args) => cmd::resize::run(&args),
-            Self::Key(args) => cmd::key::run(&args),
-            Self::Token(args) => cmd::token::run(&args),
-            Self::Header(args) => cmd::header::run(&args),
-            Self::Erase(args) => cmd::erase::run(&args),
-            Self::Word(word) => word.run(),
+            Self::Key(verb) => verb.run(),
+            Self::Token(verb) => verb.run(),
+            Self::Header(verb) => verb.run(),
+            Self::Erase(args) => args.run(),
             Self::Table(args) => cmd::table::run(&args),
             Self::Top(args) => cmd::top::run(&args),
             Self::Ctl(args) => cmd::ctl::run(&args),
             Self::Benchmark(args) => cmd::benchmark::run(&args),
-            Self::Btt(args) => cmd::btt::run(&args),
+            Self::Btt(args) => args.run(),
             Self::Zones(args) => cmd::zones::run(&args),
             Self::Testing(args) => cmd::testing::run(&args, Cli::command()),
             Self::Certs(args) => cmd::certs::run(&args),
             Self::Completions(args) => cmd::completions::run(&args, Cli::command()),
-        }
+        }?;
+        Ok(ExitCode::SUCCESS)
     }
 }

@@ -36,14 +36,12 @@ impl CliError {
     }
 
     /// The same, with what to do about it: words that go on where the message ends.
-    #[must_use]
     pub fn advised(self, advice: impl Into<String>) -> Self {
         let advice = advice.into();
         Self { advice, ..self }
     }
 
     /// The same for a user of `verb`, which may not have the options that the advice names.
-    #[must_use]
     pub fn to_user_of(self, verb: &Command) -> Self {
         let advice = advice_for(verb, &self.advice);
         self.advised(advice)
@@ -75,31 +73,26 @@ impl CliError {
     }
 
     /// The same, said of `name`.
-    #[must_use]
     pub fn of(self, name: &str) -> Self {
         Self::new(self.kind, format!("{name}: {}", self.message)).advised(self.advice)
     }
 
     /// For the library, when it has asked for a key; [`CliError::from`] takes it out again.
-    #[must_use]
     pub fn into_keys_error(self) -> cryptline::Error {
         cryptline::Error::from_keys(self.kind, self)
     }
 
     /// What went wrong with a header, or in making one, of `source`.
-    #[must_use]
     pub fn luks(source: &str, error: &LuksError) -> Self {
         Self::new(error.kind(), format!("{source}: {error}")).advised(luks_advice(error))
     }
 
     /// What kind of failure it is.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
     /// The process exit code. The numbers are cryptsetup's (cryptsetup(8), "RETURN CODES").
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self.kind {
             Kind::Parameters => 1,
@@ -128,11 +121,10 @@ impl From<cryptline::Error> for CliError {
 
 impl CliError {
     /// Why nothing was made. What helps with a header that exists does not help here.
-    #[must_use]
-    pub(crate) fn of_create(error: &cryptline::Error) -> Self {
+    pub(crate) fn of_create(error: cryptline::Error) -> Self {
         let (message, advice) = match error.problem() {
             Problem::Luks(_) => (error.to_string(), ""),
-            _ => words(error),
+            _ => words(&error),
         };
         Self::new(error.kind(), message).advised(advice)
     }
@@ -140,8 +132,7 @@ impl CliError {
 
 impl CliError {
     /// Why nothing was copied, or not all.
-    #[must_use]
-    pub(crate) fn of_copy(error: &cryptline::Error) -> Self {
+    pub(crate) fn of_copy(error: cryptline::Error) -> Self {
         use cryptline::Fault;
         let advice = match error.problem() {
             Problem::Exists { .. } => "; give another name, or --force to replace it and lose what it holds",
@@ -155,7 +146,7 @@ impl CliError {
             Problem::HolesOfDevice => "; leave out --holes",
             Problem::NoPlace(_) | Problem::CopyNoPlace => "",
             _ => {
-                let (message, advice) = words(error);
+                let (message, advice) = words(&error);
                 return Self::new(error.kind(), message).advised(advice);
             }
         };
@@ -165,8 +156,7 @@ impl CliError {
 
 impl CliError {
     /// Why a header was not changed. What helps to serve a volume does not help here.
-    #[must_use]
-    pub(crate) fn of_header(error: &cryptline::Error) -> Self {
+    pub(crate) fn of_header(error: cryptline::Error) -> Self {
         let advice = match error.problem() {
             Problem::Device(OpenError::Busy { .. }) => "; stop that one first",
             Problem::Device(OpenError::NotWritable { .. }) => "",

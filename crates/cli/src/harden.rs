@@ -47,7 +47,6 @@ pub fn outlive_file_size_limit() {
 
 /// What to say of a key that every user of this machine can read; `None` where they cannot, or where
 /// it is no regular file.
-#[must_use]
 pub fn exposed_key(path: &Path) -> Option<String> {
     let whole = path.canonicalize().ok()?;
     let mode = |path: &Path| fs::metadata(path).map_or(0, |found| found.permissions().mode());

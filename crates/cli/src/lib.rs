@@ -16,10 +16,10 @@ pub mod args;
 mod attached;
 pub mod cmd;
 pub mod command_line;
-pub mod error;
+mod error;
 mod harden;
 mod log;
-pub mod output;
+mod output;
 mod progress;
 mod serve;
 mod short_help;
@@ -36,7 +36,6 @@ pub(crate) use cryptline::size;
 pub use error::CliError;
 
 /// Runs the program with the process's arguments.
-#[must_use]
 pub fn main() -> ExitCode {
     log::install();
     harden::outlive_file_size_limit();

@@ -3,10 +3,11 @@
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cryptline::Warning;
-use serde::Serialize;
+use cryptline::{Edited, Warning};
+use serde_json::Value;
 
 use crate::CliError;
+use crate::error::on_one_line;
 
 /// Writes `text` to standard output.
 ///
@@ -22,17 +23,30 @@ pub fn print(text: &str) -> Result<(), CliError> {
     }
 }
 
-/// Writes `report` to standard output: as JSON, or as `text` has it.
+/// Writes a line to standard output: `text` without anything that would end it before.
 ///
 /// # Errors
 /// As [`print`].
-pub fn print_report<T: Serialize>(report: &T, as_json: bool, text: impl FnOnce(&T) -> String) -> Result<(), CliError> {
-    if !as_json {
-        return print(&text(report));
-    }
-    let text = serde_json::to_string_pretty(report);
-    let text = text.map_err(|error| CliError::memory(format!("cannot make JSON: {error}")))?;
-    print(&(text + "\n"))
+pub fn say(text: &str) -> Result<(), CliError> {
+    print(&(on_one_line(text) + "\n"))
+}
+
+/// What a change of a header came to, once its warnings are told.
+///
+/// # Errors
+/// Why it was not changed.
+pub fn changed(edited: cryptline::Result<Edited>) -> Result<Edited, CliError> {
+    let edited = edited.map_err(CliError::of_header)?;
+    warn_of(&edited.warnings);
+    Ok(edited)
+}
+
+/// Writes a report to standard output: `json`, or `text`.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_report(as_json: bool, json: &Value, text: &str) -> Result<(), CliError> {
+    if as_json { print(&format!("{json:#}\n")) } else { print(text) }
 }
 
 /// Writes `cryptline: message` to standard error, or what `--log` makes of it.

@@ -39,8 +39,7 @@ impl Line {
         let known = size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
         let columns = known.unwrap_or(COLUMNS) - 1;
         self.turn += 1;
-        let text = text(TURNS[self.turn % TURNS.len()]);
-        let text: String = text.chars().take(columns).collect();
+        let text: String = text(TURNS[self.turn % TURNS.len()]).chars().take(columns).collect();
         // What cannot be shown is not missed.
         let _ = write!(output, "\r{text}\x1b[K");
         self.drawn = Some(Instant::now());

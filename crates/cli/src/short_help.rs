@@ -36,7 +36,6 @@ const ESSENTIAL: &[&str] = &[
 const OF_A_NEW_VOLUME: &[&str] = &["size", "from", "force", "label", "pbkdf"];
 
 /// The program with a short `-h`.
-#[must_use]
 pub fn shortened(program: Command) -> Command {
     shortened_below("", program)
 }

@@ -103,8 +103,7 @@ impl Disk {
     /// # Errors
     /// A range that leaves the disk; a device that fails or cannot be written.
     pub fn write_zeroes(&self, offset: u64, len: u64) -> std::result::Result<(), Fault> {
-        let end = offset.checked_add(len).filter(|end| *end <= self.size());
-        let end = end.ok_or(Fault::OutOfRange)?;
+        let end = offset.checked_add(len).filter(|end| *end <= self.size()).ok_or(Fault::OutOfRange)?;
         self.with(|disk| {
             match disk.write_zeroes(offset, len, false) {
                 Err(Fault::NotSupported | Fault::Misaligned) => {}

@@ -36,8 +36,7 @@ fn settled(path: &Path) -> PathBuf {
         let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
         Some(folder.join(path.file_name()?))
     };
-    let there = path.canonicalize().ok();
-    there.or_else(in_folder).unwrap_or_else(|| path.to_owned())
+    path.canonicalize().ok().or_else(in_folder).unwrap_or_else(|| path.to_owned())
 }
 
 /// What `path` is, and what that lies on.

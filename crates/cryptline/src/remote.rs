@@ -66,8 +66,7 @@ fn ranges_overlap(one: &Window, other: &Window) -> bool {
         }
         Window::Partition(_) => None,
     };
-    let both = range(one).zip(range(other));
-    both.is_some_and(|(one, other)| meet(&one, &other))
+    range(one).zip(range(other)).is_some_and(|(one, other)| meet(&one, &other))
 }
 
 fn meet(one: &Range<u64>, other: &Range<u64>) -> bool {

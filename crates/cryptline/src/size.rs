@@ -19,8 +19,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let unit = bytes_in(unit).filter(|_| digits > 0).ok_or_else(wrong)?;
-    let bytes = number.parse::<u64>().ok();
-    let bytes = bytes.and_then(|number| number.checked_mul(unit));
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
     bytes.filter(|&bytes| bytes <= MAX).ok_or_else(|| format!("{text} is too large; at most 8191P is possible"))
 }
 

@@ -286,10 +286,7 @@ fn zone_options(text: &str) -> Result<ZoneOptions, String> {
     for word in text.split(',').filter(|word| !word.is_empty()) {
         let (key, value) =
             word.split_once('=').ok_or_else(|| format!("'{word}' is not KEY=VALUE; the keys are {ZONE_KEYS}"))?;
-        let count = || {
-            let parsed = value.parse::<u32>();
-            parsed.map_err(|_| format!("{key}={value} is not a count"))
-        };
+        let count = || value.parse::<u32>().map_err(|_| format!("{key}={value} is not a count"));
         let is_new = match key {
             "zone-size" => options.zone_size.replace(parse(value)?).is_none(),
             "zone-capacity" => options.capacity.replace(parse(value)?).is_none(),
@@ -297,8 +294,7 @@ fn zone_options(text: &str) -> Result<ZoneOptions, String> {
             "max-open" => options.max_open.replace(count()?).is_none(),
             "max-active" => options.max_active.replace(count()?).is_none(),
             "granularity" => {
-                let bytes = u32::try_from(parse(value)?);
-                let bytes = bytes.map_err(|_| format!("granularity={value} is too large"))?;
+                let bytes = u32::try_from(parse(value)?).map_err(|_| format!("granularity={value} is too large"))?;
                 options.write_granularity.replace(bytes).is_none()
             }
             _ => return Err(format!("unknown '{key}'; the keys are {ZONE_KEYS}")),

@@ -312,8 +312,7 @@ fn why_not(reasons: &[(u32, String)], header: &Header, filter: TokenFilter<'_>) 
             None => "the header has no such token for the key of its data".to_owned(),
         });
     }
-    let reasons = reasons.iter().map(|(id, why)| format!("token {id}: {why}"));
-    let mut reasons: Vec<_> = reasons.collect();
+    let mut reasons: Vec<_> = reasons.iter().map(|(id, why)| format!("token {id}: {why}")).collect();
     // A token may have been tried twice, for preferred key slots and others.
     reasons.sort();
     reasons.dedup();

@@ -169,8 +169,7 @@ pub fn zones(gate: &Gate) -> Result<Vec<Zone>> {
     let (mut all, mut at) = (Vec::new(), 0);
     let mut batch = vec![Zone::default(); BATCH];
     while at < size {
-        let count = gate.report_zones(at, &mut batch);
-        let count = count.map_err(Problem::NoReport)?;
+        let count = gate.report_zones(at, &mut batch).map_err(Problem::NoReport)?;
         let Some(last) = batch[..count].last() else {
             break;
         };

@@ -108,8 +108,7 @@ fn window(pairs: &[&str]) -> Result<Window, String> {
     let (mut partition, mut offset, mut length) = (None, None, None);
     for pair in pairs {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let value = percent_decode_str(value).decode_utf8();
-        let value = value.map_err(|_| format!("{key} is no text"))?;
+        let value = percent_decode_str(value).decode_utf8().map_err(|_| format!("{key} is no text"))?;
         let is_new = match key {
             "partition" => partition.replace(value.parse()?).is_none(),
             "offset" => offset.replace(whole_sectors(&value)?).is_none(),

@@ -52,8 +52,7 @@ fn least(bounds: Vec<Bound>) -> Option<Available> {
 
 /// Physical memory in KiB, or what a control group or limit allows if that is less.
 pub(crate) fn total_kib() -> Option<u64> {
-    let bounds = bounds(Path::new("/"), process_limits());
-    bounds.into_iter().map(|bound| bound.total).min()
+    bounds(Path::new("/"), process_limits()).into_iter().map(|bound| bound.total).min()
 }
 
 /// The process's own limits in bytes: address space, and data in it.
@@ -98,8 +97,7 @@ fn bounds_with(root: &Path, limits: [Option<u64>; 2], swap: Swap) -> Vec<Bound> 
 }
 
 fn field_kib(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find(|line| line.starts_with(name))?;
-    line.split_ascii_whitespace().nth(1)?.parse().ok()
+    text.lines().find(|line| line.starts_with(name))?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,8 +207,7 @@ fn group_bounds(hierarchy: Hierarchy, folder: &Path, swap_free: u64) -> Vec<Boun
             left: together.map_or(left, |together| left.min(together)),
         }
     };
-    let limits = limits.iter().filter_map(|name| number(name));
-    limits.map(bound).collect()
+    limits.iter().filter_map(|name| number(name)).map(bound).collect()
 }
 
 #[cfg(test)]

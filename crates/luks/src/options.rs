@@ -94,8 +94,7 @@ impl FormatOptions {
     /// A UUID for something else that is made from the same seed, such as a file system; `None` without one.
     #[must_use]
     pub fn seeded_uuid(&self, purpose: &str) -> Option<String> {
-        let random = self.seed.is_some().then(|| Random::of(self))?;
-        random.uuid(purpose).ok()
+        self.seed.is_some().then(|| Random::of(self))?.uuid(purpose).ok()
     }
 }
 

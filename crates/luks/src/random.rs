@@ -86,8 +86,7 @@ impl Random {
         let Self::Seed(seed, volume) = self else {
             return Stream::Kernel;
         };
-        let mac = Hmac::<Sha256>::new_from_slice(&seed.0);
-        let mut mac = mac.expect("HMAC takes keys of any length");
+        let mut mac = Hmac::<Sha256>::new_from_slice(&seed.0).expect("HMAC takes keys of any length");
         mac.update(format!("{DOMAIN}\0{purpose}\0{volume}").as_bytes());
         let mut key = mac.finalize().into_bytes();
         let cipher = Box::new(ChaCha20::new(&key, &[0; 12].into()));

@@ -68,8 +68,7 @@ impl Header {
     #[must_use]
     pub fn recovery_slots(&self, slot: Option<u32>) -> Vec<u32> {
         let filter = TokenFilter { kind: Some(RECOVERY_TOKEN), slot, ..TokenFilter::default() };
-        let tokens = self.tokens_to_try(filter).into_iter();
-        tokens.flat_map(|token| token.slots).collect()
+        self.tokens_to_try(filter).into_iter().flat_map(|token| token.slots).collect()
     }
 }
 

@@ -62,14 +62,12 @@ pub fn refuse_needed(destination: &Target, needed: &[(&str, Option<&Path>)]) -> 
 }
 
 /// Whether `source` is what standard input is, under whatever name.
-#[must_use]
 pub fn is_input(source: &Path) -> bool {
     if source == Path::new("-") {
         return true;
     }
     let target = Target::parse(source).ok();
-    let path = target.as_ref().and_then(Target::path);
-    path.is_some_and(is_open_as_input)
+    target.as_ref().and_then(Target::path).is_some_and(is_open_as_input)
 }
 
 /// Such as `/dev/stdin`.
@@ -83,7 +81,6 @@ fn is_open_as_input(path: &Path) -> bool {
 
 impl PassphraseSource {
     /// What it takes of standard input, once somebody needs the passphrase.
-    #[must_use]
     pub fn from_input(&self) -> Option<FromInput> {
         let takes_all = match (&self.key_file, self.passphrase_fd) {
             (Some(path), _) => path == Path::new("-") || is_open_as_input(path),
@@ -97,7 +94,6 @@ impl PassphraseSource {
 
 impl KeyArgs {
     /// What they take of standard input, once somebody needs the key.
-    #[must_use]
     pub fn from_input(&self) -> Option<FromInput> {
         match &self.volume_key_file {
             Some(path) => is_open_as_input(path).then_some(FromInput::All),
@@ -106,7 +102,6 @@ impl KeyArgs {
     }
 
     /// The files that they are read from.
-    #[must_use]
     pub fn files(&self) -> [(&'static str, Option<&Path>); 2] {
         [("a key file", self.passphrase.key_file.as_deref()), ("a key file", self.volume_key_file.as_deref())]
     }

@@ -108,7 +108,6 @@ pub struct NewPassphraseSource {
 
 impl NewPassphraseSource {
     /// The same as the source of a passphrase; the file may have been given as an argument instead.
-    #[must_use]
     pub fn or_file(&self, argument: Option<&Path>) -> PassphraseSource {
         let key_file = self.new_key_file.as_deref().or(argument);
         PassphraseSource {
@@ -146,7 +145,6 @@ pub struct KeyArgs {
 
 impl KeyArgs {
     /// Whether no key option was given at all.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.passphrase.is_prompt()
             && self.volume_key_file.is_none()
@@ -155,7 +153,6 @@ impl KeyArgs {
     }
 
     /// The same; where `target` names its key file, that one is what unlocks it.
-    #[must_use]
     pub fn of_target(&self, target: impl AsRef<OsStr>) -> Self {
         let passphrase = self.passphrase.of_target(target);
         let named = passphrase.key_file != self.passphrase.key_file;
@@ -163,7 +160,6 @@ impl KeyArgs {
     }
 
     /// How long key slots may take.
-    #[must_use]
     pub fn kdf_limits(&self) -> KdfLimits {
         let time = self.kdf_time_limit.map(Duration::from_secs);
         time.map_or_else(KdfLimits::default, |time| KdfLimits { time })
@@ -212,13 +208,11 @@ impl Keys for KeyArgs {
 
 impl PassphraseSource {
     /// A whole file, a descriptor, or the terminal.
-    #[must_use]
     pub fn of(key_file: Option<PathBuf>, passphrase_fd: Option<u32>) -> Self {
         Self { key_file, passphrase_fd, ..Self::default() }
     }
 
     /// The same; where `target` names its key file, that one.
-    #[must_use]
     pub fn of_target(&self, target: impl AsRef<OsStr>) -> Self {
         match Target::parse(target) {
             Ok(Target::Keyed(keyed)) => Self { key_file: Some(keyed.key_file), passphrase_fd: None, ..self.clone() },
@@ -227,7 +221,6 @@ impl PassphraseSource {
     }
 
     /// Whether the passphrase comes from the terminal.
-    #[must_use]
     pub fn is_prompt(&self) -> bool {
         self.key_file.is_none() && self.passphrase_fd.is_none()
     }
@@ -341,8 +334,7 @@ pub(super) fn stdin() -> io::Result<File> {
 /// A file that cannot be read, or holds too little.
 pub fn seed_in(path: &Path) -> Result<Seed, CliError> {
     warn_if_exposed(path);
-    let seed = Seed::new(KeyFile::new(path).read(true)?);
-    seed.map_err(|error| CliError::parameters(format!("{}: {error}", shown(path))))
+    Seed::new(KeyFile::new(path).read(true)?).map_err(|error| CliError::parameters(format!("{}: {error}", shown(path))))
 }
 
 fn warn_if_exposed(path: &Path) {
@@ -400,7 +392,6 @@ pub(super) fn prompt_twice(question: &str, instead: Options) -> Result<SecretBuf
 }
 
 /// Whether a passphrase has been asked for, and read from standard input since there is no terminal.
-#[must_use]
 pub fn passphrase_from_input() -> bool {
     FROM_INPUT.load(Ordering::Relaxed)
 }

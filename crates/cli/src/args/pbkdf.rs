@@ -83,7 +83,6 @@ pub fn bytes_of_key(option: &str, bits: u32) -> Result<u32, CliError> {
 
 impl PbkdfArgs {
     /// Its cost.
-    #[must_use]
     pub fn cost(&self) -> KdfCost {
         KdfCost {
             target: Duration::from_millis(self.iter_time),

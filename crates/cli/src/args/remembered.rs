@@ -15,7 +15,6 @@ pub struct Remembered {
 
 impl Remembered {
     /// Nothing is asked for yet.
-    #[must_use]
     pub fn new(keys: KeyArgs) -> Arc<Self> {
         let last = Mutex::new(None);
         Arc::new(Self { keys, last })

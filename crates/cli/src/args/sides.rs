@@ -126,7 +126,6 @@ macro_rules! side {
             ];
 
             /// The same as the tokens of a verb with one volume.
-            #[must_use]
             pub fn tokens(&self) -> TokenArgs {
                 TokenArgs {
                     token_id: self.token_id,
@@ -138,7 +137,6 @@ macro_rules! side {
             }
 
             /// The same as the keys of a verb with one volume.
-            #[must_use]
             pub fn keys(&self) -> KeyArgs {
                 let key_file = self.key_file.clone();
                 KeyArgs {

@@ -106,8 +106,7 @@ pub fn arguments() -> Vec<OsString> {
             let mut kept = bytes[..start].to_vec();
             kept.extend_from_slice(SIGN.as_bytes());
             *lock(&TAKEN) = Some(Arc::new(taken));
-            let whole = std::mem::replace(argument, OsString::from_vec(kept));
-            whole.into_vec().zeroize();
+            std::mem::replace(argument, OsString::from_vec(kept)).into_vec().zeroize();
         }
     }
     arguments

@@ -78,7 +78,6 @@ impl TokenArgs {
     }
 
     /// Whether an option asks for tokens.
-    #[must_use]
     pub fn are_named(&self) -> bool {
         self.token_id.is_some() || self.token_type.is_some() || self.token_only
     }

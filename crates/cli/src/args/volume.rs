@@ -45,7 +45,6 @@ pub enum VolumeType {
 
 impl VolumeType {
     /// The version of LUKS that is asked for; `None` for any.
-    #[must_use]
     pub fn version(self) -> Option<LuksVersion> {
         match self {
             Self::Luks1 => Some(LuksVersion::Luks1),
@@ -189,39 +188,27 @@ impl TargetArgs {
         let keys = &keys.of_target(target);
         let target = self.target(target)?;
         let format = self.format(&target, keys)?;
+        let is_luks = matches!(format, Some(Format::Luks(_)));
+        let tokens = if is_luks { self.tokens.choice(keys)? } else { None };
+        if !is_luks {
+            self.tokens.refuse("only LUKS2 headers have tokens")?;
+        }
+        let takes_key = matches!(format, Some(Format::Luks(_) | Format::Plain(_)));
         let mut open = Open::target(target)
             .kdf_limits(keys.kdf_limits())
             .read_only(self.read_only)
             .direct(self.direct)
             .discards(self.allow_discards)
             .allow_null_cipher(self.allow_null_cipher)
-            .overwrite(self.plain.force);
-        if let Some(seconds) = self.reconnect {
-            open = open.reconnect(Duration::from_secs(seconds));
-        }
-        if let Some(name) = &self.partition {
-            open = open.partition(name.clone());
-        }
-        if let Some(Format::Luks(_) | Format::Plain(_)) = format {
-            open = open.keys(keys.clone());
-        }
-        if !matches!(format, Some(Format::Luks(_))) {
-            self.tokens.refuse("only LUKS2 headers have tokens")?;
-        } else if let Some(tokens) = self.tokens.choice(keys)? {
-            open = open.tokens(tokens);
-        }
-        if let Some(format) = format {
-            open = open.format(format);
-        }
-        if let Some(path) = &self.header {
-            open = open.header(path);
-        }
-        if let Some(slot) = keys.key_slot {
-            open = open.key_slot(slot);
-        }
-        if let Some(delay) = &self.delay {
-            open = open.delay(delay.clone());
-        }
+            .overwrite(self.plain.force)
+            .with(self.reconnect.map(Duration::from_secs), Open::reconnect)
+            .with(self.partition.clone(), Open::partition)
+            .with(takes_key.then(|| keys.clone()), Open::keys)
+            .with(tokens, Open::tokens)
+            .with(format, Open::format)
+            .with(self.header.as_ref(), Open::header)
+            .with(keys.key_slot, Open::key_slot)
+            .with(self.delay.clone(), Open::delay);
         for rule in &self.fault {
             let parsed = rule.parse::<FaultRule>();
             open = open.fault(parsed.map_err(CliError::parameters)?);

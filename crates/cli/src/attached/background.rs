@@ -72,8 +72,7 @@ pub fn leave(path: &str) -> Result<(), CliError> {
     // The leader of a process group has no terminal to lose.
     let _ = rustix::process::setsid();
     std::env::set_current_dir("/").map_err(failed)?;
-    let nothing = File::options().read(true).write(true).open("/dev/null");
-    let nothing = nothing.map_err(failed)?;
+    let nothing = File::options().read(true).write(true).open("/dev/null").map_err(failed)?;
     print(&format!("{path}\n"))?;
     rustix::stdio::dup2_stdin(&nothing).map_err(|error| failed(error.into()))?;
     rustix::stdio::dup2_stdout(&nothing).map_err(|error| failed(error.into()))?;

@@ -31,7 +31,6 @@ pub fn all(known: impl FnOnce() -> Vec<State>) -> (Vec<State>, Vec<Orphan>) {
 }
 
 /// The one of this path, of which nothing is known.
-#[must_use]
 pub fn of(device: &Path) -> Option<Orphan> {
     let device = fs::canonicalize(device).unwrap_or_else(|_| device.to_owned());
     let all = ublk::all().into_iter();

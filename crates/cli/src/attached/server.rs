@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, OnceCell};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -68,7 +67,7 @@ pub struct Wanted<'a> {
 ///
 /// # Errors
 /// Exit code 4 where there is no driver or the last write failed, 5 where the device is in use.
-pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<ExitCode, CliError> {
+pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<(), CliError> {
     if let Some(device) = &wanted.recover {
         go_on(volume, &state::of(device)?)?;
     }
@@ -146,7 +145,7 @@ fn start_statistics(volume: &Volume, wanted: &Wanted<'_>, cleanup: &Cleanup) -> 
 }
 
 /// Serves until the end, of which the state is to tell where it was not a good one.
-fn serve(mut device: Device, gate: &Gate, state: &State, successor: &AtomicBool) -> Result<ExitCode, CliError> {
+fn serve(mut device: Device, gate: &Gate, state: &State, successor: &AtomicBool) -> Result<(), CliError> {
     let log = Log::new();
     let size = Cell::new(state.size);
     let now = || State { size: size.get(), lost: gate.is_latched(), ..state.clone() };
@@ -166,10 +165,10 @@ fn serve(mut device: Device, gate: &Gate, state: &State, successor: &AtomicBool)
     let ended = if is_left { device.hand_over(failed) } else { device.end(failed) };
     match ended {
         // The successor finds what is known of the device.
-        Ok(()) if is_left => Ok(ExitCode::SUCCESS),
+        Ok(()) if is_left => Ok(()),
         Ok(()) => {
             state.remove();
-            Ok(ExitCode::SUCCESS)
+            Ok(())
         }
         Err(error) => {
             let why = match trouble.get() {

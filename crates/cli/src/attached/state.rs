@@ -38,7 +38,6 @@ pub enum Driver {
 
 impl Driver {
     /// Its name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Nbd => "nbd",
@@ -138,19 +137,16 @@ impl State {
     }
 
     /// Whether both are about one server: once a device is gone, its number is another's.
-    #[must_use]
     pub fn is_of_same_server(&self, other: &Self) -> bool {
         (self.pid, self.started) == (other.pid, other.started)
     }
 
     /// Whether the driver's owner of the device is another process than this server was.
-    #[must_use]
     pub fn is_taken_by(&self, owner: Option<u32>) -> bool {
         owner.is_some_and(|owner| owner != self.owner.unwrap_or(self.pid))
     }
 
     /// The server's process, unless it is gone.
-    #[must_use]
     pub fn server(&self) -> Option<rustix::fd::OwnedFd> {
         let pid = Pid::from_raw(i32::try_from(self.pid).ok()?)?;
         let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
@@ -182,7 +178,6 @@ impl State {
     }
 
     /// In a word.
-    #[must_use]
     pub fn condition(&self) -> &'static str {
         match (&self.failure, self.server()) {
             (Some(_), _) => "failed",
@@ -207,7 +202,6 @@ pub fn of(device: &Path) -> Result<State, CliError> {
 }
 
 /// All devices, by path.
-#[must_use]
 pub fn all() -> Vec<State> {
     let entries = fs::read_dir(folder()).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| {
@@ -225,7 +219,6 @@ fn read(path: &Path) -> Option<State> {
 }
 
 /// Where all of it is kept.
-#[must_use]
 pub fn folder() -> PathBuf {
     let is_root = rustix::process::geteuid().is_root();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -253,7 +246,6 @@ fn make_with(folder: &Path, mode: u32) -> io::Result<()> {
 
 /// Kept by whoever takes a device away: others wait, since two signals would end its server at once. `None` where there
 /// can be none.
-#[must_use]
 pub fn alone_with(device: &Path) -> Option<Alone> {
     Alone::in_folder(&folder(), device)
 }
@@ -306,14 +298,11 @@ fn path_of(folder: &Path, device: &Path) -> PathBuf {
 }
 
 /// The number at the end of a device's name.
-#[must_use]
 pub fn number_of(device: &Path) -> Option<u32> {
-    let name = device.file_name()?.to_str()?;
-    name.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().ok()
+    device.file_name()?.to_str()?.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().ok()
 }
 
 /// When a process was started (proc_pid_stat(5), field 22).
-#[must_use]
 pub fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is a name, which can have spaces and brackets.

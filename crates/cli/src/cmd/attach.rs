@@ -179,8 +179,7 @@ fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
     let source = &volume.info().source;
     check_queues(source, volume.gate(), args.queues.into(), "--queues")?;
     let is_secret = matches!(args.volume.table, Some(TableArgument::Line(_)));
-    let words = arguments().map(OsString::into_string);
-    let words: Option<Vec<_>> = words.map(Result::ok).collect();
+    let words: Option<Vec<_>> = arguments().map(OsString::into_string).map(Result::ok).collect();
     let wanted = Wanted {
         driver,
         queues: args.queues,
@@ -195,15 +194,14 @@ fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
         statistics: &args.statistics,
         has_own_mounts,
     };
-    server::run(&volume, &wanted)
+    server::run(&volume, &wanted).map(|()| ExitCode::SUCCESS)
 }
 
 impl AttachArgs {
     /// Bytes of a block of the device: as dm-crypt would have it, unless another was asked for. Partition tables count
     /// in blocks.
     fn block(&self, volume: &Volume) -> u32 {
-        let asked = self.volume.blocks.logical_block;
-        asked.map_or(volume.info().sector_size, |_| volume.info().logical_block)
+        self.volume.blocks.logical_block.map_or(volume.info().sector_size, |_| volume.info().logical_block)
     }
 
     /// What can be told before a passphrase is asked for.

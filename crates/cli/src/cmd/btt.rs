@@ -6,9 +6,8 @@ mod info;
 mod uuid;
 
 use std::path::Path;
-use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use cryptline_engine::base::PersistentMemory;
 use cryptline_engine::btt::BttError;
 
@@ -16,7 +15,7 @@ use crate::CliError;
 use crate::error::btt_advice;
 
 /// What to do with a table.
-#[derive(Args, Debug)]
+#[derive(Subcommand, Debug)]
 #[command(after_help = "\
 Examples:
   cryptline btt create disk.btt --size 1G      a new table in a new file
@@ -27,14 +26,6 @@ Examples:
 With a block translation table, each sector has either its old or its new contents after a crash,
 never a mix, even on media that are written in smaller units, such as persistent memory. The tables
 are those of Linux's nd_btt. docs/btt.md describes the format and the JSON of `info` and `check`.")]
-pub struct BttArgs {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: BttCommand,
-}
-
-/// The verbs of `btt`.
-#[derive(Subcommand, Debug)]
 pub enum BttCommand {
     /// Create a table in a new file, or over the contents of a file or device
     Create(create::CreateArgs),
@@ -44,15 +35,17 @@ pub enum BttCommand {
     Info(info::InfoArgs),
 }
 
-/// Runs one of them.
-///
-/// # Errors
-/// What to tell the user, and the exit code.
-pub fn run(args: &BttArgs) -> Result<ExitCode, CliError> {
-    match &args.command {
-        BttCommand::Create(args) => create::run(args),
-        BttCommand::Check(args) => check::run(args),
-        BttCommand::Info(args) => info::run(args),
+impl BttCommand {
+    /// Runs one of them.
+    ///
+    /// # Errors
+    /// What to tell the user, and the exit code.
+    pub fn run(&self) -> Result<(), CliError> {
+        match self {
+            Self::Create(args) => create::run(args),
+            Self::Check(args) => check::run(args),
+            Self::Info(args) => info::run(args),
+        }
     }
 }
 

@@ -5,7 +5,6 @@ use std::io::{self, ErrorKind, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -68,11 +67,11 @@ pub struct CertsArgs {
 ///
 /// # Errors
 /// Exit code 5 where one of the files exists, 1 for a name that no certificate can have.
-pub fn run(args: &CertsArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &CertsArgs) -> Result<(), CliError> {
     if args.to_server {
         // However the server has gone.
         let _ = certificates::answer(&args.folder);
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let hosts = if args.host.is_empty() {
         ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into()
@@ -92,8 +91,7 @@ pub fn run(args: &CertsArgs) -> Result<ExitCode, CliError> {
         "wrote {} to {folder}; they expire in {} days\nmove ca-key.pem to a safe place: the server and its clients do not need it\n\nTry:\n  cryptline serve --tls=require --tls-certificates {folder}\n",
         files.iter().map(|file| file.name).collect::<Vec<_>>().join(", "),
         args.days,
-    ))?;
-    Ok(ExitCode::SUCCESS)
+    ))
 }
 
 /// Labels of letters, digits and hyphens; the first may be a star.

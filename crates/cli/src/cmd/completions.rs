@@ -1,7 +1,5 @@
 //! `completions`: a script that completes cryptline's command line in a shell.
 
-use std::process::ExitCode;
-
 use clap::{Args, Command};
 use clap_complete::Shell;
 
@@ -23,13 +21,11 @@ pub struct CompletionsArgs {
 ///
 /// # Errors
 /// When standard output takes no more.
-pub fn run(args: &CompletionsArgs, program: Command) -> Result<ExitCode, CliError> {
-    crate::output::print(&script(args.shell, program))?;
-    Ok(ExitCode::SUCCESS)
+pub fn run(args: &CompletionsArgs, program: Command) -> Result<(), CliError> {
+    crate::output::print(&script(args.shell, program))
 }
 
 /// The script for `shell` and the command line of `program`.
-#[must_use]
 pub fn script(shell: Shell, program: Command) -> String {
     // `help VERB` would have every verb a second time.
     let mut program = program.disable_help_subcommand(true);

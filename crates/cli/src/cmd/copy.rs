@@ -7,18 +7,18 @@ mod source;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
 use cryptline::{Copied, Copy, Create, DispatchOptions, Holes, Mode, Open, Problem, Target, Tokens, Zeroes};
-use serde::Serialize;
+use serde_json::json;
 
 use crate::CliError;
 use crate::args::choice::{self, Words};
 use crate::args::{KeyArgs, Remembered, Taker, ToArgs, TokenArgs, refuse_needed, refuse_shared_input};
 use crate::cmd::create::HOLES;
+use crate::error::on_one_line;
 use crate::output::{print_report, warn_of};
 use crate::size;
 pub(super) use folder::FileSystem;
@@ -130,24 +130,11 @@ pub struct How {
     pub json: bool,
 }
 
-/// What was done.
-#[derive(Serialize)]
-pub(super) struct Report {
-    source: String,
-    destination: String,
-    /// Bytes of the source.
-    bytes: u64,
-    /// Bytes that were zeros and stayed holes.
-    skipped: u64,
-    seconds: f64,
-    verified: bool,
-}
-
 /// Copies.
 ///
 /// # Errors
 /// As the help says.
-pub fn run(args: &CopyArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &CopyArgs) -> Result<(), CliError> {
     let began = Instant::now();
     if args.destination == Path::new("-") {
         return Err(CliError::parameters(
@@ -196,11 +183,9 @@ pub fn run(args: &CopyArgs) -> Result<ExitCode, CliError> {
         copy.into_target(&args.destination)
     };
     show.clear();
-    let copied = copied.map_err(|error| CliError::of_copy(&error))?;
+    let copied = copied.map_err(CliError::of_copy)?;
     warn_of(&copied.warnings);
-    let report = Report::new(&args.source, &args.destination, &copied, began.elapsed());
-    print_report(&report, args.how.json, Report::text)?;
-    Ok(ExitCode::SUCCESS)
+    report(&args.source, &args.destination, &copied, began, args.how.json, "")
 }
 
 impl CopyArgs {
@@ -217,7 +202,7 @@ impl CopyArgs {
             Ok(is_luks) => Ok(is_luks),
             // What it holds is looked for before anything is overwritten.
             Err(error) if matches!(error.problem(), Problem::NotLuks(_)) => Ok(false),
-            Err(error) => Err(CliError::of_copy(&error)),
+            Err(error) => Err(CliError::of_copy(error)),
         }
     }
 
@@ -261,17 +246,11 @@ impl CopyArgs {
     }
 
     fn open_destination(&self, destination: &Target, keys: &Arc<Remembered>, tokens: Option<&Tokens>) -> Open {
-        let mut open = inline(Open::target(destination.clone())).keys(keys.keys());
-        if let Some(path) = &self.to.header {
-            open = open.header(path);
-        }
-        if let Some(tokens) = tokens {
-            open = open.tokens(tokens.clone());
-        }
-        match self.to.key_slot {
-            Some(slot) => open.key_slot(slot),
-            None => open,
-        }
+        inline(Open::target(destination.clone()))
+            .keys(keys.keys())
+            .with(self.to.header.as_ref(), Open::header)
+            .with(tokens.cloned(), Open::tokens)
+            .with(self.to.key_slot, Open::key_slot)
     }
 }
 
@@ -280,30 +259,31 @@ fn inline(open: Open) -> Open {
     open.dispatch(DispatchOptions { both: Some(Mode::Inline), ..DispatchOptions::default() })
 }
 
-impl Report {
-    pub fn new(source: &Path, destination: &Path, copied: &Copied, took: Duration) -> Self {
-        Self {
-            source: source.display().to_string(),
-            destination: destination.display().to_string(),
-            bytes: copied.bytes,
-            skipped: copied.skipped,
-            seconds: took.as_secs_f64(),
-            verified: copied.verified,
-        }
-    }
-
-    /// For people.
-    pub fn text(&self) -> String {
-        let skipped =
-            if self.skipped > 0 { format!(", {} of them holes", size::human(self.skipped)) } else { String::new() };
-        let verified = if self.verified { "; read again, it is the same" } else { "" };
-        let line = format!(
-            "{}: {} copied from {} in {:.1} s{skipped}{verified}",
-            self.destination,
-            size::human(self.bytes),
-            self.source,
-            self.seconds
-        );
-        crate::error::on_one_line(&line) + "\n"
-    }
+/// Says what was copied, and for people `more`.
+pub(super) fn report(
+    source: &Path,
+    destination: &Path,
+    copied: &Copied,
+    began: Instant,
+    as_json: bool,
+    more: &str,
+) -> Result<(), CliError> {
+    let (source, destination) = (source.display(), destination.display());
+    let (bytes, seconds) = (copied.bytes, began.elapsed().as_secs_f64());
+    let skipped = match copied.skipped {
+        0 => String::new(),
+        skipped => format!(", {} of them holes", size::human(skipped)),
+    };
+    let verified = if copied.verified { "; read again, it is the same" } else { "" };
+    let copied_bytes = size::human(bytes);
+    let line = format!("{destination}: {copied_bytes} copied from {source} in {seconds:.1} s{skipped}{verified}");
+    let report = json!({
+        "source": source.to_string(),
+        "destination": destination.to_string(),
+        "bytes": bytes,
+        "skipped": copied.skipped,
+        "seconds": seconds,
+        "verified": copied.verified,
+    });
+    print_report(as_json, &report, &format!("{}\n{more}", on_one_line(&line)))
 }

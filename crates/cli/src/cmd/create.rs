@@ -5,7 +5,6 @@ mod new;
 mod signals;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -20,8 +19,8 @@ pub use new::{NewVolume, VERSIONS};
 use crate::CliError;
 use crate::args::choice::{self, Words};
 use crate::args::{FromArgs, Taker, refuse_shared_input};
-use crate::cmd::copy::{FileSystem, From, How, Report, Show};
-use crate::output::{for_shell, print_report};
+use crate::cmd::copy::{FileSystem, From, How, Show, report};
+use crate::output::for_shell;
 use crate::progress::Spinner;
 use crate::size;
 
@@ -125,7 +124,7 @@ pub struct CreateArgs {
 ///
 /// # Errors
 /// As the help says.
-pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &CreateArgs) -> Result<(), CliError> {
     args.refuse_needed()?;
     if let Some(source) = &args.from {
         return args.run_from(source);
@@ -137,10 +136,9 @@ pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
     }
     let options = args.volume.options()?;
     let created = args.create(options.clone()).on_progress(show(args.volume.format.measures())).create();
-    let created = created.map_err(|error| CliError::of_create(&error))?;
+    let created = created.map_err(CliError::of_create)?;
     crate::output::warn_of(&created.warnings);
-    crate::output::print(&args.told(&options, created.data_size))?;
-    Ok(ExitCode::SUCCESS)
+    crate::output::print(&args.told(&options, created.data_size))
 }
 
 impl CreateArgs {
@@ -168,15 +166,11 @@ impl CreateArgs {
         };
         let create =
             create.replace(self.force).preallocate(self.preallocate).keys(self.volume.passphrase.of_target(&self.file));
-        let create = self.volume.added_to(create, options);
-        match self.size {
-            Some(size) => create.size(size),
-            None => create,
-        }
+        self.volume.added_to(create, options).with(self.size, Create::size)
     }
 
     /// Makes the volume and fills it.
-    fn run_from(&self, source: &Path) -> Result<ExitCode, CliError> {
+    fn run_from(&self, source: &Path) -> Result<(), CliError> {
         let began = Instant::now();
         let options = self.volume.options()?;
         let from = From {
@@ -206,17 +200,17 @@ impl CreateArgs {
         let created = self.create(options.clone()).fill(copy).on_progress(show.observer()).create();
         show.clear();
         let created = created.map_err(|error| match error.problem() {
-            Problem::Luks(_) => CliError::of_create(&error),
+            Problem::Luks(_) => CliError::of_create(error),
             Problem::Holds { .. } | Problem::Exists { .. } => CliError::from(error),
-            _ => CliError::of_copy(&error),
+            _ => CliError::of_copy(error),
         })?;
         crate::output::warn_of(&created.warnings);
         if let Some(copied) = &created.copied {
             crate::output::warn_of(&copied.warnings);
-            let report = Report::new(source, &self.file, copied, began.elapsed());
-            print_report(&report, self.how.json, |report| report.text() + &self.told(&options, created.data_size))?;
+            let told = self.told(&options, created.data_size);
+            report(source, &self.file, copied, began, self.how.json, &told)?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 
     /// Bytes of the clear disk, where the size of the file was given.
@@ -224,8 +218,7 @@ impl CreateArgs {
         let Some(size) = self.size else {
             return Ok(None);
         };
-        let start = options.data_start();
-        let start = start.map_err(|error| CliError::parameters(error.to_string()))?;
+        let start = options.data_start().map_err(|error| CliError::parameters(error.to_string()))?;
         Ok(Some(size.saturating_sub(start)))
     }
 
@@ -267,8 +260,7 @@ impl CreateArgs {
             (self.how.json, "--json"),
             (self.holes != Holes::default(), "--holes"),
         ];
-        let found = given.into_iter().find(|(is_given, _)| *is_given);
-        found.map(|(_, option)| option)
+        given.into_iter().find(|(is_given, _)| *is_given).map(|(_, option)| option)
     }
 }
 
@@ -285,8 +277,7 @@ pub(super) fn show(measures: bool) -> impl Fn(Progress<'_>) -> Result<(), cryptl
     move |progress| {
         match progress {
             Progress::Unfinished(path) => {
-                let watch = signals::remove_when_stopped(path);
-                let watch = watch.map_err(CliError::into_keys_error)?;
+                let watch = signals::remove_when_stopped(path).map_err(CliError::into_keys_error)?;
                 *lock(&guard) = Some(watch);
             }
             Progress::Looking => say(Some("Looking whether anything is there ...")),

@@ -5,7 +5,6 @@ mod connection;
 mod text;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
@@ -89,7 +88,7 @@ pub struct RemoveArgs {
 ///
 /// # Errors
 /// What the server says, with its exit code; exit code 4 where there is none.
-pub fn run(args: &CtlArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &CtlArgs) -> Result<(), CliError> {
     let mut server = Connection::to(&args.socket)?;
     let answer = match &args.command {
         CtlCommand::List => server.ask("list", &Nothing {}, &[]),
@@ -110,8 +109,7 @@ pub fn run(args: &CtlArgs) -> Result<ExitCode, CliError> {
         CtlCommand::Remove(remove) => text::remove(&answer, &remove.name),
         CtlCommand::Add(_) => text::add(&answer),
     };
-    print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    print(&text)
 }
 
 impl ExportArgs {

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::Args;
 use cryptline_serve::device::is_claimed;
@@ -45,7 +44,7 @@ pub struct DetachArgs {
 ///
 /// # Errors
 /// Exit code 5 for a device in use, 4 where something was lost or could not be removed.
-pub fn run(args: &DetachArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &DetachArgs) -> Result<(), CliError> {
     if let Some(server) = args.after_server {
         return after_server(&args.device, server);
     }
@@ -55,7 +54,7 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode, CliError> {
             let orphan = orphans::of(&args.device).ok_or(unknown)?;
             check_unused(&orphan.device, args.force)?;
             remove_unknown(&orphan)?;
-            return Ok(ExitCode::SUCCESS);
+            return Ok(());
         }
     };
     let _alone = state::alone_with(&known.device);
@@ -69,14 +68,14 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode, CliError> {
             )));
         }
         // Another `detach` has been here meanwhile.
-        Err(_) => return Ok(ExitCode::SUCCESS),
+        Err(_) => return Ok(()),
     };
     check_unused(&known.device, args.force)?;
     match known.server() {
         Some(server) => stop(&known, &server)?,
         None => remove_orphan(&known)?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn check_unused(device: &Path, force: bool) -> Result<(), CliError> {
@@ -87,14 +86,14 @@ fn check_unused(device: &Path, force: bool) -> Result<(), CliError> {
 }
 
 /// For a server that was killed; nobody hears why it fails. What is known of the device stays, for whoever detaches it.
-fn after_server(device: &Path, server: u32) -> Result<ExitCode, CliError> {
+fn after_server(device: &Path, server: u32) -> Result<(), CliError> {
     super::mount::input_to_its_end();
     if let Some(index) = number_of(device)
         && kernel_nbd::owner(index).is_ok_and(|owner| owner == Some(server))
     {
         let _ = kernel_nbd::detach(index);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Has the server end, and waits for that.

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::Args;
 use cryptline_serve::ublk;
@@ -36,16 +35,15 @@ pub struct DevicesArgs {
 ///
 /// # Errors
 /// Exit code 4 when standard output takes no more, and where a device has no such owner.
-pub fn run(args: &DevicesArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &DevicesArgs) -> Result<(), CliError> {
     if let Some(node) = &args.owner_of {
         let (user, group) = owner_of(node)?;
         print(&format!("{user} {group}\n"))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let (devices, orphans) = orphans::all(state::all);
     let text = if args.json { json(&devices, &orphans) } else { table(&devices, &orphans) };
-    print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    print(&text)
 }
 
 /// Who has made a device without privileges.

@@ -1,7 +1,6 @@
 //! `encrypt`: a disk in the clear as a new LUKS volume. It is `create --from` for who thinks of what there is.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
 use cryptline::{Holes, Open, Target};
@@ -63,7 +62,7 @@ pub struct EncryptArgs {
 ///
 /// # Errors
 /// As the help says.
-pub fn run(args: EncryptArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: EncryptArgs) -> Result<(), CliError> {
     let source = Target::parse(&args.source)?;
     let name = args.source.display();
     let in_place = || {

@@ -1,13 +1,11 @@
 //! `erase`: no passphrase opens the volume any more.
 
-use std::process::ExitCode;
-
 use clap::Args;
 
 use super::header::ask;
 use super::key::{Confirm, Place};
 use crate::CliError;
-use crate::output::{print, warn_of};
+use crate::output::{changed, say};
 
 /// Whose.
 #[derive(Args, Debug)]
@@ -35,7 +33,7 @@ impl EraseArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         let name = self.place.name().display().to_string();
         ask(
             self.confirm,
@@ -43,18 +41,7 @@ impl EraseArgs {
                 "{name}: all key slots will be destroyed, and the data is lost unless you keep a backup of the header or the volume key."
             ),
         )?;
-        let edited = self.place.open().erase();
-        let edited = edited.map_err(|error| CliError::of_header(&error))?;
-        warn_of(&edited.warnings);
-        print(&format!("{name}: all key slots are erased.\n"))?;
-        Ok(ExitCode::SUCCESS)
+        changed(self.place.open().erase())?;
+        say(&format!("{name}: all key slots are erased."))
     }
-}
-
-/// Erases.
-///
-/// # Errors
-/// As the help says.
-pub fn run(args: &EraseArgs) -> Result<ExitCode, CliError> {
-    args.run()
 }

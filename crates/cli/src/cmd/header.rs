@@ -3,9 +3,8 @@
 mod verbs;
 
 use std::io::{self, IsTerminal};
-use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
 pub use verbs::{BackupArgs, ConvertArgs, LabelArgs, RepairArgs, RestoreArgs, UuidArgs};
 
@@ -14,7 +13,7 @@ use crate::CliError;
 use crate::error::on_one_line;
 
 /// What to do with a header.
-#[derive(Args, Debug)]
+#[derive(Subcommand, Debug)]
 #[command(after_help = "\
 Examples:
   cryptline header backup disk.img --file disk.header
@@ -25,14 +24,6 @@ Examples:
   cryptline header convert disk.img --to luks2
 
 `cryptline info` shows what a header says. Backups are those of cryptsetup, in both directions.")]
-pub struct HeaderArgs {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: HeaderCommand,
-}
-
-/// The verbs of `header`.
-#[derive(Subcommand, Debug)]
 pub enum HeaderCommand {
     /// Save the header with its key slots in a new file
     Backup(BackupArgs),
@@ -48,18 +39,20 @@ pub enum HeaderCommand {
     Repair(RepairArgs),
 }
 
-/// Runs one of them.
-///
-/// # Errors
-/// What to tell the user, and the exit code.
-pub fn run(args: &HeaderArgs) -> Result<ExitCode, CliError> {
-    match &args.command {
-        HeaderCommand::Backup(args) => args.run(),
-        HeaderCommand::Restore(args) => args.run(),
-        HeaderCommand::Uuid(args) => args.run(),
-        HeaderCommand::Label(args) => args.run(),
-        HeaderCommand::Convert(args) => args.run(),
-        HeaderCommand::Repair(args) => args.run(),
+impl HeaderCommand {
+    /// Runs one of them.
+    ///
+    /// # Errors
+    /// What to tell the user, and the exit code.
+    pub fn run(&self) -> Result<(), CliError> {
+        match self {
+            Self::Backup(args) => args.run(),
+            Self::Restore(args) => args.run(),
+            Self::Uuid(args) => args.run(),
+            Self::Label(args) => args.run(),
+            Self::Convert(args) => args.run(),
+            Self::Repair(args) => args.run(),
+        }
     }
 }
 

@@ -4,12 +4,10 @@ mod partitions;
 mod text;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
-use cryptline::luks::Info;
 use cryptline::{Contents, Inspection, Open, Problem};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::CliError;
 use crate::error::luks_advice;
@@ -40,64 +38,38 @@ pub struct InfoArgs {
     pub header: Option<PathBuf>,
 }
 
-/// All that is shown. Its members are those of the JSON, whose stability docs/info-json.md promises.
-#[derive(Serialize)]
-struct Report {
-    /// The target as given.
-    target: String,
-    /// "LUKS1" or "LUKS2".
-    kind: String,
-    /// The header is in a file of its own.
-    detached: bool,
-    /// Bytes of the target.
-    device_size: u64,
-    /// Bytes of the clear disk, where it can be served.
-    data_size: Option<u64>,
-    /// Why the volume can not be served, if so.
-    refused: Option<String>,
-    /// What the header says.
-    #[serde(flatten)]
-    header: Info,
-}
-
 /// Prints the header, or the partitions.
 ///
 /// # Errors
 /// Exit code 4 for a damaged or missing header.
-pub fn run(args: &InfoArgs) -> Result<ExitCode, CliError> {
-    let open = Open::new(&args.target);
-    let open = match &args.header {
-        Some(path) => open.header(path),
-        None => open,
-    };
-    match open.inspect() {
-        Ok(found) => print_report(&Report::from(found), args.json, text::of)?,
+pub fn run(args: &InfoArgs) -> Result<(), CliError> {
+    match Open::new(&args.target).with(args.header.as_ref(), Open::header).inspect() {
+        Ok(found) => print_header(&found, args.json),
         Err(error) => match error.problem() {
             Problem::NotLuks(Contents::Partitioned(table)) => {
                 let target = error.name().unwrap_or_default();
-                let disk = partitions::Disk::new(&target, table);
-                print_report(&disk, args.json, partitions::Disk::text)?;
+                print_report(args.json, &partitions::json_of(&target, table), &partitions::text_of(&target, table))
             }
-            _ => return Err(error.into()),
+            _ => Err(error.into()),
         },
     }
-    Ok(ExitCode::SUCCESS)
 }
 
-impl From<Inspection> for Report {
-    fn from(found: Inspection) -> Self {
-        let (data_size, refused) = match found.data_size {
-            Ok(size) => (Some(size), None),
-            Err(why) => (None, Some(format!("{why}{}", luks_advice(&why)))),
-        };
-        Self {
-            target: found.name,
-            kind: found.kind.to_string(),
-            detached: found.detached,
-            device_size: found.device_size,
-            data_size,
-            refused,
-            header: found.header.info(),
-        }
+fn print_header(found: &Inspection, as_json: bool) -> Result<(), CliError> {
+    let info = found.header.info();
+    let refused = found.data_size.as_ref().err().map(|why| format!("{why}{}", luks_advice(why)));
+    let text = text::of(found, &info, refused.as_deref());
+    // docs/info-json.md promises that the members stay.
+    let mut report = json!({
+        "target": found.name,
+        "kind": found.kind.to_string(),
+        "detached": found.detached,
+        "device_size": found.device_size,
+        "data_size": found.data_size.as_ref().ok(),
+        "refused": refused,
+    });
+    if let (Value::Object(report), Value::Object(header)) = (&mut report, json!(info)) {
+        report.extend(header);
     }
+    print_report(as_json, &report, &text)
 }

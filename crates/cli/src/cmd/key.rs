@@ -4,22 +4,23 @@ mod list;
 mod recovery;
 mod verbs;
 
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use cryptline::luks::Error as LuksError;
 use cryptline::luks::edit::{LastSlot, NewSlot};
-use cryptline::{Edited, Header, Inspection, Open, Overwrite, Target};
+use cryptline::{Edited, Header, Inspection, Open, Overwrite, Problem, Target};
 
 pub use list::ListArgs;
-pub use verbs::{AddArgs, ChangeArgs, ConvertArgs, KillArgs, PriorityArgs, RemoveArgs, priorities};
+pub use verbs::{AddArgs, ChangeArgs, ConvertArgs, KillArgs, PRIORITIES, PriorityArgs, RemoveArgs};
 
 use crate::CliError;
-use crate::args::{KeyArgs, PbkdfArgs, SlotCipherArgs};
-use crate::output::{print, warn_of};
+use crate::args::{KeyArgs, PbkdfArgs, SlotCipherArgs, TokenArgs};
+use crate::output::{changed, print};
 
 /// What to do with key slots.
-#[derive(Args, Debug)]
+#[derive(Subcommand, Debug)]
 #[command(after_help = "\
 Examples:
   cryptline key list disk.img
@@ -35,14 +36,6 @@ are written one after the other, and a replaced key slot is overwritten last: a 
 header that opens. Only where there is no room for another key slot is one overwritten in place, after a
 question. A removed key slot is overwritten first: one that is no longer listed is gone.
 cryptsetup's own words, such as luksAddKey, work too.")]
-pub struct KeyCommandArgs {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: KeyCommand,
-}
-
-/// The verbs of `key`.
-#[derive(Subcommand, Debug)]
 pub enum KeyCommand {
     /// Add a passphrase
     Add(AddArgs),
@@ -60,19 +53,21 @@ pub enum KeyCommand {
     Convert(ConvertArgs),
 }
 
-/// Runs one of them.
-///
-/// # Errors
-/// What to tell the user, and the exit code.
-pub fn run(args: &KeyCommandArgs) -> Result<ExitCode, CliError> {
-    match &args.command {
-        KeyCommand::Add(args) => args.run(),
-        KeyCommand::Change(args) => args.run(),
-        KeyCommand::Remove(args) => args.run(),
-        KeyCommand::Kill(args) => args.run(),
-        KeyCommand::List(args) => args.run(),
-        KeyCommand::Priority(args) => args.run(),
-        KeyCommand::Convert(args) => args.run(),
+impl KeyCommand {
+    /// Runs one of them.
+    ///
+    /// # Errors
+    /// What to tell the user, and the exit code.
+    pub fn run(&self) -> Result<(), CliError> {
+        match self {
+            Self::Add(args) => args.run(),
+            Self::Change(args) => args.run(),
+            Self::Remove(args) => args.run(),
+            Self::Kill(args) => args.run(),
+            Self::List(args) => args.run(),
+            Self::Priority(args) => args.run(),
+            Self::Convert(args) => args.run(),
+        }
     }
 }
 
@@ -89,13 +84,8 @@ pub struct Place {
 
 impl Place {
     /// The header, still closed.
-    #[must_use]
     pub fn open(&self) -> Header {
-        let header = Header::new(&self.target);
-        match &self.header {
-            Some(path) => header.header(path),
-            None => header,
-        }
+        Header::new(&self.target).with(self.header.as_ref(), Header::header)
     }
 
     /// What the header says.
@@ -103,16 +93,10 @@ impl Place {
     /// # Errors
     /// Exit code 4 for a damaged or missing header.
     pub fn inspect(&self) -> Result<Inspection, CliError> {
-        let open = Open::new(&self.target);
-        let open = match &self.header {
-            Some(path) => open.header(path),
-            None => open,
-        };
-        Ok(open.inspect()?)
+        Ok(Open::new(&self.target).with(self.header.as_ref(), Open::header).inspect()?)
     }
 
     /// What messages call it.
-    #[must_use]
     pub fn name(&self) -> &Path {
         self.header.as_deref().unwrap_or(&self.target)
     }
@@ -174,19 +158,23 @@ pub(super) fn refuse_two_keys(place: &Place, keys: &KeyArgs) -> Result<(), CliEr
 
 /// With what unlocks it.
 pub(super) fn unlocking(place: &Place, keys: &KeyArgs) -> Header {
-    let header = place.open().keys(keys.of_target(&place.target)).kdf_limits(keys.kdf_limits());
-    match keys.key_slot {
-        Some(slot) => header.key_slot(slot),
-        None => header,
+    place.open().keys(keys.of_target(&place.target)).kdf_limits(keys.kdf_limits()).with(keys.key_slot, Header::key_slot)
+}
+
+/// With the tokens, too. Whether the first line of a script's input is the old passphrase must not depend on the
+/// keyring.
+pub(super) fn unlocking_with(place: &Place, keys: &KeyArgs, tokens: &TokenArgs) -> Result<Header, CliError> {
+    let header = unlocking(place, keys);
+    if !tokens.are_named() && !io::stdin().is_terminal() {
+        return Ok(header);
     }
+    Ok(header.with(tokens.choice(&keys.of_target(&place.target))?, Header::tokens))
 }
 
 /// What was done, in a line.
-fn done(edited: &Edited, what: &str) -> Result<ExitCode, CliError> {
-    warn_of(&edited.warnings);
-    let slot = edited.slot.map_or_else(String::new, |slot| format!("Key slot {slot} "));
-    print(&format!("{slot}{what}.\n"))?;
-    Ok(ExitCode::SUCCESS)
+fn done(edited: cryptline::Result<Edited>, what: &str) -> Result<(), CliError> {
+    let slot = changed(edited)?.slot.map_or_else(String::new, |slot| format!("Key slot {slot} "));
+    print(&format!("{slot}{what}.\n"))
 }
 
 /// Asks before a key slot is overwritten in place.
@@ -211,23 +199,19 @@ fn may_overwrite(confirm: Confirm) -> impl Fn(&Overwrite<'_>) -> cryptline::Resu
 fn unless_last(
     confirm: Confirm,
     name: &Path,
-    remove: impl Fn(LastSlot) -> cryptline::Result<Edited>,
-) -> Result<Edited, CliError> {
-    use cryptline::Problem;
-    use cryptline::luks::Error as LuksError;
-    let failed = |error| CliError::of_header(&error);
-    if confirm.batch_mode {
-        return remove(LastSlot::Remove).map_err(failed);
-    }
-    match remove(LastSlot::Keep) {
+    remove: &dyn Fn(LastSlot) -> cryptline::Result<Edited>,
+) -> Result<(), CliError> {
+    let first = if confirm.batch_mode { LastSlot::Remove } else { LastSlot::Keep };
+    let removed = match remove(first) {
         Err(error) if matches!(error.problem(), Problem::Luks(LuksError::LastSlot(_))) => {
             let question = format!(
                 "{}: this is the last key slot. Without it no passphrase opens the volume, and its data is lost unless you keep a backup of the header or the volume key.",
                 name.display()
             );
             super::header::ask(confirm, &question)?;
-            remove(LastSlot::Remove).map_err(failed)
+            remove(LastSlot::Remove)
         }
-        done => done.map_err(failed),
-    }
+        done => done,
+    };
+    done(removed, "removed; its key material is overwritten")
 }

@@ -158,8 +158,7 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
         return Err(CliError::device(format!("{error}{ZONED_ADVICE}")));
     }
     parent.leave()?;
-    let last_word = LastWord::new();
-    let last_word = last_word.map_err(|error| CliError::memory(error.to_string()))?;
+    let last_word = LastWord::new().map_err(|error| CliError::memory(error.to_string()))?;
     let lanes = args.lanes(&volumes)?;
     let mut janitor = Janitor::start(&place.point)?;
     let failed = |error| of_mount(&place.point, &error);
@@ -219,8 +218,7 @@ impl MountArgs {
     /// A server in the background leaves the folder in which it was started.
     fn make_absolute(&mut self) -> Result<(), CliError> {
         let process = &mut self.front.process;
-        let pidfile = process.pidfile.as_mut().map_or(Ok(()), make_absolute);
-        pidfile.and_then(|()| process.statistics.make_absolute())
+        process.pidfile.as_mut().map_or(Ok(()), make_absolute).and_then(|()| process.statistics.make_absolute())
     }
 
     /// What the server makes must not be in the mount: it would wait for itself.
@@ -247,8 +245,7 @@ impl MountArgs {
         }
         let asked = self.mount.lanes.and_then(|lanes| lanes.try_into().ok());
         let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        let most = volumes.iter().map(|volume| volume.gate.most_queues());
-        let most = most.min().unwrap_or(1).clamp(1, LANES_USUAL);
+        let most = volumes.iter().map(|volume| volume.gate.most_queues()).min().unwrap_or(1).clamp(1, LANES_USUAL);
         Ok(asked.unwrap_or_else(|| cores().min(most)))
     }
 

@@ -1,7 +1,6 @@
 //! `open --check`: does this passphrase unlock the volume?
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::slice;
 
 use clap::Args;
@@ -74,7 +73,7 @@ pub struct OpenArgs {
 ///
 /// # Errors
 /// Exit code 2 for a wrong passphrase.
-pub fn run(args: &OpenArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &OpenArgs) -> Result<(), CliError> {
     if !args.check {
         return Err(CliError::parameters(format!(
             "open makes no mapping under /dev/mapper; to use the decrypted disk: cryptline serve {0}; to try a passphrase: cryptline open --check {0}",
@@ -83,21 +82,16 @@ pub fn run(args: &OpenArgs) -> Result<ExitCode, CliError> {
     }
     let version = args.kind.and_then(VolumeType::version);
     let keys = args.keys.of_target(&args.target);
-    let mut open = Open::new(&args.target)
+    let tokens = args.tokens.choice(&keys)?;
+    let open = Open::new(&args.target)
         .format(Format::Luks(version))
-        .keys(keys.clone())
+        .keys(keys)
         .on_warning(|warning| warn_of(slice::from_ref(warning)))
         .kdf_limits(args.keys.kdf_limits())
-        .allow_null_cipher(args.allow_null_cipher);
-    if let Some(tokens) = args.tokens.choice(&keys)? {
-        open = open.tokens(tokens);
-    }
-    if let Some(path) = &args.header {
-        open = open.header(path);
-    }
-    if let Some(slot) = args.keys.key_slot {
-        open = open.key_slot(slot);
-    }
+        .allow_null_cipher(args.allow_null_cipher)
+        .with(tokens, Open::tokens)
+        .with(args.header.as_ref(), Open::header)
+        .with(args.keys.key_slot, Open::key_slot);
     let unlocked = open.unlock()?;
     crate::output::print(&match unlocked.slot {
         Some(slot) => format!("Key slot {slot} unlocked.\n"),
@@ -107,5 +101,5 @@ pub fn run(args: &OpenArgs) -> Result<ExitCode, CliError> {
         let advice = luks_advice(&why);
         crate::output::warn(&[format!("the key is right, but the volume can not be served: {why}{advice}")]);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

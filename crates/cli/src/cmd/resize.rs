@@ -1,15 +1,12 @@
 //! `resize`: more room for a volume, or less.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use cryptline::ResizeOptions;
 
 use super::create::show;
 use super::key::Place;
 use crate::CliError;
-use crate::error::on_one_line;
-use crate::output::{print, warn_of};
+use crate::output::{say, warn_of};
 use crate::size;
 
 /// Whose, and how large.
@@ -55,11 +52,10 @@ pub struct ResizeArgs {
 ///
 /// # Errors
 /// As the help says.
-pub fn run(args: &ResizeArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &ResizeArgs) -> Result<(), CliError> {
     let options = ResizeOptions { size: args.size, shrink: args.shrink, force: args.force };
     let header = args.place.open().on_progress(show(false));
-    let resized = header.resize(&options);
-    let resized = resized.map_err(|error| CliError::of_header(&error))?;
+    let resized = header.resize(&options).map_err(CliError::of_header)?;
     warn_of(&resized.warnings);
     let name = args.place.target.display();
     let (now, before) = (size::human(resized.data_size), size::human(resized.before));
@@ -70,6 +66,5 @@ pub fn run(args: &ResizeArgs) -> Result<ExitCode, CliError> {
     } else {
         format!("{name}: {now} of clear disk, {before} before")
     };
-    print(&(on_one_line(&what) + "\n"))?;
-    Ok(ExitCode::SUCCESS)
+    say(&what)
 }

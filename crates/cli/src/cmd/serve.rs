@@ -163,8 +163,7 @@ pub struct ServerArgs {
 /// # Errors
 /// As [`open`](crate::args::open); exit code 5 for a socket in use, 4 for a failed last flush.
 pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
-    let front = Front::begin(&args.front, &args.targets)?;
-    let front = front.counting(args.server.control.is_some());
+    let front = Front::begin(&args.front, &args.targets)?.counting(args.server.control.is_some());
     let passed = activation::take()?;
     args.check(passed.is_some())?;
     let tls = args.tls.load()?;
@@ -178,8 +177,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
         // Whoever is told when it is ready may ask for this.
         None => has_manager().then(certificates::nothing_to_reload),
     };
-    let front = front.on_hangup(reload);
-    let front = front.open(|index, file| args.export_name(index, file))?;
+    let front = front.on_hangup(reload).open(|index, file| args.export_name(index, file))?;
     let exports = args.exports(&front.volumes)?;
     let quiet = passed.is_some();
     let sockets = match passed {
@@ -187,8 +185,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
         None => wanted.bind(&front.cleanup)?,
     };
     args.warn_of_open_network(&sockets);
-    let control = args.server.control.as_deref();
-    let control = control.map(|path| ControlSocket::bind(path, &front.cleanup));
+    let control = args.server.control.as_deref().map(|path| ControlSocket::bind(path, &front.cleanup));
     let control = control.transpose()?;
     let uris = args.uris(&sockets, &front.volumes);
     let needs = Needs { clients: args.server.max_connections, clients_option: "--max-connections", ..Needs::default() };

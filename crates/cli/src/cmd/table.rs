@@ -1,6 +1,5 @@
 //! `table`: what `dmsetup table` would print for a volume.
 
-use std::process::ExitCode;
 use std::slice;
 
 use clap::Args;
@@ -44,12 +43,10 @@ pub struct TableArgs {
 ///
 /// # Errors
 /// As opening the volume.
-pub fn run(args: &TableArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &TableArgs) -> Result<(), CliError> {
     let target = args.target.as_deref().unwrap_or_default();
-    let open = args.options.to_open(target, &args.keys)?;
-    let open = open.on_warning(|warning| warn_of(slice::from_ref(warning)));
+    let open = args.options.to_open(target, &args.keys)?.on_warning(|warning| warn_of(slice::from_ref(warning)));
     let table = open.table(args.show_keys)?;
     crate::output::print(&table.line)?;
-    crate::output::print("\n")?;
-    Ok(ExitCode::SUCCESS)
+    crate::output::print("\n")
 }

@@ -1,7 +1,5 @@
 //! `testing`: a page of help about the options that every verb that opens a volume has, and that nobody needs to use one.
 
-use std::process::ExitCode;
-
 use clap::{Args, Command};
 
 use crate::CliError;
@@ -40,10 +38,10 @@ pub struct TestingArgs {}
 ///
 /// # Errors
 /// When standard output takes no more.
-pub fn run(_: &TestingArgs, mut program: Command) -> Result<ExitCode, CliError> {
+pub fn run(_: &TestingArgs, mut program: Command) -> Result<(), CliError> {
     program.build();
     if let Some(page) = program.find_subcommand_mut("testing") {
         crate::output::print(&page.render_long_help().to_string())?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -4,9 +4,7 @@ mod bind;
 mod list;
 mod verbs;
 
-use std::process::ExitCode;
-
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
 use crate::CliError;
 use bind::BindArgs;
@@ -14,7 +12,7 @@ use list::ListArgs;
 use verbs::{AddArgs, ExportArgs, ImportArgs, RemoveArgs, UnassignArgs};
 
 /// What to do with tokens.
-#[derive(Args, Debug)]
+#[derive(Subcommand, Debug)]
 #[command(after_help = "\
 Examples:
   cryptline token list disk.img
@@ -33,14 +31,6 @@ recovery keys (`cryptline key add --recovery`). Those of type clevis with the pi
 their servers, which the header names, can be reached; those of type systemd-tpm2 on the machine whose TPM they are for,
 while its registers are as they were. Those of other types are kept as they are for the programs that
 know them. The words and options are those of `cryptsetup token`; no root is needed.")]
-pub struct TokenCommandArgs {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: TokenCommand,
-}
-
-/// The verbs of `token`.
-#[derive(Subcommand, Debug)]
 pub enum TokenCommand {
     /// List the tokens
     List(ListArgs),
@@ -58,18 +48,20 @@ pub enum TokenCommand {
     Unassign(UnassignArgs),
 }
 
-/// Runs one of them.
-///
-/// # Errors
-/// What to tell the user, and the exit code.
-pub fn run(args: &TokenCommandArgs) -> Result<ExitCode, CliError> {
-    match &args.command {
-        TokenCommand::List(args) => args.run(),
-        TokenCommand::Add(args) => args.run(),
-        TokenCommand::Bind(args) => args.run(),
-        TokenCommand::Import(args) => args.run(),
-        TokenCommand::Export(args) => args.run(),
-        TokenCommand::Remove(args) => args.run(),
-        TokenCommand::Unassign(args) => args.run(),
+impl TokenCommand {
+    /// Runs one of them.
+    ///
+    /// # Errors
+    /// What to tell the user, and the exit code.
+    pub fn run(&self) -> Result<(), CliError> {
+        match self {
+            Self::List(args) => args.run(),
+            Self::Add(args) => args.run(),
+            Self::Bind(args) => args.run(),
+            Self::Import(args) => args.run(),
+            Self::Export(args) => args.run(),
+            Self::Remove(args) => args.run(),
+            Self::Unassign(args) => args.run(),
+        }
     }
 }

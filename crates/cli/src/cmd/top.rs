@@ -3,7 +3,6 @@
 use std::io::{BufRead, BufReader, IsTerminal, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::thread::ScopedJoinHandle;
 
 use clap::Args;
@@ -46,7 +45,7 @@ pub struct TopArgs {
 ///
 /// # Errors
 /// Exit code 4 when a server does not answer or makes no sense.
-pub fn run(args: &TopArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &TopArgs) -> Result<(), CliError> {
     if args.json && args.sockets.len() > 1 {
         return Err(CliError::parameters("JSON lines do not say which server they are of; give --json one SOCKET"));
     }
@@ -55,7 +54,7 @@ pub fn run(args: &TopArgs) -> Result<ExitCode, CliError> {
     let streams = streams.collect::<Result<Vec<_>, CliError>>()?;
     if !args.once && !args.json && std::io::stdout().is_terminal() {
         screen::run(streams, args.sort)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let results: Vec<Result<(), CliError>> = std::thread::scope(|scope| {
         let follow = |(stream, name)| scope.spawn(move || follow(args, stream, name));
@@ -63,8 +62,7 @@ pub fn run(args: &TopArgs) -> Result<ExitCode, CliError> {
         let results = threads.into_iter().map(ScopedJoinHandle::join);
         results.filter_map(Result::ok).collect()
     });
-    results.into_iter().collect::<Result<(), _>>()?;
-    Ok(ExitCode::SUCCESS)
+    results.into_iter().collect::<Result<(), _>>()
 }
 
 fn connect(socket: &Path) -> Result<UnixStream, CliError> {

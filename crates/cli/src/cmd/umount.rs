@@ -8,7 +8,6 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
@@ -49,7 +48,7 @@ pub struct UmountArgs {
 ///
 /// # Errors
 /// Exit code 4 where no volume is mounted or not everything is known to be durable, 5 where it is in use.
-pub fn run(args: &UmountArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &UmountArgs) -> Result<(), CliError> {
     let point = whole(&args.point)?;
     if args.at_end_of_input {
         return at_end_of_input(&point);
@@ -63,12 +62,11 @@ pub fn run(args: &UmountArgs) -> Result<ExitCode, CliError> {
             "{}: unmounted, but {text}; what was written since the last good flush may be lost",
             args.point.display()
         ))
-    })?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// For a server that has ended; nobody hears why it fails.
-fn at_end_of_input(point: &Path) -> Result<ExitCode, CliError> {
+fn at_end_of_input(point: &Path) -> Result<(), CliError> {
     let identity = super::mount::input_to_its_end();
     let mut ended = fuse::unmount(point, false, Some(&identity));
     if let Err(MountError::Busy | MountError::Helper(_)) = ended {
@@ -78,7 +76,7 @@ fn at_end_of_input(point: &Path) -> Result<ExitCode, CliError> {
     if let Ok(()) | Err(MountError::NotMounted) = ended {
         super::mount::say_unmounted();
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// The server of a mount, which tells nobody else how its last flush went.
@@ -135,8 +133,7 @@ fn files_of(point: &Path) -> io::Result<Vec<PathBuf>> {
     if !fs::metadata(point)?.is_dir() {
         return Ok(vec![point.to_owned()]);
     }
-    let entries = fs::read_dir(point)?.map(|entry| Ok(entry?.path()));
-    entries.collect()
+    fs::read_dir(point)?.map(|entry| Ok(entry?.path())).collect()
 }
 
 fn is_without_server(error: &io::Error) -> bool {

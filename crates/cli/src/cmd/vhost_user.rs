@@ -155,8 +155,7 @@ pub fn run(args: &VhostUserArgs) -> Result<ExitCode, CliError> {
     let front = front.enter(&needs, None)?;
     let (backend, poll) = (front.backend(), front.poll());
     front.serve(&banner, |stop| {
-        let server = Server::new(disks, options(backend, poll));
-        let server = server.map_err(|error| CliError::device(error.to_string()))?;
+        let server = Server::new(disks, options(backend, poll)).map_err(|error| CliError::device(error.to_string()))?;
         let failed = |error| CliError::device(format!("cannot serve virtual machines: {error}"));
         server.run(stop).map_err(failed)
     })
@@ -263,8 +262,7 @@ impl DeviceArgs {
     fn inherited(&self) -> Result<Vec<From>, CliError> {
         let take = |&number: &u32| {
             let wrong = |why: String| CliError::parameters(format!("--fd {number}: {why}"));
-            let socket = cryptline_sys::take_passed_fd(number);
-            let socket = socket.map_err(|error| wrong(error.to_string()))?;
+            let socket = cryptline_sys::take_passed_fd(number).map_err(|error| wrong(error.to_string()))?;
             let is_stream =
                 socket_domain(&socket) == Ok(AddressFamily::UNIX) && socket_type(&socket) == Ok(SocketType::STREAM);
             match socket_acceptconn(&socket) {

@@ -11,11 +11,11 @@ use cryptline::VolumeKind;
 use cryptline::luks::edit::Priority;
 
 use super::header::{BackupArgs, ConvertArgs as ConvertHeaderArgs, RepairArgs, RestoreArgs, UuidArgs};
-use super::key::{AddArgs, ChangeArgs, ConvertArgs, KillArgs, Place, RemoveArgs, priorities};
+use super::key::{AddArgs, ChangeArgs, ConvertArgs, KillArgs, PRIORITIES, Place, RemoveArgs};
 use super::{erase, open};
 use crate::CliError;
 use crate::args::{LUKS_TYPES, VolumeType, choice};
-use crate::output::warn_of;
+use crate::output::changed;
 pub use dump::DumpArgs;
 pub use format::FormatWordArgs;
 pub use short::in_full;
@@ -81,7 +81,7 @@ pub struct ConfigArgs {
     pub place: Place,
 
     /// When the key slot is tried
-    #[arg(long, requires = "key_slot", value_parser = choice::of(priorities()))]
+    #[arg(long, requires = "key_slot", value_parser = choice::of(PRIORITIES))]
     pub priority: Option<Priority>,
 
     /// Number of the key slot
@@ -115,17 +115,14 @@ pub struct IsLuksArgs {
 
 impl IsLuksArgs {
     /// Exit code 1 where there is none.
-    fn run(&self) -> Result<ExitCode, CliError> {
-        let Ok(found) = self.place.inspect() else {
-            return Ok(ExitCode::from(1));
-        };
-        let is_wanted = match self.kind {
+    fn run(&self) -> ExitCode {
+        let is_wanted = self.place.inspect().is_ok_and(|found| match self.kind {
             None | Some(VolumeType::Luks) => true,
             Some(VolumeType::Luks1) => found.kind == VolumeKind::Luks1,
             Some(VolumeType::Luks2) => found.kind == VolumeKind::Luks2,
             Some(VolumeType::Plain) => false,
-        };
-        Ok(ExitCode::from(u8::from(!is_wanted)))
+        });
+        ExitCode::from(u8::from(!is_wanted))
     }
 }
 
@@ -136,6 +133,7 @@ impl Word {
     /// As the verb it stands for.
     pub fn run(self) -> Result<ExitCode, CliError> {
         match self {
+            Self::IsLuks(args) => return Ok(args.run()),
             Self::AddKey(args) => args.run(),
             Self::ChangeKey(args) => args.run(),
             Self::RemoveKey(args) => args.run(),
@@ -151,7 +149,6 @@ impl Word {
             Self::Dump(args) => args.run(),
             Self::Format(args) => args.run(),
             Self::Open(args) => open::run(&args),
-            Self::IsLuks(args) => args.run(),
             Self::Uuid(args) => args.run(),
             Self::HeaderBackup(args) => args.run(),
             Self::HeaderRestore(args) => args.run(),
@@ -159,26 +156,25 @@ impl Word {
             Self::Convert(args) => args.run(),
             Self::Repair(args) => args.run(),
             Self::Config(args) => args.run(),
-        }
+        }?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 
 impl ConfigArgs {
-    fn run(&self) -> Result<ExitCode, CliError> {
+    fn run(&self) -> Result<(), CliError> {
         if self.priority.is_none() && self.label.is_none() && self.subsystem.is_none() {
             return Err(CliError::parameters("nothing to set; give --priority and --key-slot, --label or --subsystem"));
         }
         if let (Some(priority), Some(slot)) = (self.priority, self.key_slot) {
-            let edited = self.place.open().set_priority(slot, priority);
-            warn_of(&edited.map_err(|error| CliError::of_header(&error))?.warnings);
+            changed(self.place.open().set_priority(slot, priority))?;
         }
         if self.label.is_some() || self.subsystem.is_some() {
             // As with cryptsetup, what is not said is none afterwards; `header label` keeps it.
-            let (label, subsystem) = (self.label.as_deref(), self.subsystem.as_deref());
-            let (label, subsystem) = (label.or(Some("")), subsystem.or(Some("")));
-            let edited = self.place.open().set_label(label, subsystem);
-            warn_of(&edited.map_err(|error| CliError::of_header(&error))?.warnings);
+            let given = |text: &Option<String>| text.clone().unwrap_or_default();
+            let (label, subsystem) = (given(&self.label), given(&self.subsystem));
+            changed(self.place.open().set_label(Some(&label), Some(&subsystem)))?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }

@@ -1,12 +1,11 @@
 //! `zones`: what each zone of a zoned device is and holds, as `blkzone report` lists it, and as JSON.
 
 use std::fmt::Write as _;
-use std::process::ExitCode;
 
 use clap::Args;
 use cryptline::Open;
 use cryptline::engine::{Zone, ZoneCondition, ZoneType};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::CliError;
 use crate::output::print_report;
@@ -34,37 +33,17 @@ pub struct ZonesArgs {
     pub json: bool,
 }
 
-/// The JSON. docs/zoned.md promises its members.
-#[derive(Debug, Serialize)]
-struct Report {
-    zones: Vec<Row>,
-}
-
-/// One zone. Sectors from the start of the device.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-struct Row {
-    start: u64,
-    length: u64,
-    capacity: u64,
-    write_pointer: u64,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    condition: &'static str,
-}
-
 /// Prints the zones.
 ///
 /// # Errors
 /// Exit code 1 for what has no zones, 4 for a device that cannot be opened or does not report, 5 for
 /// one that is in use.
-pub fn run(args: &ZonesArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &ZonesArgs) -> Result<(), CliError> {
     let (gate, warnings) = Open::new(&args.target).read_only(true).base()?;
     crate::output::warn_of(&warnings);
-    let zones = cryptline::zones(&gate);
-    let zones = zones.map_err(|error| CliError::from(error).of(&args.target))?;
-    let report = Report { zones: zones.iter().map(Row::from).collect() };
-    print_report(&report, args.json, |_| zones.iter().map(line).collect())?;
-    Ok(ExitCode::SUCCESS)
+    let zones = cryptline::zones(&gate).map_err(|error| CliError::from(error).of(&args.target))?;
+    let report = json!({ "zones": zones.iter().map(json_of).collect::<Value>() });
+    print_report(args.json, &report, &zones.iter().map(line).collect::<String>())
 }
 
 /// As `blkzone report` has it.
@@ -110,19 +89,19 @@ fn short(condition: ZoneCondition) -> &'static str {
     }
 }
 
-impl From<&Zone> for Row {
-    fn from(zone: &Zone) -> Self {
-        Self {
-            start: zone.start / SECTOR,
-            length: zone.length / SECTOR,
-            capacity: zone.capacity / SECTOR,
-            write_pointer: zone.write_pointer / SECTOR,
-            kind: match zone.kind {
+/// Sectors from the start of the device. docs/zoned.md promises that the members stay.
+fn json_of(zone: &Zone) -> Value {
+    json!({
+            "start": zone.start / SECTOR,
+            "length": zone.length / SECTOR,
+            "capacity": zone.capacity / SECTOR,
+            "write_pointer": zone.write_pointer / SECTOR,
+            "type": match zone.kind {
                 ZoneType::Conventional => "conventional",
                 ZoneType::SequentialRequired => "sequential-write-required",
                 ZoneType::SequentialPreferred => "sequential-write-preferred",
             },
-            condition: match zone.condition {
+            "condition": match zone.condition {
                 ZoneCondition::NotWritePointer => "not-write-pointer",
                 ZoneCondition::Empty => "empty",
                 ZoneCondition::ImplicitOpen => "implicit-open",
@@ -132,8 +111,7 @@ impl From<&Zone> for Row {
                 ZoneCondition::Full => "full",
                 ZoneCondition::Offline => "offline",
             },
-        }
-    }
+    })
 }
 
 #[cfg(test)]
@@ -159,15 +137,14 @@ mod tests {
 
     #[test]
     fn json_counts_sectors_from_the_start_of_the_device() {
-        let row = Row::from(&ZONE);
-        let expected = Row {
-            start: 131_072,
-            length: 131_072,
-            capacity: 98_304,
-            write_pointer: 131_088,
-            kind: "sequential-write-required",
-            condition: "implicit-open",
-        };
-        assert_eq!(row, expected);
+        let expected = json!({
+            "start": 131_072,
+            "length": 131_072,
+            "capacity": 98_304,
+            "write_pointer": 131_088,
+            "type": "sequential-write-required",
+            "condition": "implicit-open",
+        });
+        assert_eq!(json_of(&ZONE), expected);
     }
 }

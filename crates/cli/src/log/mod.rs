@@ -100,7 +100,6 @@ pub fn install() {
 }
 
 /// Whether lines of this level are printed.
-#[must_use]
 pub fn is_on(level: Level) -> bool {
     level <= settings().most
 }

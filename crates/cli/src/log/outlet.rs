@@ -20,7 +20,6 @@ pub struct Outlet {
 
 impl Outlet {
     /// Nothing said so far.
-    #[must_use]
     pub const fn new() -> Self {
         Self { dropped: 0, is_torn: false }
     }

@@ -41,7 +41,6 @@ pub(super) struct Common<'a> {
 
 impl Banner {
     /// The text, with the commands at its end.
-    #[must_use]
     pub(super) fn text(&self, common: &Common<'_>) -> String {
         let mut text = String::new();
         for (key, value) in &self.places {

@@ -95,7 +95,6 @@ struct Reading {
 
 impl Again {
     /// What SIGHUP asks for.
-    #[must_use]
     pub fn on_signal(&self) -> Reload {
         let again = self.clone();
         // The log has it.
@@ -193,8 +192,7 @@ impl Reader {
         let number = FILES.iter().position(|known| name == Some(known.as_ref()));
         let number = number.and_then(|number| u8::try_from(number).ok());
         let number = number.ok_or_else(|| Trouble::File(io::ErrorKind::NotFound.into()))?;
-        let answer = self.ask(number).map_err(Trouble::Reader)?;
-        answer.map_err(|errno| Trouble::File(errno.into()))
+        self.ask(number).map_err(Trouble::Reader)?.map_err(|errno| Trouble::File(errno.into()))
     }
 
     fn ask(&self, number: u8) -> io::Result<Result<Zeroizing<Vec<u8>>, Errno>> {

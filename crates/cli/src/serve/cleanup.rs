@@ -60,7 +60,6 @@ impl Cleanup {
     }
 
     /// What there is to remove.
-    #[must_use]
     pub fn made(&self) -> Paths {
         let mut paths = Paths::default();
         for made in lock(&self.0.0).iter() {
@@ -80,7 +79,6 @@ impl Cleanup {
     }
 
     /// For the thread that ends the process at once.
-    #[must_use]
     pub fn remover(&self) -> Remover {
         self.0.clone()
     }

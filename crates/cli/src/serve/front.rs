@@ -58,7 +58,6 @@ pub struct Served {
 
 impl Served {
     /// Whether these are its counters: two volumes may have one name, one after the other.
-    #[must_use]
     pub fn counts_in(&self, stats: &Arc<ExportStats>) -> bool {
         Arc::ptr_eq(&self.stats, stats)
     }
@@ -163,21 +162,18 @@ impl<'a> Front<'a> {
     }
 
     /// For clients that know no blocks: any range of bytes can be read and written.
-    #[must_use]
     pub fn in_bytes(mut self) -> Self {
         self.in_bytes = true;
         self
     }
 
     /// SIGHUP asks for this, instead of the server's end.
-    #[must_use]
     pub fn on_hangup(mut self, reload: Option<Reload>) -> Self {
         self.reload = reload;
         self
     }
 
     /// Counts what clients do where `yes` says so, and wherever statistics were asked for.
-    #[must_use]
     pub fn counting(mut self, yes: bool) -> Self {
         self.counts |= yes;
         self
@@ -256,10 +252,7 @@ fn last_part(target: &str) -> String {
             Some(snapshot) => format!("{}@{snapshot}", rbd.name.image),
             None => rbd.name.image,
         },
-        _ => {
-            let name = Path::new(target).file_name().map(OsStr::to_string_lossy);
-            name.unwrap_or_default().into_owned()
-        }
+        _ => Path::new(target).file_name().map(OsStr::to_string_lossy).unwrap_or_default().into_owned(),
     }
 }
 
@@ -310,19 +303,16 @@ impl<'a> Opened<'a> {
 
 impl Entered<'_> {
     /// How to do I/O.
-    #[must_use]
     pub fn backend(&self) -> BackendChoice {
         self.backend.choice
     }
 
     /// What is served, and may change.
-    #[must_use]
     pub fn volumes(&self) -> &Volumes {
         &self.volumes
     }
 
     /// Whether lanes look out for requests.
-    #[must_use]
     pub fn poll(&self) -> Poll {
         self.poll
     }

@@ -33,7 +33,6 @@ pub struct Reachable<'a> {
 
 impl Reachable<'_> {
     /// Commands to paste into a shell.
-    #[must_use]
     pub fn commands(&self) -> Vec<String> {
         let uri = self.uri;
         let mut commands = vec![format!("nbdinfo '{uri}'"), format!("nbdcopy --progress '{uri}' copy.img")];
@@ -76,7 +75,6 @@ impl Reachable<'_> {
 
     /// What the command of --run finds for QEMU: the image's options, and the object for them. Empty where QEMU cannot
     /// be told, and where it needs none.
-    #[must_use]
     pub fn variables(&self) -> [(&'static str, String); 2] {
         let (object, options) = self.qemu().unwrap_or_default();
         let options = joined("", &options);

@@ -25,7 +25,6 @@ struct Window {
 
 impl Log {
     /// Nothing said so far.
-    #[must_use]
     pub fn new() -> Self {
         let window = || Mutex::new(Window { began: Instant::now(), lines: 0 });
         Self { trouble: window(), news: window() }
@@ -40,8 +39,7 @@ impl Log {
 
     /// The message, if it is to be printed.
     pub fn admit(&self, level: Level, message: &str) -> Option<String> {
-        let is_on = crate::log::is_on(level);
-        is_on.then(|| self.count(level, message, Instant::now()))?
+        crate::log::is_on(level).then(|| self.count(level, message, Instant::now()))?
     }
 
     fn count(&self, level: Level, message: &str, now: Instant) -> Option<String> {

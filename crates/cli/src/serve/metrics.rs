@@ -14,7 +14,6 @@ use super::front::Served;
 const BOUNDS: std::ops::RangeInclusive<usize> = 10..=34;
 
 /// Everything there is to tell of `volumes`, served since `started`.
-#[must_use]
 pub fn text(volumes: &[Served], started: SystemTime) -> String {
     let exports: Vec<_> = volumes.iter().map(Export::of).collect();
     let mut text = Text::default();

@@ -1,7 +1,6 @@
 //! Names by which several volumes of one server are told apart.
 
 /// `own`, or the first of `own-2`, `own-3`, ... that is not taken; shortened so that it has `most` bytes at most.
-#[must_use]
 pub fn free_name(own: &str, most: usize, is_taken: impl Fn(&str) -> bool) -> String {
     let numbered = |number: u64| {
         let number = format!("-{number}");

@@ -20,7 +20,6 @@ pub struct Notifier {
 
 impl Notifier {
     /// To `$NOTIFY_SOCKET`. Nobody to tell is no failure.
-    #[must_use]
     pub fn connect() -> Self {
         let address = std::env::var_os("NOTIFY_SOCKET");
         // A service manager that does not listen has other worries.

@@ -102,7 +102,6 @@ pub struct StatsArgs {
 
 impl StatsArgs {
     /// Whether anybody asks for what is counted.
-    #[must_use]
     pub fn counts(&self) -> bool {
         self.stats.is_some() || self.metrics.is_some()
     }
@@ -210,7 +209,6 @@ pub enum PollTime {
 
 impl ProcessArgs {
     /// What lanes are told. `auto` measures, which takes some milliseconds.
-    #[must_use]
     pub fn poll(&self, backend: &Backend) -> Poll {
         match self.poll_us {
             PollTime::Fixed(Duration::ZERO) => Poll::default(),

@@ -10,7 +10,6 @@ pub struct Parent(Option<Pid>);
 
 impl Parent {
     /// Ours, now.
-    #[must_use]
     pub fn current() -> Self {
         Self(getppid())
     }

@@ -33,8 +33,7 @@ impl Passed {
             keys.key_file
         });
         let own_files: Vec<_> = own_files.collect();
-        let files = files.into_iter().flatten();
-        let files = files.chain(own_files.iter().map(PathBuf::as_path));
+        let files = files.into_iter().flatten().chain(own_files.iter().map(PathBuf::as_path));
         let mut numbers: Vec<u32> = files.filter_map(number_of).collect();
         let of_all = [&keys.passphrase.key_file, pin_file];
         let mut from_dash = of_all.into_iter().flatten().chain(&own_files);
@@ -63,8 +62,7 @@ fn number_of(path: &Path) -> Option<u32> {
     let folder = path.parent()?;
     let folders = ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"];
     let is_one = folders.iter().any(|known| folder == Path::new(known));
-    let name = path.file_name().filter(|_| is_one)?;
-    name.to_str()?.parse().ok()
+    path.file_name().filter(|_| is_one)?.to_str()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -27,7 +27,6 @@ pub struct Stopper {
 
 impl Stopper {
     /// For the server that `handle` stops.
-    #[must_use]
     pub fn new(handle: StopHandle, manager: Arc<Notifier>) -> Self {
         Self { handle, manager, stopping: Arc::default() }
     }
@@ -64,8 +63,7 @@ pub type Reload = Box<dyn FnMut() + Send>;
 /// With `reload`, SIGHUP asks for that, unless it tells of the end of our terminal.
 pub fn watch(stopper: Stopper, remover: Remover, mut reload: Option<Reload>) -> Result<(), CliError> {
     let ignored = ignored_signals();
-    let wanted = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
-    let wanted = wanted.into_iter().filter(|&signal| !is_set(ignored, signal));
+    let wanted = [SIGINT, SIGTERM, SIGHUP, SIGQUIT].into_iter().filter(|&signal| !is_set(ignored, signal));
     let mut signals = Signals::new(wanted).map_err(cannot_handle)?;
     let watcher = move || {
         for signal in signals.forever() {
@@ -113,8 +111,7 @@ pub struct Successor(Signals);
 impl Successor {
     /// From now on SIGUSR1 does not end the process. What is asked for meanwhile is heard later.
     pub fn expect() -> Result<Self, CliError> {
-        let signals = Signals::new([SIGUSR1]);
-        signals.map(Self).map_err(cannot_handle)
+        Signals::new([SIGUSR1]).map(Self).map_err(cannot_handle)
     }
 
     /// SIGUSR1 asks the server to leave what it serves to a successor, which `wanted` tells once it stops. Without this, it

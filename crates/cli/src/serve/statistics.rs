@@ -79,7 +79,6 @@ pub struct Latency {
 
 impl Latency {
     /// From the shortest to the longest.
-    #[must_use]
     pub fn list(&self) -> [f64; 5] {
         [self.p50, self.p90, self.p99, self.p999, self.max]
     }
@@ -87,7 +86,6 @@ impl Latency {
 
 impl Sample {
     /// The sample that a line of a server stands for.
-    #[must_use]
     pub fn read(line: &[u8]) -> Option<Self> {
         // Not an array, which would do for its members.
         let members: Map<String, Value> = serde_json::from_slice(line).ok()?;
@@ -97,7 +95,6 @@ impl Sample {
 
 impl Operations {
     /// Each with its name.
-    #[must_use]
     pub fn list(&self) -> [(&'static str, &OperationSample); 4] {
         [("read", &self.read), ("write", &self.write), ("flush", &self.flush), ("other", &self.other)]
     }
@@ -113,7 +110,6 @@ pub struct Server {
 
 impl Server {
     /// One that starts now.
-    #[must_use]
     pub fn new(volumes: Volumes, poll: Poll) -> Self {
         let started = Instant::now();
         Self { volumes, poll, started }
@@ -129,7 +125,6 @@ pub struct Sampler {
 
 impl Sampler {
     /// A reader that has been told nothing: its first line covers all since the server started.
-    #[must_use]
     pub fn new(server: Server) -> Self {
         Self { last: (server.started, Vec::new()), server }
     }

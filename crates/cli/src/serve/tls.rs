@@ -44,7 +44,6 @@ pub struct TlsArgs {
 
 impl TlsArgs {
     /// The word on the command line.
-    #[must_use]
     pub fn word(&self) -> &'static str {
         match self.tls {
             TlsMode::Off => "off",
@@ -86,7 +85,6 @@ impl TlsArgs {
     }
 
     /// What URIs say: clients on this machine find the certificate authority in our directory.
-    #[must_use]
     pub fn uri_options(&self) -> TlsOptions {
         let authority = |directory: &&PathBuf| directory.join("ca-cert.pem").is_file();
         let directory = self.tls_certificates.as_ref().filter(authority);

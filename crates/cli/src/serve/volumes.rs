@@ -14,13 +14,11 @@ pub struct Volumes(Arc<Mutex<Arc<[Served]>>>);
 
 impl Volumes {
     /// Those that it begins with.
-    #[must_use]
     pub fn new(volumes: Arc<[Served]>) -> Self {
         Self(Arc::new(Mutex::new(volumes)))
     }
 
     /// Those of this moment. Whoever keeps them keeps them open.
-    #[must_use]
     pub fn now(&self) -> Arc<[Served]> {
         Arc::clone(&lock(&self.0))
     }
@@ -32,13 +30,11 @@ impl Volumes {
     }
 
     /// Why a flush of the volume called `name` failed. A server below that was lost is named.
-    #[must_use]
     pub fn told(&self, name: &str, fault: Fault) -> String {
         why_lost(self.source(name).as_deref(), fault)
     }
 
     /// What the volume called `name` is read from.
-    #[must_use]
     pub fn source(&self, name: &str) -> Option<String> {
         let volumes = self.now();
         let volume = volumes.iter().find(|volume| volume.name == name);
@@ -46,7 +42,6 @@ impl Volumes {
     }
 
     /// The same of its last flush; `noun` is what the front calls a volume.
-    #[must_use]
     pub fn lost(&self, noun: &str, name: &str, fault: Fault) -> String {
         format!(
             "{noun} {name:?}: the last flush failed ({}); what was written since the flush before it may be lost",
@@ -63,7 +58,6 @@ impl Volumes {
 }
 
 /// Why a flush of a volume from `source` failed.
-#[must_use]
 pub fn why_lost(source: Option<&str>, fault: Fault) -> String {
     match source {
         Some(source) if fault == Fault::Lost => format!("the connection to {source} was lost"),

@@ -35,7 +35,6 @@ pub enum Sort {
 
 impl Sort {
     /// What a key asks for.
-    #[must_use]
     pub fn of_key(key: u8) -> Option<Self> {
         match key.to_ascii_lowercase() {
             b's' => Some(Self::Server),
@@ -49,8 +48,7 @@ impl Sort {
 
     fn compare(self, one: &ExportSample, other: &ExportSample) -> Ordering {
         let sum = |export: &ExportSample, of: fn(&OperationSample) -> f64| {
-            let operations = export.operations.list().into_iter();
-            operations.map(|(_, operation)| of(operation)).sum::<f64>()
+            export.operations.list().into_iter().map(|(_, operation)| of(operation)).sum::<f64>()
         };
         let most_first = |of: fn(&OperationSample) -> f64| sum(other, of).total_cmp(&sum(one, of));
         match self {
@@ -66,8 +64,7 @@ impl Sort {
 /// The longest p99 of an export's operations.
 fn slowest(export: &ExportSample) -> f64 {
     let operations = export.operations.list().into_iter();
-    let p99 = operations.filter_map(|(_, operation)| operation.latency_us.map(|all| all.p99));
-    p99.fold(0.0, f64::max)
+    operations.filter_map(|(_, operation)| operation.latency_us.map(|all| all.p99)).fold(0.0, f64::max)
 }
 
 /// A server as it is shown.
@@ -82,7 +79,6 @@ pub struct Shown {
 }
 
 /// The samples as a screen of so many columns: the lines from the top.
-#[must_use]
 pub fn screen_lines(servers: &[Shown], sort: Sort, columns: usize) -> Vec<String> {
     let is_narrow = columns < TITLES.chars().count();
     let mut lines: Vec<_> = servers.iter().map(|server| title(server, is_narrow)).collect();
@@ -136,7 +132,6 @@ fn narrow_heading(export: &ExportSample, server: Option<usize>) -> String {
 }
 
 /// The sample as one line for each export, for a log.
-#[must_use]
 pub fn sample_lines(sample: &Sample) -> String {
     let line = |export: &ExportSample| {
         let mut line = format!("{} {}", duration(sample.uptime_s), heading(export));

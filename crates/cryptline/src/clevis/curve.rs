@@ -92,8 +92,7 @@ pub struct Secret(SecretKey);
 impl Secret {
     pub fn random() -> Result<Self, String> {
         loop {
-            let bytes = SecretBuf::random(COORDINATE);
-            let mut bytes = bytes.map_err(|error| error.to_string())?;
+            let mut bytes = SecretBuf::random(COORDINATE).map_err(|error| error.to_string())?;
             bytes[0] &= 1;
             // Hardly ever more than the order of the curve.
             if let Ok(secret) = SecretKey::from_slice(&bytes) {

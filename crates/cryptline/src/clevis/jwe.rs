@@ -44,8 +44,7 @@ impl Jwe {
         let text = |name: &str| jwe[name].as_str().unwrap_or_default();
         let bytes = |name: &str| Base64UrlUnpadded::decode_vec(text(name)).map_err(|_| "its JWE is damaged");
         let protected = text("protected").to_owned();
-        let header = serde_json::from_slice(&bytes("protected")?);
-        let header: Value = header.map_err(|_| "its JWE is damaged")?;
+        let header: Value = serde_json::from_slice(&bytes("protected")?).map_err(|_| "its JWE is damaged")?;
         if !text("encrypted_key").is_empty()
             || !(header["alg"] == AGREED || header["alg"] == GIVEN)
             || header["enc"] != METHOD
@@ -94,8 +93,7 @@ impl Jwe {
         let nonce = Nonce::assume_unique_for_key(iv);
         let aad = Aad::from(jwe.protected.as_bytes());
         let key = jwe.key(agreed)?;
-        let tag = key.seal_in_place_separate_tag(nonce, aad, &mut bytes);
-        let tag = tag.map_err(|_| "the passphrase is too long")?;
+        let tag = key.seal_in_place_separate_tag(nonce, aad, &mut bytes).map_err(|_| "the passphrase is too long")?;
         jwe.sealed = [&bytes[..], tag.as_ref()].concat();
         Ok(jwe)
     }

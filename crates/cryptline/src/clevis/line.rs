@@ -35,8 +35,7 @@ impl Line {
         let config = config(roots()?).map_err(|error| error.to_string())?;
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| "no certificate has such a name")?;
-        let connection = ClientConnection::new(Arc::new(config), name);
-        let connection = connection.map_err(|error| error.to_string())?;
+        let connection = ClientConnection::new(Arc::new(config), name).map_err(|error| error.to_string())?;
         let stream = StreamOwned::new(connection, Timed { stream, deadline });
         Ok(Self::Tls(Box::new(stream)))
     }
@@ -44,8 +43,7 @@ impl Line {
 
 fn config(roots: RootCertStore) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(cryptline_tls::provider());
-    let builder = ClientConfig::builder_with_provider(provider);
-    let builder = builder.with_safe_default_protocol_versions()?;
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
@@ -55,8 +53,7 @@ fn roots() -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
-        let why = found.errors.first();
-        let why = why.map_or_else(String::new, |error| format!(": {error}"));
+        let why = found.errors.first().map_or_else(String::new, |error| format!(": {error}"));
         return Err(format!("no trusted certificates were found on this system, so https cannot be used{why}"));
     }
     Ok(roots)

@@ -52,8 +52,7 @@ impl Pin {
     fn several(config: &Value, trust: &mut Trust<'_>, depth: usize, servers: &mut usize) -> Result<Self> {
         let depth = depth.checked_sub(1).ok_or_else(|| wrong("its pins lie too deep"))?;
         only(config, &["t", "pins"])?;
-        let named = config["pins"].as_object();
-        let named = named.ok_or_else(|| wrong("sss has no \"pins\", an object"))?;
+        let named = config["pins"].as_object().ok_or_else(|| wrong("sss has no \"pins\", an object"))?;
         let needed = match config.get("t") {
             None => Some(1),
             Some(number) => number.as_u64().and_then(|it| usize::try_from(it).ok()),
@@ -94,10 +93,7 @@ impl Pin {
     /// Under what `secret` lies then.
     pub fn seal(&self, secret: &SecretBuf) -> std::result::Result<Jwe, String> {
         match self {
-            Self::Tang(server) => {
-                let sealed = server.seal(secret);
-                sealed.map_err(|why| format!("{}: {why}", server.url()))
-            }
+            Self::Tang(server) => server.seal(secret).map_err(|why| format!("{}: {why}", server.url())),
             Self::Sss { needed, pins } => {
                 let dealer = Dealer::new(*needed)?;
                 let sealed = pins.iter().map(|pin| {

@@ -24,8 +24,7 @@ pub fn key_of(
     mut open: impl FnMut(&Jwe, usize) -> Result<SecretBuf, Refusal>,
 ) -> Result<SecretBuf, Refusal> {
     let sss = &header["clevis"]["sss"];
-    let needed = sss["t"].as_u64().and_then(|it| usize::try_from(it).ok());
-    let needed = needed.filter(|it| (1..=PINS_MAX).contains(it));
+    let needed = sss["t"].as_u64().and_then(|it| usize::try_from(it).ok()).filter(|it| (1..=PINS_MAX).contains(it));
     let needed = needed.ok_or("it does not say how many of its pins are needed")?;
     let mut prime = [0; LEN];
     let text = sss["p"].as_str().unwrap_or_default();

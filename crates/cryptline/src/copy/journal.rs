@@ -9,7 +9,6 @@
 //! record: then it is whole, or it is begun anew.
 
 use std::cell::Cell;
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -30,26 +29,32 @@ const RECORD: u64 = 4096;
 const LEN: usize = 16 + 3 * 8 + 32;
 
 /// Why a copy does not go on where another one has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResumeError {
     /// Whether it has changed meanwhile cannot be told.
+    #[error("only a regular file tells whether it has changed since a copy began")]
     Source,
     /// It is no new file.
+    #[error("only a copy into a new file can go on later")]
     Destination,
     /// The header of the new volume is to be elsewhere.
+    #[error("only a volume that has its header with it can be filled in several runs")]
     Apart,
     /// What is there was copied from something else, or the source has changed since.
+    #[error("{} was copied from another source, or the source has changed since; remove it to begin anew", part.display())]
     Changed {
         /// The unfinished copy.
         part: PathBuf,
     },
     /// The volume that was begun opens with another passphrase.
+    #[error("{} was begun with another passphrase; give that one, or remove it to begin anew", part.display())]
     OtherKey {
         /// The unfinished copy.
         part: PathBuf,
     },
     /// Somebody else's, or for others to write to.
+    #[error("{} is not a file that only its owner can use; remove it first", part.display())]
     NotOurs {
         /// What should be the unfinished copy.
         part: PathBuf,
@@ -63,31 +68,6 @@ impl ResumeError {
             Self::Changed { .. } => ErrorKind::Busy,
             Self::OtherKey { .. } => ErrorKind::NoKey,
             Self::NotOurs { .. } => ErrorKind::Device,
-        }
-    }
-}
-
-impl std::error::Error for ResumeError {}
-
-impl fmt::Display for ResumeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Source => f.write_str("only a regular file tells whether it has changed since a copy began"),
-            Self::Destination => f.write_str("only a copy into a new file can go on later"),
-            Self::Apart => f.write_str("only a volume that has its header with it can be filled in several runs"),
-            Self::OtherKey { part } => write!(
-                f,
-                "{} was begun with another passphrase; give that one, or remove it to begin anew",
-                part.display()
-            ),
-            Self::Changed { part } => write!(
-                f,
-                "{} was copied from another source, or the source has changed since; remove it to begin anew",
-                part.display()
-            ),
-            Self::NotOurs { part } => {
-                write!(f, "{} is not a file that only its owner can use; remove it first", part.display())
-            }
         }
     }
 }

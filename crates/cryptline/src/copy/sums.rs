@@ -60,8 +60,7 @@ impl Comparison<'_> {
     /// Compares until nothing is left.
     pub fn run(&self) -> Result<(), Trouble> {
         let depth = u32::try_from(BUFFERS).expect("a few");
-        let channel = Channel::open(self.gate, BackendChoice::Auto, depth);
-        let mut channel = channel.map_err(Trouble::Open)?;
+        let mut channel = Channel::open(self.gate, BackendChoice::Auto, depth).map_err(Trouble::Open)?;
         let arena = channel.buffers(CHUNK, BUFFERS).map_err(Trouble::Memory)?;
         let mut done = Vec::with_capacity(BUFFERS);
         loop {

@@ -117,13 +117,11 @@ impl<'a> Transfer<'a> {
             let bytes = shared.durable.load(Ordering::Relaxed);
             (self.tell)(Progress::Copied { bytes, of }).map_err(Trouble::Told)
         };
-        let sums = together(workers, &shared.failed, work, tell)?;
-        let mut sums: Vec<Sum> = sums.into_iter().flatten().collect();
+        let mut sums: Vec<Sum> = together(workers, &shared.failed, work, tell)?.into_iter().flatten().collect();
         let bytes = match shared.feed {
             Feed::Device { .. } => of.unwrap_or(end),
             Feed::Stream(stream) => {
-                let stream = stream.into_inner();
-                stream.map_or_else(|poisoned| poisoned.into_inner().position, |it| it.position)
+                stream.into_inner().map_or_else(|poisoned| poisoned.into_inner().position, |it| it.position)
             }
         };
         if bytes == 0 {

@@ -102,8 +102,7 @@ impl Trouble {
             Self::ReadBack { offset, fault } => (dest, "read back", Some(offset), fault),
             Self::Flush(fault) => (dest, "flush", None, fault),
         };
-        let problem = Problem::CopyFault { action, offset, fault, left };
-        problem.on(name)
+        Problem::CopyFault { action, offset, fault, left }.on(name)
     }
 }
 

@@ -106,8 +106,7 @@ impl Draft {
 
     /// Bytes of it.
     pub fn size(&self) -> Result<u64> {
-        let found = self.file().metadata();
-        let found = found.map_err(|error| failed("use", &self.name, error))?;
+        let found = self.file().metadata().map_err(|error| failed("use", &self.name, error))?;
         Ok(found.len())
     }
 
@@ -162,8 +161,7 @@ impl Draft {
 
     /// Makes what was written durable.
     pub fn sync(&self) -> Result<()> {
-        let synced = self.file().sync_all();
-        synced.map_err(|error| failed("write", &self.name, error))
+        self.file().sync_all().map_err(|error| failed("write", &self.name, error))
     }
 
     /// Gives it its name and makes that durable. Where only the latter fails, the file keeps its name.
@@ -171,10 +169,7 @@ impl Draft {
         let Self { file, place, name, old: _old } = self;
         let published = match file {
             Held::Temporary(file) if force => file.persist(&place).map_err(|it| it.error).map(drop),
-            Held::Temporary(file) => {
-                let persisted = file.persist_noclobber(&place);
-                persisted.map_err(|it| it.error).map(drop)
-            }
+            Held::Temporary(file) => file.persist_noclobber(&place).map_err(|it| it.error).map(drop),
             Held::Kept(file, path) if is_at(&file, &path) => rename(&path, &place, force),
             Held::Kept(..) => Err(io::ErrorKind::NotFound.into()),
         };
@@ -249,8 +244,7 @@ fn locked_part(part: &Path, name: &str, mut open: impl FnMut() -> io::Result<Fil
         if !is_at(&file, part) {
             continue;
         }
-        let found = file.metadata();
-        let found = found.map_err(|error| failed("make a file for", name, error))?;
+        let found = file.metadata().map_err(|error| failed("make a file for", name, error))?;
         // Somebody else who can open it would read what is written there.
         let is_ours = found.is_file()
             && found.uid() == rustix::process::geteuid().as_raw()
@@ -293,8 +287,7 @@ fn place_of(path: &Path, force: bool, name: &str) -> Result<(PathBuf, Option<Ima
 }
 
 fn folder_of(place: &Path) -> &Path {
-    let folder = place.parent().filter(|folder| *folder != Path::new(""));
-    folder.unwrap_or(Path::new("."))
+    place.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
 }
 
 fn rename(from: &Path, to: &Path, force: bool) -> io::Result<()> {

@@ -155,11 +155,9 @@ impl Create {
                 .put_header(&mut bytes, size, &passphrase, options, name)?
                 .map_err(|error| made_no_header(error, name))?;
             self.tell(Progress::Looked)?;
-            let header = cryptline_luks::read(&mut bytes, size);
-            let header = header.map_err(|error| Problem::Luks(error).on(name))?;
+            let header = cryptline_luks::read(&mut bytes, size).map_err(|error| Problem::Luks(error).on(name))?;
             let policy = SegmentPolicy { allow_null_cipher: options.allow_null_cipher, detached: options.detached };
-            let segments = header.segments(policy);
-            let segments = segments.map_err(|error| Problem::Luks(error).on(name))?;
+            let segments = header.segments(policy).map_err(|error| Problem::Luks(error).on(name))?;
             let (start, sector) = (segments[0].offset, segments[0].sector_size);
             let len = if options.detached { options.header_len() } else { Ok(start) };
             let len = len.map_err(|error| Problem::Luks(error).on(name))?;
@@ -183,8 +181,7 @@ impl Create {
             grow: grows.then_some(&grow),
             ..Transfer::new(copy, volume.gate(), copy.holes.written_as(), &tell)
         };
-        let moved = transfer.run();
-        moved.map_err(|trouble| trouble.into_error(copy.source.name(), name, Left::Nothing))
+        transfer.run().map_err(|trouble| trouble.into_error(copy.source.name(), name, Left::Nothing))
     }
 
     /// The volume in an unfinished file.
@@ -204,8 +201,7 @@ impl Create {
         // The threads of the copy are as many as there are cores.
         let inline = DispatchOptions { both: Some(Mode::Inline), ..DispatchOptions::default() };
         let open = Open::new(name).dispatch(inline).zeroes(zeroes).allow_null_cipher(self.format.allow_null_cipher);
-        let open = with_header(open, self.header.as_deref());
-        open.under(base, &prepared.header, &prepared.key)
+        with_header(open, self.header.as_deref()).under(base, &prepared.header, &prepared.key)
     }
 
     /// Writes the header: its beginning last, when all else is durable.

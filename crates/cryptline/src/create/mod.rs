@@ -238,10 +238,7 @@ impl Create {
         let name = path.display().to_string();
         let size = match self.size {
             Some(size) => size,
-            None if self.format.detached => {
-                let len = self.format.header_len();
-                len.map_err(|error| Problem::Luks(error).on(&name))?
-            }
+            None if self.format.detached => self.format.header_len().map_err(|error| Problem::Luks(error).on(&name))?,
             None => return Err(Problem::NoSize.on(&name)),
         };
         let draft = Draft::new(path, self.replace)?;
@@ -395,8 +392,7 @@ impl Create {
         if detached {
             return Ok(0);
         }
-        let sizes = segments.iter().map(|segment| segment.data_size(size));
-        sizes.sum::<std::result::Result<_, _>>().map_err(text)
+        segments.iter().map(|segment| segment.data_size(size)).sum::<std::result::Result<_, _>>().map_err(text)
     }
 
     fn tell(&self, progress: Progress<'_>) -> Result<()> {

@@ -125,6 +125,5 @@ fn zero(device: &BaseDevice, len: u64, copy: &Copy, target: &Source) -> Result<(
         written.map_err(|error| unreadable(error, target))?;
         left -= len as u64;
     }
-    let flushed = bytes.flush();
-    flushed.map_err(|error| unreadable(error, target))
+    bytes.flush().map_err(|error| unreadable(error, target))
 }

@@ -8,9 +8,9 @@ use std::path::Path;
 use cryptline_luks::edit::Restore;
 
 use super::{Edited, Header};
+use crate::Result;
 use crate::create::Draft;
 use crate::error::Problem;
-use crate::{Result, Warning};
 
 impl Header {
     /// Writes a backup of the header with its key slots to a new file, which only its owner can read.
@@ -35,9 +35,7 @@ impl Header {
         })?;
         draft.sync()?;
         draft.publish(false)?;
-        let header = edit.header().clone();
-        let warnings = header.warnings().iter().cloned().map(Warning::Header);
-        Ok(Edited { slot: None, token: None, warnings: warnings.collect(), header })
+        Ok(Edited::of(edit.header().clone(), None))
     }
 
     /// Writes a backup back. What would be lost by that is told first, and an error leaves everything as it is.

@@ -69,16 +69,15 @@ impl Header {
         key: &[u8],
         passphrase: &[u8],
         new: &NewSlot,
-    ) -> Result<(Change<'a>, Option<u32>)> {
+    ) -> Result<(Change<'a>, u32)> {
         let replaced = edit.replace(slot, key, passphrase, new);
-        let (change, slot) = match (replaced, &self.overwrite) {
+        match (replaced, &self.overwrite) {
             (Err(LuksError::NoRoom { .. } | LuksError::NoFreeSlot(_)), Some(confirm)) => {
                 confirm(&Overwrite { name: &opened.name, slot, is_last: edit.is_last(slot) })?;
                 let change = edit.replace_in_place(slot, key, passphrase, new);
-                (opened.on(change)?, slot)
+                Ok((opened.on(change)?, slot))
             }
-            (replaced, _) => opened.on(replaced)?,
-        };
-        Ok((change, Some(slot)))
+            (replaced, _) => opened.on(replaced),
+        }
     }
 }

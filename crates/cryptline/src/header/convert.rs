@@ -3,7 +3,7 @@
 use cryptline_luks::format::Version;
 
 use super::{Edited, Header, Opened};
-use crate::{Result, Warning};
+use crate::Result;
 
 impl Header {
     /// Makes the header one of another version, with the same volume key, UUID, key slots and data. Nobody may have
@@ -20,7 +20,6 @@ impl Header {
         let (mut device, size) = (opened.device()?, opened.base.size());
         let conversion = opened.on(edit.convert(to, &mut device, size))?;
         let header = opened.on(conversion.commit(&mut device, size))?;
-        let warnings = header.warnings().iter().cloned().map(Warning::Header);
-        Ok(Edited { slot: None, token: None, warnings: warnings.collect(), header })
+        Ok(Edited::of(header, None))
     }
 }

@@ -76,8 +76,7 @@ impl<'a> Lock<'a> {
 
     fn take(file: &'a File, wanted: Wanted) -> Result<Self, Problem> {
         let action = "lock";
-        let metadata = file.metadata();
-        let metadata = metadata.map_err(|source| Problem::Io { action, source })?;
+        let metadata = file.metadata().map_err(|source| Problem::Io { action, source })?;
         if !metadata.file_type().is_block_device() {
             return Self::of_file(file, wanted);
         }

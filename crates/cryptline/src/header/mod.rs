@@ -82,6 +82,13 @@ pub struct Edited {
     pub warnings: Vec<Warning>,
 }
 
+impl Edited {
+    fn of(header: cryptline_luks::Header, slot: Option<u32>) -> Self {
+        let warnings = header.warnings().iter().cloned().map(Warning::Header);
+        Self { slot, token: None, warnings: warnings.collect(), header }
+    }
+}
+
 impl Header {
     /// Of what `target` names: a path, `nbd://…`, `pmem:PATH` and so on.
     pub fn new(target: impl AsRef<OsStr>) -> Self {
@@ -160,8 +167,7 @@ impl Header {
         self.with_unlocked(|this, opened, edit, key, _| {
             let passphrase = this.new_passphrase_for(&opened.name)?;
             this.tell(Progress::Deriving)?;
-            let (change, slot) = opened.on(edit.add(&key, &passphrase, new))?;
-            Ok((change, Some(slot)))
+            opened.on(edit.add(&key, &passphrase, new))
         })
     }
 
@@ -172,8 +178,7 @@ impl Header {
     pub fn remove_key(self, last: LastSlot) -> Result<Edited> {
         self.with_unlocked(|_, opened, edit, _, old| {
             let old = old.ok_or_else(|| Problem::NotAPassphrase.on(&opened.name))?;
-            let change = opened.on(edit.remove(old.slot, last))?;
-            Ok((change, Some(old.slot)))
+            Ok((opened.on(edit.remove(old.slot, last))?, old.slot))
         })
     }
 
@@ -259,21 +264,33 @@ impl Header {
         opened.commit(change, slot)
     }
 
-    /// Unlocks, has a change made with the volume key and what gave it, and commits that.
-    fn with_unlocked(
+    /// Has a change made that takes keys, commits it, and warns where keys may be swapped out.
+    fn with_key_memory(
         mut self,
-        make: impl for<'a> FnOnce(&Self, &Opened, &'a Edit, SecretBuf, Option<Old>) -> Result<(Change<'a>, Option<u32>)>
-        + Send,
+        make: impl for<'a> FnOnce(&Self, &Opened, &'a Edit) -> Result<Made<'a>> + Send,
     ) -> Result<Edited> {
         let opened = self.open(false)?;
         with_keys(|| {
             let edit = opened.load()?;
-            let Unlocked { key, old, notes } = self.unlock(&opened, edit.header())?;
-            let (change, slot) = make(&self, &opened, &edit, key, old)?;
-            let mut edited = opened.commit(change, slot)?;
-            edited.warnings.extend(notes);
+            let made = make(&self, &opened, &edit)?;
+            let mut edited = opened.commit(made.change, Some(made.slot))?;
+            edited.token = made.token;
+            edited.warnings.extend(made.warnings);
             edited.warnings.extend(Warning::of_key_memory());
             Ok(edited)
+        })
+    }
+
+    /// The same once the volume is unlocked. `make` gets the volume key and, unless it was given itself, the slot that
+    /// was opened.
+    fn with_unlocked(
+        self,
+        make: impl for<'a> FnOnce(&Self, &Opened, &'a Edit, SecretBuf, Option<Old>) -> Result<(Change<'a>, u32)> + Send,
+    ) -> Result<Edited> {
+        self.with_key_memory(|this, opened, edit| {
+            let Unlocked { key, old, notes: warnings } = this.unlock(opened, edit.header())?;
+            let (change, slot) = make(this, opened, edit, key, old)?;
+            Ok(Made { change, slot, token: None, warnings })
         })
     }
 
@@ -332,6 +349,14 @@ impl Header {
 }
 
 /// The volume key, and what it came by.
+/// A change that adds or replaces a key slot.
+struct Made<'a> {
+    change: Change<'a>,
+    slot: u32,
+    token: Option<u32>,
+    warnings: Vec<Warning>,
+}
+
 struct Unlocked {
     key: SecretBuf,
     /// Unless the volume key itself was given.
@@ -419,13 +444,11 @@ impl Opened {
     }
 
     fn lock(&self) -> Result<Option<Lock<'_>>> {
-        let lock = self.base.file().map(Lock::to_change).transpose();
-        lock.map_err(|problem| problem.on(&self.name))
+        self.base.file().map(Lock::to_change).transpose().map_err(|problem| problem.on(&self.name))
     }
 
     fn lock_to_read(&self) -> Result<Option<Lock<'_>>> {
-        let lock = self.base.file().map(Lock::to_read).transpose();
-        lock.map_err(|problem| problem.on(&self.name))
+        self.base.file().map(Lock::to_read).transpose().map_err(|problem| problem.on(&self.name))
     }
 
     fn load(&self) -> Result<Edit> {
@@ -444,8 +467,7 @@ impl Opened {
         let freed = change.freed();
         let header = self.on(change.commit(&mut self.device()?, self.base.size()))?;
         give_back(&self.base, &freed);
-        let warnings = header.warnings().iter().cloned().map(Warning::Header);
-        Ok(Edited { slot, token: None, warnings: warnings.collect(), header })
+        Ok(Edited::of(header, slot))
     }
 
     fn on<T>(&self, done: std::result::Result<T, cryptline_luks::Error>) -> Result<T> {

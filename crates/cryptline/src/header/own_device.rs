@@ -32,8 +32,7 @@ impl OwnDevice {
             return Ok(None);
         }
         let look = source.look()?;
-        let disk = look.device_number.as_ref();
-        let disk = disk.map(|number| Path::new("/sys/dev/block").join(number));
+        let disk = look.device_number.as_ref().map(|number| Path::new("/sys/dev/block").join(number));
         Ok(disk.and_then(|disk| Self::find(&disk, look.start, look.size)))
     }
 

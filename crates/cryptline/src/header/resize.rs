@@ -10,7 +10,6 @@
 //! first and compared with what was planned, and what was written behind the new end, or where the volume grows to, is
 //! not given up unless that was said.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -57,35 +56,41 @@ pub struct Resized {
 }
 
 /// Why a volume keeps its size.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResizeError {
     /// There would be no room for the header and a sector.
+    #[error("header and data need at least {least} bytes")]
     TooSmall {
         /// The least that there must be, in bytes.
         least: u64,
     },
     /// It would become smaller, which was not asked for.
+    #[error("it has {} ({size} bytes) now", human(*size))]
     Smaller {
         /// Its size, in bytes.
         size: u64,
     },
     /// Something lies behind its new end.
+    #[error("something was written behind that place; {least} bytes are the least that lose nothing")]
     InUse {
         /// The least size that loses nothing, in bytes.
         least: u64,
     },
     /// Something lies where it would grow to.
+    #[error("it ends at byte {end}, and something was written behind that place, where it would grow to")]
     Taken {
         /// Its end now, in bytes from the beginning of its file or device.
         end: u64,
     },
     /// It is no file of its own.
+    #[error("its size, {size} bytes, is not that of a file of its own, so it is not changed here")]
     NotAFile {
         /// Its size, in bytes.
         size: u64,
     },
     /// Somebody else has changed it meanwhile.
+    #[error("somebody else has changed it meanwhile; try again")]
     Changed,
 }
 
@@ -94,27 +99,6 @@ impl ResizeError {
         match self {
             Self::InUse { .. } | Self::Taken { .. } | Self::Changed => ErrorKind::Busy,
             _ => ErrorKind::Parameters,
-        }
-    }
-}
-
-impl std::error::Error for ResizeError {}
-
-impl fmt::Display for ResizeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooSmall { least } => write!(f, "header and data need at least {least} bytes"),
-            Self::Smaller { size } => write!(f, "it has {} ({size} bytes) now", human(*size)),
-            Self::InUse { least } => {
-                write!(f, "something was written behind that place; {least} bytes are the least that lose nothing")
-            }
-            Self::Taken { end } => {
-                write!(f, "it ends at byte {end}, and something was written behind that place, where it would grow to")
-            }
-            Self::NotAFile { size } => {
-                write!(f, "its size, {size} bytes, is not that of a file of its own, so it is not changed here")
-            }
-            Self::Changed => f.write_str("somebody else has changed it meanwhile; try again"),
         }
     }
 }
@@ -154,8 +138,7 @@ impl Places {
     fn segments(&self) -> Result<Vec<Segment>> {
         let look = self.header.as_ref().unwrap_or(&self.target).look()?;
         let read = read_header(look.reader()?, look.size, &look.name)?;
-        let segments = read.segments(self.policy());
-        segments.map_err(|error| Problem::Luks(error).on(&look.name))
+        read.segments(self.policy()).map_err(|error| Problem::Luks(error).on(&look.name))
     }
 
     /// A regular file that is the target, and the bytes of the target.
@@ -243,8 +226,7 @@ impl Header {
     /// it ends or grows to; a header that must be left alone.
     pub fn resize(mut self, options: &ResizeOptions) -> Result<Resized> {
         let target = self.given.take_source()?;
-        let header = self.header.take();
-        let header = header.map(|path| Source::Target(Target::Path(path)));
+        let header = self.header.take().map(|path| Source::Target(Target::Path(path)));
         let places = Places { target, header };
         let name = places.target.to_string();
         let failed = |error| Problem::Resize(error).on(&name);
@@ -258,8 +240,7 @@ impl Header {
         let warnings = if plan.length.is_some() || plan.cut().is_some() {
             self.change(&plan, &places, &segments, options.force)
         } else {
-            let lengthened = plan.file.as_deref().map(|path| lengthen(path, plan.sizes));
-            lengthened.transpose().map(|_| Vec::new())
+            plan.file.as_deref().map(|path| lengthen(path, plan.sizes)).transpose().map(|_| Vec::new())
         };
         let warnings = warnings.map_err(|error| error.on(&name))?;
         let now = places.segments()?;
@@ -288,15 +269,13 @@ impl Header {
         if !force {
             self.refuse_data(&opens.data, plan)?;
         }
-        let change = edit.as_ref().zip(plan.length);
-        let change = change.map(|(edit, length)| holder.on(edit.set_data_size(length)));
+        let change = edit.as_ref().zip(plan.length).map(|(edit, length)| holder.on(edit.set_data_size(length)));
         let change = change.transpose()?;
         let file = plan.file.as_ref().and_then(|_| opens.data.base.file());
         if !plan.is_smaller() {
             file.map_or(Ok(()), |file| set_size(file, plan.sizes))?;
         }
-        let edited = change.map(|change| holder.commit(change, None));
-        let edited = edited.transpose()?;
+        let edited = change.map(|change| holder.commit(change, None)).transpose()?;
         if plan.is_smaller() {
             file.map_or(Ok(()), |file| set_size(file, plan.sizes))?;
         }
@@ -373,8 +352,7 @@ fn set_size(file: &File, [has, wanted]: [u64; 2]) -> Result<()> {
     if !found.is_file() || found.len() != has {
         return Err(Problem::Resize(ResizeError::Changed).into());
     }
-    let done = file.set_len(wanted).and_then(|()| file.sync_all());
-    done.map_err(|source| cannot("resize", source))
+    file.set_len(wanted).and_then(|()| file.sync_all()).map_err(|source| cannot("resize", source))
 }
 
 fn cannot(action: &'static str, source: io::Error) -> Error {
@@ -383,8 +361,7 @@ fn cannot(action: &'static str, source: io::Error) -> Error {
 
 /// Of a file that was cut short, what is left is not asked for.
 fn data_size(segments: &[Segment], size: u64) -> u64 {
-    let sizes = segments.iter().map(|segment| segment.data_size(size));
-    sizes.map(|size| size.unwrap_or(0)).sum()
+    segments.iter().map(|segment| segment.data_size(size)).map(|size| size.unwrap_or(0)).sum()
 }
 
 #[cfg(test)]

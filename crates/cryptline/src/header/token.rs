@@ -6,14 +6,13 @@ use cryptline_luks::token::CLEVIS_TOKEN;
 use cryptline_sys::SecretBuf;
 use serde_json::json;
 
-use super::{Edited, Header, Unlocked};
+use super::{Edited, Header, Made, Unlocked};
+use crate::Result;
 use crate::clevis::{Advertisement, Pin, Trust};
 use crate::create::Progress;
 use crate::error::Problem;
-use crate::keys::with_keys;
 use crate::tokens::{AskPin, NewToken};
 use crate::tpm::{self, Pcrs, TpmDevice};
-use crate::{Result, Warning};
 
 /// The keys of a tang server.
 pub struct TangKeys(Advertisement);
@@ -76,23 +75,19 @@ impl Header {
     ///
     /// # Errors
     /// As [`add_key`](Self::add_key); LUKS1.
-    pub fn add_recovery_key(mut self, slot: Option<u32>) -> Result<(Edited, SecretBuf)> {
-        let opened = self.open(false)?;
-        with_keys(|| {
-            let edit = opened.load()?;
+    pub fn add_recovery_key(self, slot: Option<u32>) -> Result<(Edited, SecretBuf)> {
+        let mut text = None;
+        let edited = self.with_key_memory(|this, opened, edit| {
             if let cryptline_luks::Header::V1(_) = edit.header() {
                 return Err(Problem::NoRecoveryKeys.on(&opened.name));
             }
-            let Unlocked { key, notes, .. } = self.unlock(&opened, edit.header())?;
-            self.tell(Progress::Deriving)?;
-            let text = opened.on(recovery::new_key())?;
-            let (change, slot, token) = opened.on(edit.add_recovery(&key, &text, slot))?;
-            let mut edited = opened.commit(change, Some(slot))?;
-            edited.token = Some(token);
-            edited.warnings.extend(notes);
-            edited.warnings.extend(Warning::of_key_memory());
-            Ok((edited, text))
-        })
+            let Unlocked { key, notes: warnings, .. } = this.unlock(opened, edit.header())?;
+            this.tell(Progress::Deriving)?;
+            let text = text.insert(opened.on(recovery::new_key())?);
+            let (change, slot, token) = opened.on(edit.add_recovery(&key, text, slot))?;
+            Ok(Made { change, slot, token: Some(token), warnings })
+        })?;
+        Ok((edited, text.expect("it was made for the key slot")))
     }
 
     /// Adds a key slot for a new random passphrase that the tang server at `url` helps to recover, and the token of
@@ -129,14 +124,10 @@ impl Header {
         mut trust: impl FnMut(&TangKeys) -> Result<()> + Send,
         pin: impl FnOnce(&mut Trust<'_>) -> Result<Pin> + Send,
     ) -> Result<Edited> {
-        let ask = move |name: &str| {
-            let pin = pin(&mut |server| trust(&TangKeys(server.clone())));
-            pin.map_err(|error| error.on(name))
-        };
+        let ask = move |name: &str| pin(&mut |server| trust(&TangKeys(server.clone()))).map_err(|error| error.on(name));
         self.bind(slot, ask, |name, pin| {
             let secret = recovery::new_key().map_err(|error| Problem::Luks(error).on(name))?;
-            let jwe = pin.seal(&secret);
-            let jwe = jwe.map_err(|why| Problem::Tang(why).on(name))?.to_json();
+            let jwe = pin.seal(&secret).map_err(|why| Problem::Tang(why).on(name))?.to_json();
             Ok(NewToken { secret, json: json!({"type": CLEVIS_TOKEN, "keyslots": [], "jwe": jwe}), warning: None })
         })
     }
@@ -156,33 +147,25 @@ impl Header {
             Ok(pin)
         };
         self.bind(slot, ask, |name, pin| {
-            let sealed = tpm::seal(device, pcrs, pin.as_ref());
-            sealed.map_err(|refusal| Problem::Tpm(refusal.why()).on(name))
+            tpm::seal(device, pcrs, pin.as_ref()).map_err(|refusal| Problem::Tpm(refusal.why()).on(name))
         })
     }
 
     /// Adds a key slot for a secret that `seal` makes, and the token that yields it; `prepare` comes before anything
     /// is unlocked.
     fn bind<T: Send>(
-        mut self,
+        self,
         slot: Option<u32>,
         prepare: impl FnOnce(&str) -> Result<T> + Send,
         seal: impl FnOnce(&str, T) -> Result<NewToken> + Send,
     ) -> Result<Edited> {
-        let opened = self.open(false)?;
-        with_keys(|| {
-            let edit = opened.load()?;
+        self.with_key_memory(|this, opened, edit| {
             let prepared = prepare(&opened.name)?;
-            let Unlocked { key, notes, .. } = self.unlock(&opened, edit.header())?;
+            let Unlocked { key, notes, .. } = this.unlock(opened, edit.header())?;
             let new = seal(&opened.name, prepared)?;
             let added = edit.add_bound(&key, &new.secret, slot, new.json);
             let (change, slot, token) = opened.on(added)?;
-            let mut edited = opened.commit(change, Some(slot))?;
-            edited.token = Some(token);
-            edited.warnings.extend(new.warning);
-            edited.warnings.extend(notes);
-            edited.warnings.extend(Warning::of_key_memory());
-            Ok(edited)
+            Ok(Made { change, slot, token: Some(token), warnings: new.warning.into_iter().chain(notes).collect() })
         })
     }
 

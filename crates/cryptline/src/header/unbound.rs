@@ -3,10 +3,10 @@
 use cryptline_luks::edit::NewSlot;
 use cryptline_sys::SecretBuf;
 
-use super::{Edited, Header};
+use super::{Edited, Header, Made};
+use crate::Result;
 use crate::error::Problem;
-use crate::keys::{Key, KeyRequest, with_keys};
-use crate::{Result, Warning};
+use crate::keys::{Key, KeyRequest};
 
 impl Header {
     /// Adds a passphrase that opens a key of `len` bytes, which is not that of the volume: the one that the keys of this
@@ -14,16 +14,12 @@ impl Header {
     ///
     /// # Errors
     /// A key of another length, no free slot or room, a header that must be left alone.
-    pub fn add_unbound_key(mut self, len: u32, new: &NewSlot) -> Result<Edited> {
-        let opened = self.open(false)?;
-        with_keys(|| {
-            let edit = opened.load()?;
-            let key = self.unbound_key(&opened.name, len as usize)?;
-            let passphrase = self.new_passphrase_for(&opened.name)?;
+    pub fn add_unbound_key(self, len: u32, new: &NewSlot) -> Result<Edited> {
+        self.with_key_memory(|this, opened, edit| {
+            let key = this.unbound_key(&opened.name, len as usize)?;
+            let passphrase = this.new_passphrase_for(&opened.name)?;
             let (change, slot) = opened.on(edit.add_unbound(&key, &passphrase, new))?;
-            let mut edited = opened.commit(change, Some(slot))?;
-            edited.warnings.extend(Warning::of_key_memory());
-            Ok(edited)
+            Ok(Made { change, slot, token: None, warnings: Vec::new() })
         })
     }
 

@@ -64,10 +64,8 @@ impl Open {
         let policy = SegmentPolicy { allow_null_cipher: self.allow_null_cipher, detached: detached.is_some() };
         let segments = header.segments(policy);
         Ok(Inspection {
-            data_size: segments.and_then(|segments| {
-                let sizes = segments.iter().map(|segment| segment.data_size(device.size));
-                sizes.sum()
-            }),
+            data_size: segments
+                .and_then(|segments| segments.iter().map(|segment| segment.data_size(device.size)).sum()),
             kind: kind(&header),
             detached: detached.is_some(),
             device_size: device.size,

@@ -184,8 +184,7 @@ fn table_key(cipher: &CipherSpec, key: Zeroizing<Vec<u8>>) -> TableKey {
 
 /// `MAJOR:MINOR`, or the path of a regular file.
 fn device_word(device: &Look) -> String {
-    let number = device.device_number.clone();
-    number.unwrap_or_else(|| device.place.clone())
+    device.device_number.clone().unwrap_or_else(|| device.place.clone())
 }
 
 /// White space and backslashes protected, as the table grammar has it.

@@ -28,8 +28,7 @@ pub(super) fn open(mut open: Open, source: &Source, version: Option<LuksVersion>
         return Err(Problem::HoldsNothing.on(target));
     }
     let base = source.open(open.access)?;
-    let header_image = open.header.as_deref();
-    let header_image = header_image.map(|path| open_detached(path, &base)).transpose()?;
+    let header_image = open.header.as_deref().map(|path| open_detached(path, &base)).transpose()?;
     let holder = header_image.as_ref().unwrap_or(&base);
     let name = match &open.header {
         Some(path) => path.display().to_string(),
@@ -55,8 +54,7 @@ pub(super) fn open(mut open: Open, source: &Source, version: Option<LuksVersion>
     // A disk to the end of its device grows with it. One of several ranges is laid out once and for all.
     let may_grow = segments.len() == 1;
     for (segment, size) in segments.iter().zip(sizes) {
-        let crypt = segment.cipher.as_ref();
-        let crypt = crypt.map(|cipher| crypt_of(cipher, segment, &key, discards));
+        let crypt = segment.cipher.as_ref().map(|cipher| crypt_of(cipher, segment, &key, discards));
         parts.push(Part {
             base: 0,
             start: segment.offset,
@@ -76,14 +74,12 @@ pub(super) fn open(mut open: Open, source: &Source, version: Option<LuksVersion>
 impl Open {
     /// The volume on `base` under a header that is not there yet, or not in the way of this.
     pub(crate) fn under(self, base: Base, header: &Header, key: &SecretBuf) -> Result<Volume> {
-        let name = self.of_target().map(ToString::to_string);
-        let name = name.unwrap_or_default();
+        let name = self.of_target().map(ToString::to_string).unwrap_or_default();
         let segments = usable_segments(header, &self, &name)?;
         let decision = self.dispatch.decide(Stored::Nothing)?;
         let mut parts = Vec::with_capacity(segments.len());
         for segment in &segments {
-            let crypt = segment.cipher.as_ref();
-            let crypt = crypt.map(|cipher| crypt_of(cipher, segment, key, false));
+            let crypt = segment.cipher.as_ref().map(|cipher| crypt_of(cipher, segment, key, false));
             parts.push(Part {
                 base: 0,
                 start: segment.offset,
@@ -110,8 +106,7 @@ fn crypt_of(cipher: &CipherSpec, segment: &Segment, key: &SecretBuf, discards: b
 
 /// Bytes of each segment on a device of `size` bytes.
 pub(super) fn data_sizes(segments: &[Segment], size: u64, name: &str) -> Result<Vec<u64>> {
-    let sizes = segments.iter().map(|segment| segment.data_size(size));
-    let sizes: std::result::Result<_, _> = sizes.collect();
+    let sizes: std::result::Result<_, _> = segments.iter().map(|segment| segment.data_size(size)).collect();
     sizes.map_err(|error| Problem::Luks(error).on(name))
 }
 
@@ -155,8 +150,7 @@ pub(super) fn kind(header: &Header) -> VolumeKind {
 
 /// What was found in the header, which is told at once.
 pub(super) fn warnings_of(header: &Header, open: &Open) -> Vec<Warning> {
-    let found = header.warnings().iter().cloned();
-    let found: Vec<_> = found.map(Warning::Header).collect();
+    let found: Vec<_> = header.warnings().iter().cloned().map(Warning::Header).collect();
     if let Some(observer) = &open.on_warning {
         found.iter().for_each(observer);
     }

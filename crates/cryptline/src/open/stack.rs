@@ -115,8 +115,7 @@ impl Plan {
 
     /// Bytes in the largest cipher sector; those of a plain sector where nothing is encrypted.
     fn largest_sector(&self) -> u32 {
-        let sectors = self.crypts().map(|crypt| crypt.sectors.sector_size);
-        sectors.max().unwrap_or(LEAST_BLOCK)
+        self.crypts().map(|crypt| crypt.sectors.sector_size).max().unwrap_or(LEAST_BLOCK)
     }
 
     fn crypts(&self) -> impl Iterator<Item = &Crypt> {

@@ -164,8 +164,7 @@ fn guid(bytes: &[u8]) -> String {
 
 /// UTF-16 that ends with a zero; `None` for no text.
 fn label(bytes: &[u8]) -> Option<String> {
-    let units = bytes.chunks_exact(2);
-    let units = units.map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
+    let units = bytes.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
     let units: Vec<_> = units.take_while(|&unit| unit != 0).collect();
     (!units.is_empty()).then(|| String::from_utf16_lossy(&units))
 }

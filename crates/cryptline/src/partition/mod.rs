@@ -161,8 +161,7 @@ impl PartitionTable {
         match found[..] {
             [] => Err(self.not_there(name)),
             [one] => {
-                let judged = self.judge(one);
-                judged.map(|()| one).map_err(|what| PartitionError::Impossible { number: one.number, what })
+                self.judge(one).map(|()| one).map_err(|what| PartitionError::Impossible { number: one.number, what })
             }
             _ => {
                 let numbers: Vec<_> = found.iter().map(|one| one.number.to_string()).collect();
@@ -237,8 +236,7 @@ impl PartitionTable {
         if self.partitions.is_empty() {
             return "the partition table is empty".to_owned();
         }
-        let shown = self.partitions.iter().take(LISTED).map(ToString::to_string);
-        let mut shown: Vec<_> = shown.collect();
+        let mut shown: Vec<_> = self.partitions.iter().take(LISTED).map(ToString::to_string).collect();
         if let Some(more @ 1..) = self.partitions.len().checked_sub(LISTED) {
             shown.push(format!("and {more} more"));
         }

@@ -84,8 +84,7 @@ pub struct Public(pub Vec<u8>);
 impl Public {
     /// What the TPM calls it.
     pub fn name(&self) -> Vec<u8> {
-        let name = Writer::default().u16(ALG_SHA256);
-        name.bytes(&Sha256::digest(&self.0)).0
+        Writer::default().u16(ALG_SHA256).bytes(&Sha256::digest(&self.0)).0
     }
 
     /// The point of a key for ECDH on P-256; `None` of other keys.
@@ -114,15 +113,11 @@ fn coordinate(bytes: &[u8]) -> Option<[u8; COORDINATE]> {
 /// The part of the public area that makes a primary key always the same one: systemd's.
 fn primary(algorithm: Algorithm) -> Vec<u8> {
     let common = |kind| {
-        let area = Writer::default().u16(kind).u16(ALG_SHA256);
-        let area = area.u32(STORAGE_KEY).sized(&[]);
+        let area = Writer::default().u16(kind).u16(ALG_SHA256).u32(STORAGE_KEY).sized(&[]);
         area.u16(ALG_AES).u16(128).u16(ALG_CFB).u16(ALG_NULL)
     };
     match algorithm {
-        Algorithm::Ecc => {
-            let area = common(ALG_ECC).u16(CURVE_P256).u16(ALG_NULL);
-            area.sized(&[]).sized(&[]).0
-        }
+        Algorithm::Ecc => common(ALG_ECC).u16(CURVE_P256).u16(ALG_NULL).sized(&[]).sized(&[]).0,
         Algorithm::Rsa => common(ALG_RSA).u16(2048).u32(0).sized(&[]).0,
     }
 }
@@ -156,8 +151,7 @@ impl<'a> Tpm<'a> {
     /// The key of the owner that is the same each time.
     pub fn create_primary(&mut self, algorithm: Algorithm) -> Result<Loaded> {
         let nothing_secret = Writer::default().sized(&[]).sized(&[]).0;
-        let parameters = Writer::default().sized(&nothing_secret);
-        let parameters = parameters.sized(&primary(algorithm)).sized(&[]).u32(0).0;
+        let parameters = Writer::default().sized(&nothing_secret).sized(&primary(algorithm)).sized(&[]).u32(0).0;
         let body = self.with_password(CREATE_PRIMARY, RH_OWNER, &parameters)?;
         let mut body = Reader(&body);
         let handle = self.loaded(&mut body)?;
@@ -218,8 +212,7 @@ impl<'a> Tpm<'a> {
 
     /// The policy now asks that these registers have the values that they have.
     pub fn policy_pcr(&mut self, session: &Session, bank: u16, pcrs: u32) -> Result<()> {
-        let command = Writer::default().u32(session.handle).sized(&[]);
-        let command = command.bytes(&pcr_selection(bank, pcrs).0).0;
+        let command = Writer::default().u32(session.handle).sized(&[]).bytes(&pcr_selection(bank, pcrs).0).0;
         self.plain(POLICY_PCR, &command).map(drop)
     }
 
@@ -269,8 +262,7 @@ impl<'a> Tpm<'a> {
         call.encrypt(&mut sensitive);
         let public = Writer::default().u16(ALG_KEYEDHASH).u16(ALG_SHA256);
         let public = public.u32(SEALED).sized(policy).u16(ALG_NULL).sized(&[]).0;
-        let parameters = Writer::default().sized(&sensitive).sized(&public);
-        let parameters = parameters.sized(&[]).u32(0).0;
+        let parameters = Writer::default().sized(&sensitive).sized(&public).sized(&[]).u32(0).0;
         let area = call.authorisation(&[&parent.public.name()], &parameters);
         let body = self.with_area(CREATE, parent.handle, &area, &parameters)?;
         let response = checked(&call, &body)?;
@@ -318,8 +310,7 @@ impl<'a> Tpm<'a> {
 
     /// A command that the empty password of `handle` authorises.
     fn with_password(&mut self, code: u32, handle: u32, parameters: &[u8]) -> Result<Vec<u8>> {
-        let area = Writer::default().u32(RS_PASSWORD).sized(&[]);
-        let area = area.u8(1).sized(&[]).0;
+        let area = Writer::default().u32(RS_PASSWORD).sized(&[]).u8(1).sized(&[]).0;
         self.with_area(code, handle, &area, parameters)
     }
 
@@ -333,8 +324,7 @@ impl<'a> Tpm<'a> {
         let len = HEADER + rest.len();
         let stated = u32::try_from(len).ok().filter(|_| len <= MESSAGE_MAX);
         let stated = stated.ok_or("the token's data is too long for it")?;
-        let command = Writer::default().u16(tag).u32(stated).u32(code);
-        let command = command.bytes(rest).0;
+        let command = Writer::default().u16(tag).u32(stated).u32(code).bytes(rest).0;
         let mut waits = (0..ATTEMPTS).map(|attempt| Duration::from_millis(1 << attempt));
         loop {
             let response = self.line.exchange(&command, self.deadline)?;

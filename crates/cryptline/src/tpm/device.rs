@@ -86,8 +86,7 @@ impl TpmDevice {
         let path = match &self.0 {
             Place::Path(path) => path,
             Place::Tcp(host, port) => {
-                let stream = connect(host, *port, deadline);
-                let stream = stream.map_err(|why| format!("the TPM at {self}: {why}"))?;
+                let stream = connect(host, *port, deadline).map_err(|why| format!("the TPM at {self}: {why}"))?;
                 return Ok(Device::of_socket(stream.into())?);
             }
         };

@@ -69,8 +69,7 @@ impl Proposal {
         let salt = salt.map_err(|_| "its key is no point of the curve")?;
         let nonce = nonce()?;
         let point = Writer::default().sized(own_x).sized(own_y).0;
-        let command = Writer::default().u32(handle).u32(RH_NULL);
-        let command = command.sized(&nonce).sized(&point).u8(kind as u8);
+        let command = Writer::default().u32(handle).u32(RH_NULL).sized(&nonce).sized(&point).u8(kind as u8);
         let command = command.u16(ALG_AES).u16(AES_BITS).u16(ALG_CFB);
         Ok(Self { salt, nonce, command: command.u16(ALG_SHA256).0 })
     }
@@ -137,8 +136,7 @@ impl Call<'_> {
         names.iter().for_each(|name| hash.update(name));
         hash.update(parameters);
         let sum = self.sum(&hash.finalize(), &self.nonce, &self.session.nonce_tpm);
-        let area = Writer::default().u32(self.session.handle);
-        let area = area.sized(&self.nonce).u8(self.attributes);
+        let area = Writer::default().u32(self.session.handle).sized(&self.nonce).u8(self.attributes);
         area.sized(hmac::sign(&self.hmac_key(), &sum).as_ref()).0
     }
 

@@ -140,8 +140,7 @@ fn of_hex(text: &str) -> Option<Vec<u8>> {
         return None;
     }
     let pairs = text.as_bytes().chunks(2);
-    let bytes = pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
-    bytes.collect()
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
 #[cfg(test)]

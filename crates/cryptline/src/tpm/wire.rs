@@ -116,8 +116,7 @@ impl<'a> Reader<'a> {
 /// Which registers of which bank, as `TPML_PCR_SELECTION`.
 pub fn pcr_selection(bank: u16, pcrs: u32) -> Writer {
     let [_, high, middle, low] = pcrs.to_be_bytes();
-    let selection = Writer::default().u32(1).u16(bank);
-    selection.u8(3).u8(low).u8(middle).u8(high)
+    Writer::default().u32(1).u16(bank).u8(3).u8(low).u8(middle).u8(high)
 }
 
 #[cfg(test)]

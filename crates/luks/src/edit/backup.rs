@@ -177,8 +177,7 @@ fn wipe_beyond(device: &mut (impl Read + Write + Seek), size: u64, end: u64) -> 
 /// The header of a backup that is whole.
 fn checked(backup: &[u8]) -> Result<Header, Error> {
     let len = to_u64(backup.len());
-    let header = crate::read(&mut Cursor::new(backup), len);
-    let header = header.map_err(|error| Error::NotABackup(error.to_string()))?;
+    let header = crate::read(&mut Cursor::new(backup), len).map_err(|error| Error::NotABackup(error.to_string()))?;
     let needed = end_of(&header)?;
     if needed > len {
         let reason = format!("it has {len} bytes, such a header has {needed}");
@@ -249,10 +248,7 @@ fn what_is_lost(device: &mut (impl Read + Seek), size: u64, error: &Error) -> Re
 fn data_offset(header: &Header) -> u64 {
     match header {
         Header::V1(header) => u64::from(header.payload_sector) * 512,
-        Header::V2(header) => {
-            let offsets = header.metadata.segments.values().map(|it| it.offset);
-            offsets.min().unwrap_or(0)
-        }
+        Header::V2(header) => header.metadata.segments.values().map(|it| it.offset).min().unwrap_or(0),
     }
 }
 
@@ -263,8 +259,7 @@ fn next_epoch(headers: [Option<&Header>; 2]) -> Result<u64, Error> {
         Header::V2(header) => &header.copies,
     });
     let epoch = copies.filter_map(|copy| copy.epoch).max().unwrap_or(0);
-    let next = epoch.checked_add(1);
-    next.ok_or_else(|| Error::invalid("the header has been written 2^64 times"))
+    epoch.checked_add(1).ok_or_else(|| Error::invalid("the header has been written 2^64 times"))
 }
 
 /// Bytes of this header with its key slots. LUKS1 lets these lie anywhere.

@@ -26,8 +26,7 @@ pub(super) const SECTOR_LEN: usize = 512;
 pub(super) fn gone_slots(device: &mut (impl Read + Seek), header: &Header) -> Vec<u32> {
     let mut is_gone = |place: Extent| {
         let mut start = [0; MARK.len()];
-        let read = read_at(device, place.offset, &mut start, "a key slot");
-        read.is_ok() && start == MARK
+        read_at(device, place.offset, &mut start, "a key slot").is_ok() && start == MARK
     };
     let mut gone = places(header);
     gone.retain(|&(_, place)| is_gone(place));
@@ -37,13 +36,9 @@ pub(super) fn gone_slots(device: &mut (impl Read + Seek), header: &Header) -> Ve
 fn places(header: &Header) -> Vec<(u32, Extent)> {
     match header {
         Header::V1(header) => {
-            let slots = header.active_slots();
-            slots.map(|(number, slot)| (number, slot.extent(header.key_len))).collect()
+            header.active_slots().map(|(number, slot)| (number, slot.extent(header.key_len))).collect()
         }
-        Header::V2(header) => {
-            let slots = header.metadata.keyslots.iter();
-            slots.map(|(number, slot)| (*number, slot.area)).collect()
-        }
+        Header::V2(header) => header.metadata.keyslots.iter().map(|(number, slot)| (*number, slot.area)).collect(),
     }
 }
 

@@ -134,8 +134,7 @@ impl<'a> Version<'a> for Editing<'a> {
     }
 
     fn wipe_unused(&self) -> Result<Change<'a>, Error> {
-        let used = places(self.header).filter(|(slot, _)| slot.is_some());
-        let mut used: Vec<_> = used.map(|(_, place)| place).collect();
+        let mut used: Vec<_> = places(self.header).filter(|(slot, _)| slot.is_some()).map(|(_, place)| place).collect();
         // Where a slot lay that moved, too. What lies behind them all may be others'.
         let ends = places(self.header).filter_map(|(_, place)| place.end());
         let end = ends.max().unwrap_or(0);
@@ -256,8 +255,7 @@ fn places(header: &Header) -> impl Iterator<Item = (&Option<Slot>, Extent)> {
 
 fn extents(header: &Header, slots: &[u32]) -> Vec<Extent> {
     let active = header.active_slots();
-    let named = active.filter(|(number, _)| slots.contains(number));
-    named.map(|(_, slot)| slot.extent(header.key_len)).collect()
+    active.filter(|(number, _)| slots.contains(number)).map(|(_, slot)| slot.extent(header.key_len)).collect()
 }
 
 /// Whether LUKS1 has such slots.
@@ -295,8 +293,7 @@ fn free_slot(header: &Header, named: Option<u32>) -> Result<u32, Error> {
         },
         None => {
             let free = (0..).zip(&header.slots).find(|(_, slot)| is_free(slot));
-            let free = free.map(|(number, _)| number);
-            free.ok_or_else(no_free_slot)
+            free.map(|(number, _)| number).ok_or_else(no_free_slot)
         }
     }
 }

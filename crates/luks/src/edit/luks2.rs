@@ -69,16 +69,14 @@ impl<'a> Version<'a> for Editing<'a> {
         if secrets.new.slot.is_some_and(|slot| slot != number) {
             return Err(parameters("the key slot keeps its number in LUKS2"));
         }
-        let old = self.header.metadata.keyslots.get(&number);
-        let old = old.ok_or(Error::SlotNotInUse(number))?.area;
+        let old = self.header.metadata.keyslots.get(&number).ok_or(Error::SlotNotInUse(number))?.area;
         let (material, slot) = self.store(secrets)?;
         let change = Change { material: vec![material], wiped: vec![old], ..self.with_slot(number, &slot)? };
         Ok((change, number))
     }
 
     fn replace_in_place(&self, number: u32, secrets: &Secrets<'_>) -> Result<Change<'a>, Error> {
-        let old = self.header.metadata.keyslots.get(&number);
-        let old = old.ok_or(Error::SlotNotInUse(number))?.area;
+        let old = self.header.metadata.keyslots.get(&number).ok_or(Error::SlotNotInUse(number))?.area;
         let (material, slot) = self.store_at(old, secrets)?;
         Ok(self.with_slot(number, &slot)?.in_place(material))
     }
@@ -157,8 +155,7 @@ impl<'a> Editing<'a> {
     }
 
     pub fn set_data_size(&self, size: u64) -> Result<Change<'a>, Error> {
-        let last = self.header.metadata.segments.last_key_value();
-        let last = last.filter(|(_, segment)| segment.size.is_some());
+        let last = self.header.metadata.segments.last_key_value().filter(|(_, segment)| segment.size.is_some());
         let Some((number, _)) = last else {
             return Err(parameters("the data goes to the end of its device"));
         };
@@ -277,8 +274,7 @@ pub(super) fn write_copies(device: &mut (impl Write + Seek), edit: &Edit, raw: &
 /// Above those of both copies.
 fn next_epoch(header: &Header) -> Result<u64, Error> {
     let epochs = header.copies.iter().filter_map(|copy| copy.epoch);
-    let epoch = epochs.max().unwrap_or(0).checked_add(1);
-    epoch.ok_or_else(|| Error::invalid("the header has been written 2^64 times"))
+    epochs.max().unwrap_or(0).checked_add(1).ok_or_else(|| Error::invalid("the header has been written 2^64 times"))
 }
 
 /// Writes both copies, each under a salt of its own and flushed before the next is begun.
@@ -320,8 +316,7 @@ fn free_area(header: &Header, size: u64) -> Result<Extent, Error> {
     let copy_size = header.binary.copy_size;
     let end = header_end(copy_size, &header.metadata);
     let start = (2 * copy_size).next_multiple_of(AREA_ALIGNMENT);
-    let gap = first_gap(&mut used_areas(header), start, end, size);
-    gap.ok_or(Error::NoRoom { needed: size })
+    first_gap(&mut used_areas(header), start, end, size).ok_or(Error::NoRoom { needed: size })
 }
 
 /// In the order of their places.
@@ -338,6 +333,5 @@ fn object(value: &mut Value) -> Result<&mut serde_json::Map<String, Value>, Erro
 }
 
 fn list(value: &mut Value) -> Result<&mut Vec<Value>, Error> {
-    let list = value.as_array_mut();
-    list.ok_or_else(|| Error::invalid("the JSON has no array where one must be"))
+    value.as_array_mut().ok_or_else(|| Error::invalid("the JSON has no array where one must be"))
 }

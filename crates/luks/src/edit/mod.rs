@@ -404,8 +404,7 @@ impl<'a> Change<'a> {
     /// What nothing uses any more when it is done.
     #[must_use]
     pub fn freed(&self) -> Vec<Extent> {
-        let named = self.doomed.iter().filter(|_| self.last.is_none());
-        named.chain(&self.wiped).copied().collect()
+        self.doomed.iter().filter(|_| self.last.is_none()).chain(&self.wiped).copied().collect()
     }
 
     /// What it changes.

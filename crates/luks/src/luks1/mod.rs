@@ -25,6 +25,7 @@ use crate::area::{Extent, KEY_LEN_MAX};
 use crate::device::{check_end, read_at};
 use crate::error::{Error, quote};
 use crate::kdf::SALT_LEN;
+use crate::luks2::binary::{array, text};
 use crate::segment::{Segment, SegmentPolicy, check_offset, checked_cipher};
 use cryptline_hash::{HASH_LEN_MIN, Hash};
 
@@ -216,18 +217,6 @@ pub(crate) fn slot_start(number: usize) -> usize {
 
 fn be32(bytes: &[u8; HEADER_LEN], offset: usize) -> u32 {
     u32::from_be_bytes(array(bytes, offset))
-}
-
-fn array<const N: usize>(bytes: &[u8; HEADER_LEN], offset: usize) -> [u8; N] {
-    let mut out = [0; N];
-    out.copy_from_slice(&bytes[offset..offset + N]);
-    out
-}
-
-/// Text up to the first zero byte.
-fn text(field: &[u8]) -> String {
-    let text = field.split(|&byte| byte == 0).next().unwrap_or(field);
-    String::from_utf8_lossy(text).into_owned()
 }
 
 /// Printable ASCII up to the first zero byte; there must be one, and something before it.

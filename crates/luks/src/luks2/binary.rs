@@ -219,14 +219,14 @@ fn magic(copy: Copy) -> [u8; 6] {
     }
 }
 
-fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+pub(crate) fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(&bytes[offset..offset + N]);
     out
 }
 
 /// Text up to the first zero byte. It is only shown, so odd bytes do no harm.
-fn text(field: &[u8]) -> String {
+pub(crate) fn text(field: &[u8]) -> String {
     let text = field.split(|&byte| byte == 0).next().unwrap_or(field);
     String::from_utf8_lossy(text).into_owned()
 }

@@ -48,8 +48,7 @@ pub(crate) fn format(
     let slot = new_slot(options, &random)?;
     let proved = Proved { slot: options.slot, segments: &["0"] };
     let digest = new_digest(&options.hash, &options.cost, key, &proved, &random)?;
-    let json = metadata(options, &layout, &slot, digest);
-    let json = json.to_string();
+    let json = metadata(options, &layout, &slot, digest).to_string();
     let copy_size = layout.copy_size;
     if to_u64(json.len()) >= copy_size - to_u64(BINARY_LEN) {
         return Err(parameters("the metadata does not fit the header"));

@@ -175,8 +175,7 @@ fn numbered<T>(
     max: u32,
     parse: impl Fn(&Node<'_>) -> Result<T, Reason>,
 ) -> Result<BTreeMap<u32, T>, Reason> {
-    let members = node.numbered(max)?.into_iter();
-    members.map(|(number, member)| Ok((number, parse(&member)?))).collect()
+    node.numbered(max)?.into_iter().map(|(number, member)| Ok((number, parse(&member)?))).collect()
 }
 
 fn parse_keyslot(node: &Node<'_>) -> Result<Keyslot, Reason> {
@@ -291,8 +290,7 @@ pub(crate) fn parse_token(node: &Node<'_>, has_slot: impl Fn(u32) -> bool) -> Re
     // cryptsetup writes a slot twice if it is told to.
     keyslots.sort_unstable();
     keyslots.dedup();
-    let description = node.find("key_description")?;
-    let description = description.filter(|_| kind == KEYRING_TOKEN);
+    let description = node.find("key_description")?.filter(|_| kind == KEYRING_TOKEN);
     Ok(Token { key_description: description.and_then(|node| node.string().ok().map(str::to_owned)), kind, keyslots })
 }
 

@@ -119,8 +119,7 @@ impl<'a> Node<'a> {
 
     /// A string that is not empty.
     pub fn string(&self) -> Result<&'a str, Reason> {
-        let text = self.value.as_str().filter(|text| !text.is_empty());
-        text.ok_or_else(|| self.wrong("not a string, or an empty one"))
+        self.value.as_str().filter(|text| !text.is_empty()).ok_or_else(|| self.wrong("not a string, or an empty one"))
     }
 
     /// A JSON number that fits 32 bits.

@@ -71,8 +71,7 @@ fn check_segments(metadata: &Metadata) -> Result<(), Reason> {
         return Err("segments: there are none".into());
     }
     let mut last: Option<(u32, Extent)> = None;
-    let current = metadata.segments.iter().filter(|(_, segment)| !segment.is_backup());
-    let mut current: Vec<_> = current.collect();
+    let mut current: Vec<_> = metadata.segments.iter().filter(|(_, segment)| !segment.is_backup()).collect();
     current.sort_by_key(|(_, segment)| segment.offset);
     for (&number, segment) in current {
         let (offset, size) = (segment.offset, segment.size.unwrap_or(u64::MAX - segment.offset));

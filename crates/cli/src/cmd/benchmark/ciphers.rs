@@ -93,12 +93,8 @@ pub struct Case {
 pub fn cases(words: &[String], key_bits: Option<usize>) -> Result<Vec<Case>, CliError> {
     Backend::selected().map_err(|error| CliError::parameters(error.to_string()))?;
     let wanted = key_bits.map(key_len).transpose()?;
-    let specs = if words.is_empty() {
-        supported()
-    } else {
-        let parsed = words.iter().map(|word| parse(word));
-        parsed.collect::<Result<_, _>>()?
-    };
+    let specs =
+        if words.is_empty() { supported() } else { words.iter().map(|word| parse(word)).collect::<Result<_, _>>()? };
     let mut cases = Vec::new();
     for spec in specs {
         let lens = wanted.map_or_else(|| key_lens(&spec), |len| BTreeSet::from([len]));
@@ -198,8 +194,7 @@ fn parse(word: &str) -> Result<CipherSpec, CliError> {
 fn supported() -> Vec<CipherSpec> {
     let modes = MODES.iter();
     let combined = modes.flat_map(|mode| BLOCK_CIPHERS.map(|cipher| format!("{cipher}-{mode}")));
-    let words = combined.chain(OTHERS.map(str::to_owned));
-    words.filter_map(|word| parse(&word).ok()).collect()
+    combined.chain(OTHERS.map(str::to_owned)).filter_map(|word| parse(&word).ok()).collect()
 }
 
 /// The shortest and the longest key: with XTS 256 and 512 bits, for example.
@@ -207,8 +202,7 @@ fn key_lens(spec: &CipherSpec) -> BTreeSet<usize> {
     let lens = (0..=KEY_LEN_MAX).step_by(8);
     let taken: Vec<usize> = lens.filter(|&len| cases_of(spec, len).is_ok()).collect();
     let strong = taken.iter().find(|&&len| len >= KEY_LEN_MIN);
-    let ends = [strong.or(taken.first()), taken.last()];
-    ends.into_iter().flatten().copied().collect()
+    [strong.or(taken.first()), taken.last()].into_iter().flatten().copied().collect()
 }
 
 /// The cipher with each sector size that it takes; why not where it takes none.

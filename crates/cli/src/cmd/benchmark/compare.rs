@@ -49,9 +49,7 @@ pub struct Comparison {
 
 /// Measures. The figure has no goal where `cost` has memory or lanes of its own.
 pub fn measure(cost: &KdfCost) -> Result<(Comparison, Figure), CliError> {
-    let version = cryptsetup(&["--version"])?;
-    let version = version.split_whitespace().take(2).collect::<Vec<_>>();
-    let version = version.join(" ");
+    let version = cryptsetup(&["--version"])?.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
     let failed = |error| CliError::device(format!("cannot make a volume to compare with: {error}"));
     let folder = tempfile::tempdir().map_err(failed)?;
     let (image, key) = (folder.path().join("image"), folder.path().join("key"));

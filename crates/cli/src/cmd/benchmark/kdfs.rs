@@ -62,10 +62,7 @@ pub struct KdfRow {
 /// What to measure: the functions asked for, or all.
 pub fn cases(names: &[String]) -> Result<Vec<Case>, CliError> {
     let argon2 = [KdfKind::Argon2i, KdfKind::Argon2id].map(Case::Argon2);
-    let all_hashes = || {
-        let hashes = HASHES.iter().filter_map(|name| Hash::by_name(name).ok());
-        hashes.map(Case::Pbkdf2)
-    };
+    let all_hashes = || HASHES.iter().filter_map(|name| Hash::by_name(name).ok()).map(Case::Pbkdf2);
     if names.is_empty() {
         return Ok(all_hashes().chain(argon2).collect());
     }

@@ -17,7 +17,6 @@ mod text;
 mod work;
 
 use std::cell::RefCell;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
@@ -101,14 +100,14 @@ pub struct BenchmarkArgs {
 ///
 /// # Errors
 /// What was asked for is not there, memory is too short for Argon2, or standard output takes no more.
-pub fn run(args: &BenchmarkArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &BenchmarkArgs) -> Result<(), CliError> {
     let plan = Plan::new(args)?;
     let mut report = Report { cores: std::thread::available_parallelism().map_or(1, usize::from), ..Report::default() };
     plan.measure(args, &mut report)?;
     report.finish();
-    output::print_report(&report, args.json, |report| text::render(report, args.goals))?;
+    output::print_report(args.json, &serde_json::json!(report), &text::render(&report, args.goals))?;
     output::warn(&report.warnings);
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// `--seconds` as a length of time.

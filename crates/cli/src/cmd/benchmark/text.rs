@@ -73,8 +73,7 @@ fn ciphers(report: &Report) -> String {
     };
     let threads = BTreeSet::from([1, report.cores]);
     let heads = ["cipher", "key", "sector", "request"].map(str::to_owned);
-    let heads = heads.into_iter().chain(threads.iter().copied().flat_map(columns));
-    let heads = heads.chain(["spread".to_owned()]);
+    let heads = heads.into_iter().chain(threads.iter().copied().flat_map(columns)).chain(["spread".to_owned()]);
     let line = |rows: &[CipherRow]| {
         let first = &rows[0];
         let speed = |threads, direction| {
@@ -90,8 +89,7 @@ fn ciphers(report: &Report) -> String {
             first.sector_size.to_string(),
             size::human(u64::from(first.request)),
         ];
-        let cells = cells.into_iter().chain(threads.iter().flat_map(speeds));
-        cells.chain([format!("{spread:.0} %")]).collect()
+        cells.into_iter().chain(threads.iter().flat_map(speeds)).chain([format!("{spread:.0} %")]).collect()
     };
     let lines: Vec<Vec<String>> = report.ciphers.chunk_by(same).map(line).collect();
     table::text("Ciphers, GB/s", &heads.collect::<Vec<_>>(), &lines)

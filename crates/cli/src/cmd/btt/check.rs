@@ -2,11 +2,10 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
-use cryptline_engine::btt::{Findings, check, locate};
-use serde::Serialize;
+use cryptline_engine::btt::{Findings, Problem, check, locate};
+use serde_json::{Value, json};
 
 use super::{failed, open};
 use crate::CliError;
@@ -39,40 +38,11 @@ pub struct CheckArgs {
     pub json: bool,
 }
 
-/// The members of the JSON, whose stability docs/btt.md promises.
-#[derive(Serialize)]
-struct Report {
-    /// The path as given.
-    target: String,
-    /// No problem is left.
-    sound: bool,
-    /// Number of problems.
-    problem_count: u64,
-    /// The first hundred.
-    problems: Vec<Problem>,
-    /// What was repaired.
-    repaired: Vec<String>,
-    /// Writes that the next opening will complete.
-    interrupted_writes: u64,
-    /// Sectors written since the table was made.
-    written_sectors: u64,
-    /// Sectors that are zero by their flag.
-    zero_sectors: u64,
-    /// Sectors whose data is lost.
-    error_sectors: u64,
-}
-
-#[derive(Serialize)]
-struct Problem {
-    arena: usize,
-    what: String,
-}
-
 /// Checks.
 ///
 /// # Errors
 /// Exit code 4 where problems are left.
-pub fn run(args: &CheckArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &CheckArgs) -> Result<(), CliError> {
     let (memory, name) = open(&args.path, !args.repair)?;
     let arenas = locate(&memory).map_err(|error| failed(&name, &error))?;
     let sectors = arenas.iter().map(|arena| u64::from(arena.info.layout.external_nlba));
@@ -84,13 +54,25 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, CliError> {
     });
     drop(meter);
     let (_, findings) = checked.map_err(|error| failed(&name, &error))?;
-    let report = Report::new(name, &findings);
-    print_report(&report, args.json, Report::text)?;
-    match report.problem_count {
-        0 => Ok(ExitCode::SUCCESS),
+    // docs/btt.md promises that the members stay.
+    let problem = |it: &Problem| json!({ "arena": it.arena, "what": it.what.to_string() });
+    let report = json!({
+        "target": name,
+        "sound": findings.count == 0,
+        "problem_count": findings.count,
+        "problems": findings.problems.iter().map(problem).collect::<Value>(),
+        "repaired": findings.repaired.iter().map(ToString::to_string).collect::<Value>(),
+        "interrupted_writes": findings.interrupted_writes,
+        "written_sectors": findings.written_sectors,
+        "zero_sectors": findings.zero_sectors,
+        "error_sectors": findings.error_sectors,
+    });
+    print_report(args.json, &report, &text(&name, &findings))?;
+    match findings.count {
+        0 => Ok(()),
         count => Err(CliError::device(format!(
             "{}: {count} problems; {}",
-            report.target,
+            name,
             if args.repair {
                 "these have no one right answer, restore the image from a backup"
             } else {
@@ -100,50 +82,28 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, CliError> {
     }
 }
 
-impl Report {
-    fn new(target: String, findings: &Findings) -> Self {
-        let problem =
-            |problem: &cryptline_engine::btt::Problem| Problem { arena: problem.arena, what: problem.what.to_string() };
-        Self {
-            target,
-            sound: findings.count == 0,
-            problem_count: findings.count,
-            problems: findings.problems.iter().map(problem).collect(),
-            repaired: findings.repaired.iter().map(ToString::to_string).collect(),
-            interrupted_writes: findings.interrupted_writes,
-            written_sectors: findings.written_sectors,
-            zero_sectors: findings.zero_sectors,
-            error_sectors: findings.error_sectors,
-        }
+fn text(name: &str, findings: &Findings) -> String {
+    let mut text = String::new();
+    // Writing to a String does not fail.
+    for problem in &findings.problems {
+        let _ = writeln!(text, "arena {}: {}", problem.arena, problem.what);
     }
-
-    fn text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a String does not fail.
-        for problem in &self.problems {
-            let _ = writeln!(text, "arena {}: {}", problem.arena, problem.what);
-        }
-        let told = self.problems.len() as u64;
-        if self.problem_count > told {
-            let _ = writeln!(text, "and {} more", self.problem_count - told);
-        }
-        for repair in &self.repaired {
-            let _ = writeln!(text, "repaired: {repair}");
-        }
-        if self.interrupted_writes > 0 {
-            let _ = writeln!(text, "{} interrupted writes, which the next opening completes", self.interrupted_writes);
-        }
-        if self.error_sectors > 0 {
-            let _ = writeln!(text, "{} sectors are marked as lost", self.error_sectors);
-        }
-        if self.sound {
-            let _ = writeln!(
-                text,
-                "{}: sound, {} sectors written",
-                crate::error::on_one_line(&self.target),
-                self.written_sectors
-            );
-        }
-        text
+    let told = findings.problems.len() as u64;
+    if findings.count > told {
+        let _ = writeln!(text, "and {} more", findings.count - told);
     }
+    for repair in &findings.repaired {
+        let _ = writeln!(text, "repaired: {repair}");
+    }
+    if findings.interrupted_writes > 0 {
+        let _ = writeln!(text, "{} interrupted writes, which the next opening completes", findings.interrupted_writes);
+    }
+    if findings.error_sectors > 0 {
+        let _ = writeln!(text, "{} sectors are marked as lost", findings.error_sectors);
+    }
+    if findings.count == 0 {
+        let _ =
+            writeln!(text, "{}: sound, {} sectors written", crate::error::on_one_line(name), findings.written_sectors);
+    }
+    text
 }

@@ -1,7 +1,6 @@
 //! `btt create`: a table in a new file, or over what a file or device holds.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Mutex;
 
 use clap::Args;
@@ -53,28 +52,21 @@ pub struct CreateArgs {
 ///
 /// # Errors
 /// As the help says.
-pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &CreateArgs) -> Result<(), CliError> {
     let meter = Mutex::new(Meter::new("Cleared", size::human));
-    let mut create =
+    let create =
         CreateBtt::new(&args.path).sector_size(args.sector_size).replace(args.force).on_progress(move |progress| {
             if let Progress::Done { bytes, of } = progress {
                 lock(&meter).show(bytes, Some(of));
             }
             Ok(())
         });
-    if let Some(size) = args.size {
-        create = create.size(size);
-    }
-    if let Some(uuid) = args.uuid {
-        create = create.uuid(uuid);
-    }
     // The line of the terminal goes with it.
-    let made = create.create()?;
+    let made = create.with(args.size, CreateBtt::size).with(args.uuid, CreateBtt::uuid).create()?;
     let (name, data) = (args.path.display(), size::human(made.data_size));
     crate::output::print(&format!(
         "{name}: BTT with {data} in {}-byte sectors, UUID {}\nTo serve the volume in it: cryptline serve btt:{name}\n",
         args.sector_size,
         uuid::format(&made.uuid),
-    ))?;
-    Ok(ExitCode::SUCCESS)
+    ))
 }

@@ -87,8 +87,7 @@ impl Ending {
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
         };
-        let thread = std::thread::Builder::new().name("signals".into());
-        thread.spawn(watch).map(drop)
+        std::thread::Builder::new().name("signals".into()).spawn(watch).map(drop)
     }
 }
 

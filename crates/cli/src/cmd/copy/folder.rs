@@ -170,8 +170,7 @@ struct NotMade {
 
 /// When it was made, whenever that is: what `SOURCE_DATE_EPOCH` says, or the time of the newest file.
 fn time_of(newest: i64) -> i64 {
-    let asked = std::env::var("SOURCE_DATE_EPOCH").ok();
-    let asked = asked.and_then(|seconds| seconds.parse().ok());
+    let asked = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|seconds| seconds.parse().ok());
     // What is not positive is taken for no time at all.
     asked.unwrap_or(newest).max(1)
 }
@@ -243,8 +242,7 @@ fn make(mut command: Command, folder: &Path, memory: &File, size: u64) -> Result
             on_one_line(why)
         )),
     };
-    let input = memory.set_len(0).and_then(|()| memory.set_len(size));
-    let input = input.and_then(|()| memory.try_clone());
+    let input = memory.set_len(0).and_then(|()| memory.set_len(size)).and_then(|()| memory.try_clone());
     let input = input.map_err(|error| failed(&error.to_string()))?;
     let ran = command
         .arg("-d")

@@ -106,22 +106,16 @@ impl From<'_> {
             }
             return Ok(CopySource::raw(self.name)?);
         }
-        let mut open = inline(Open::target(Target::parse(self.name)?))
+        let open = inline(Open::target(Target::parse(self.name)?))
             .read_only(true)
             // What was just made is in the page cache, and O_DIRECT would fetch it from the disk.
             .direct(DirectMode::Uncached)
             .zeroes(self.how.zeroes)
             .keys(self.keys.clone())
-            .kdf_limits(self.keys.kdf_limits());
-        if let Some(path) = self.header {
-            open = open.header(path);
-        }
-        if let Some(tokens) = self.tokens.choice(&self.keys)? {
-            open = open.tokens(tokens);
-        }
-        if let Some(slot) = self.keys.key_slot {
-            open = open.key_slot(slot);
-        }
+            .kdf_limits(self.keys.kdf_limits())
+            .with(self.header, Open::header)
+            .with(self.tokens.choice(&self.keys)?, Open::tokens)
+            .with(self.keys.key_slot, Open::key_slot);
         let volume = open.open()?;
         warn_of(volume.warnings());
         Ok(CopySource::volume(&volume))

@@ -103,13 +103,8 @@ impl NewVolume {
     }
 
     /// How to make it, with the key that is asked for.
-    #[must_use]
     pub fn added_to(&self, create: Create, options: FormatOptions) -> Create {
-        let create = create.format(options);
-        match &self.layout.volume_key_file {
-            Some(path) => create.volume_key(VolumeKeyFile(path.clone())),
-            None => create,
-        }
+        create.format(options).with(self.layout.volume_key_file.clone().map(VolumeKeyFile), Create::volume_key)
     }
 }
 

@@ -85,8 +85,7 @@ impl AddArgs {
         let mut files = vec![image.file().as_fd(), key.as_fd()];
         files.extend(in_use.as_ref().map(AsFd::as_fd));
         let answer = server.ask("add", &add, &files)?;
-        let warnings = answer["warnings"].as_array().into_iter().flatten();
-        let warnings = warnings.filter_map(Value::as_str).map(str::to_owned);
+        let warnings = answer["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
         warn(&warnings.collect::<Vec<_>>());
         Ok(answer)
     }
@@ -112,8 +111,7 @@ impl AddArgs {
     /// The volume key.
     fn unlock(&self) -> Result<SecretBuf, CliError> {
         let options = TargetArgs { tokens: self.tokens.clone(), ..TargetArgs::default() };
-        let open = options.to_open(&self.target, &self.keys)?;
-        let open = open.on_warning(|warning| warn_of(slice::from_ref(warning)));
+        let open = options.to_open(&self.target, &self.keys)?.on_warning(|warning| warn_of(slice::from_ref(warning)));
         let unlocked = open.unlock()?;
         if let Err(why) = unlocked.usable {
             let advice = luks_advice(&why);

@@ -17,8 +17,7 @@ pub fn list(answer: &Value) -> String {
             connections(number(export, "connections")),
             format!("{} ({})", text(export, "target"), text(export, "type")),
         ];
-        let uris = export["uris"].as_array().into_iter().flatten();
-        let uris = uris.filter_map(Value::as_str).map(on_one_line);
+        let uris = export["uris"].as_array().into_iter().flatten().filter_map(Value::as_str).map(on_one_line);
         let line: Vec<_> = words.into_iter().chain(uris).collect();
         line.join("  ") + "\n"
     };
@@ -82,8 +81,7 @@ pub fn remove(answer: &Value, name: &str) -> String {
 /// Where the new export is.
 pub fn add(answer: &Value) -> String {
     let (name, size) = (name(answer), size::human(number(answer, "size")));
-    let uris = answer["uris"].as_array().into_iter().flatten();
-    let uris = uris.filter_map(Value::as_str).map(on_one_line);
+    let uris = answer["uris"].as_array().into_iter().flatten().filter_map(Value::as_str).map(on_one_line);
     let words: Vec<_> = [name, size].into_iter().chain(uris).collect();
     words.join("  ") + "\n"
 }

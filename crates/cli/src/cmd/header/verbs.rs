@@ -1,11 +1,9 @@
 //! The verbs of `header`.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
 use cryptline::luks::format::Version;
-use cryptline::{Inspection, Open};
 
 use super::ask;
 use crate::CliError;
@@ -13,7 +11,7 @@ use crate::args::choice;
 use crate::cmd::create::VERSIONS;
 use crate::cmd::key::{Confirm, Place};
 use crate::error::on_one_line;
-use crate::output::{print, warn_of};
+use crate::output::{changed, print, say};
 
 /// Whose, and where to.
 #[derive(Args, Debug)]
@@ -41,14 +39,10 @@ impl BackupArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
-        let saved = self.place.open().backup(&self.file);
-        let saved = saved.map_err(|error| CliError::of_header(&error))?;
-        warn_of(&saved.warnings);
+    pub fn run(&self) -> Result<(), CliError> {
+        changed(self.place.open().backup(&self.file))?;
         let (file, name) = (self.file.display(), self.place.name().display());
-        print(&on_one_line(&format!("{file}: backup of the header of {name}")))?;
-        print("\n")?;
-        Ok(ExitCode::SUCCESS)
+        say(&format!("{file}: backup of the header of {name}"))
     }
 }
 
@@ -84,16 +78,14 @@ impl RestoreArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         let name = self.place.name().display().to_string();
         let restored = self.place.open().restore(&self.file, |concerns| {
             let what = format!("{name}: {}.", concerns.join("; "));
             ask(self.confirm, &what).map_err(CliError::into_keys_error)
         });
-        let restored = restored.map_err(|error| CliError::of_header(&error))?;
-        let uuid = restored.header.uuid();
-        print(&(on_one_line(&format!("{name}: the header is restored, UUID {uuid}")) + "\n"))?;
-        Ok(ExitCode::SUCCESS)
+        let restored = restored.map_err(CliError::of_header)?;
+        say(&format!("{name}: the header is restored, UUID {}", restored.header.uuid()))
     }
 }
 
@@ -129,17 +121,14 @@ impl UuidArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         if self.uuid.is_none() && !self.random {
-            let found = inspect(&self.place)?;
-            print(&(on_one_line(found.header.uuid()) + "\n"))?;
-            return Ok(ExitCode::SUCCESS);
+            let found = self.place.inspect()?;
+            say(found.header.uuid())?;
+            return Ok(());
         }
-        let edited = self.place.open().set_uuid(self.uuid.as_deref());
-        let edited = edited.map_err(|error| CliError::of_header(&error))?;
-        warn_of(&edited.warnings);
-        print(&format!("{}\n", edited.header.uuid()))?;
-        Ok(ExitCode::SUCCESS)
+        let edited = changed(self.place.open().set_uuid(self.uuid.as_deref()))?;
+        print(&format!("{}\n", edited.header.uuid()))
     }
 }
 
@@ -171,20 +160,16 @@ impl LabelArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         let info = if self.label.is_none() && self.subsystem.is_none() {
-            inspect(&self.place)?.header.info()
+            self.place.inspect()?.header.info()
         } else {
             let (label, subsystem) = (self.label.as_deref(), self.subsystem.as_deref());
-            let edited = self.place.open().set_label(label, subsystem);
-            let edited = edited.map_err(|error| CliError::of_header(&error))?;
-            warn_of(&edited.warnings);
-            edited.header.info()
+            changed(self.place.open().set_label(label, subsystem))?.header.info()
         };
         let shown = |text: Option<String>| on_one_line(&text.unwrap_or_default());
         let (label, subsystem) = (shown(info.label), shown(info.subsystem));
-        print(&format!("Label:     {label}\nSubsystem: {subsystem}\n"))?;
-        Ok(ExitCode::SUCCESS)
+        print(&format!("Label:     {label}\nSubsystem: {subsystem}\n"))
     }
 }
 
@@ -220,17 +205,14 @@ impl ConvertArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
-        let edited = self.place.open().convert(self.to);
-        let edited = edited.map_err(|error| CliError::of_header(&error))?;
-        warn_of(&edited.warnings);
-        let name = on_one_line(&self.place.name().display().to_string());
+    pub fn run(&self) -> Result<(), CliError> {
+        changed(self.place.open().convert(self.to))?;
+        let name = self.place.name().display();
         let version = match self.to {
             Version::Luks1 => "LUKS1",
             Version::Luks2 => "LUKS2",
         };
-        print(&format!("{name}: the header is {version} now\n"))?;
-        Ok(ExitCode::SUCCESS)
+        say(&format!("{name}: the header is {version} now"))
     }
 }
 
@@ -264,29 +246,18 @@ impl RepairArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
-        let repaired = self.place.open().repair();
-        let repaired = repaired.map_err(|error| CliError::of_header(&error))?;
-        let name = on_one_line(&self.place.name().display().to_string());
+    pub fn run(&self) -> Result<(), CliError> {
+        let repaired = self.place.open().repair().map_err(CliError::of_header)?;
+        let name = self.place.name().display();
         let what = match &repaired {
             Some(_) => "the header is repaired: both copies are good",
             None => "nothing to repair",
         };
-        print(&format!("{name}: {what}\n"))?;
+        say(&format!("{name}: {what}"))?;
         if self.wipe_unused {
-            let wiped = self.place.open().wipe_unused();
-            wiped.map_err(|error| CliError::of_header(&error))?;
-            print(&format!("{name}: unused key slots are overwritten\n"))?;
+            self.place.open().wipe_unused().map_err(CliError::of_header)?;
+            say(&format!("{name}: unused key slots are overwritten"))?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
-}
-
-fn inspect(place: &Place) -> Result<Inspection, CliError> {
-    let open = Open::new(&place.target);
-    let open = match &place.header {
-        Some(path) => open.header(path),
-        None => open,
-    };
-    Ok(open.inspect()?)
 }

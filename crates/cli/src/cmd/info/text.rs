@@ -2,9 +2,10 @@
 
 use std::fmt::{Display, Write as _};
 
+use cryptline::Inspection;
+use cryptline_luks::Info;
 use cryptline_luks::info::{DigestInfo, KdfInfo, KeyslotInfo, SegmentInfo, TokenInfo};
 
-use super::Report;
 use crate::error::on_one_line;
 use crate::size::human;
 
@@ -12,13 +13,12 @@ use crate::size::human;
 const NAME_WIDTH: usize = 14;
 
 /// The whole report.
-pub fn of(report: &Report) -> String {
+pub fn of(found: &Inspection, header: &Info, refused: Option<&str>) -> String {
     let mut page = Page(String::new());
-    page.heading(&format!("{}: {}", report.target, report.kind));
-    general(&mut page, report);
-    let header = &report.header;
+    page.heading(&format!("{}: {}", found.name, found.kind));
+    general(&mut page, found, header, refused);
     for segment in &header.segments {
-        of_segment(&mut page, segment, report.device_size);
+        of_segment(&mut page, segment, found.device_size);
     }
     for slot in &header.keyslots {
         of_keyslot(&mut page, slot);
@@ -59,8 +59,7 @@ impl Page {
     }
 }
 
-fn general(page: &mut Page, report: &Report) {
-    let header = &report.header;
+fn general(page: &mut Page, found: &Inspection, header: &Info, refused: Option<&str>) {
     page.line("UUID", &header.uuid);
     page.line_of("Label", header.label.as_ref());
     page.line_of("Subsystem", header.subsystem.as_ref());
@@ -80,12 +79,9 @@ fn general(page: &mut Page, report: &Report) {
     }
     page.line_of("Flags", Some(header.flags.join(" ")));
     page.line_of("Requirements", Some(header.requirements.join(" ")));
-    page.line("Device size", &bytes(report.device_size));
-    match (report.data_size, &report.refused) {
-        (Some(size), _) => page.line("Clear disk", &bytes(size)),
-        (None, Some(why)) => page.line("Not served", why),
-        (None, None) => {}
-    }
+    page.line("Device size", &bytes(found.device_size));
+    page.line_of("Clear disk", found.data_size.as_ref().ok().map(|size| bytes(*size)));
+    page.line_of("Not served", refused);
     for warning in &header.warnings {
         page.line("Warning", warning);
     }

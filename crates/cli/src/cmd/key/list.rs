@@ -1,16 +1,15 @@
 //! `key list`: the key slots, as text and as JSON.
 
 use std::fmt::Write as _;
-use std::process::ExitCode;
 
 use clap::Args;
-use cryptline::luks::info::{KdfInfo, KeyslotInfo, TokenInfo};
-use serde::Serialize;
+use cryptline::luks::info::KdfInfo;
+use serde_json::json;
 
 use super::Place;
 use crate::CliError;
 use crate::error::on_one_line;
-use crate::output::print_report;
+use crate::output::{print_report, warn};
 
 /// Whose.
 #[derive(Args, Debug)]
@@ -31,27 +30,12 @@ pub struct ListArgs {
     pub json: bool,
 }
 
-#[derive(Serialize)]
-struct Report {
-    target: String,
-    kind: String,
-    keyslots: Vec<Slot>,
-    tokens: Vec<TokenInfo>,
-}
-
-#[derive(Serialize)]
-struct Slot {
-    #[serde(flatten)]
-    info: KeyslotInfo,
-    volume_key: bool,
-}
-
 impl ListArgs {
     /// Lists the key slots.
     ///
     /// # Errors
     /// Exit code 4 for a damaged or missing header.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         let found = self.place.inspect()?;
         let header = found.header.info();
         let keeps = |id: u32| {
@@ -59,41 +43,36 @@ impl ListArgs {
             let of_data = digests.filter(|digest| !digest.segments.is_empty());
             of_data.flat_map(|digest| &digest.keyslots).any(|&slot| slot == id)
         };
-        let slots = header.keyslots.iter().map(|info| Slot { volume_key: keeps(info.id), info: info.clone() });
-        let report = Report {
-            target: found.name,
-            kind: found.kind.to_string(),
-            keyslots: slots.collect(),
-            tokens: header.tokens.clone(),
-        };
-        crate::output::warn(&header.warnings);
-        print_report(&report, self.json, text)?;
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
-fn text(report: &Report) -> String {
-    let mut text = format!("{}: {}\n", on_one_line(&report.target), report.kind);
-    for slot in &report.keyslots {
-        let info = &slot.info;
-        let mut line = format!("{}, priority {}", info.kind, info.priority);
-        if let Some(kdf) = &info.kdf {
-            line += &cost(kdf);
+        warn(&header.warnings);
+        let mut text = format!("{}: {}\n", on_one_line(&found.name), found.kind);
+        let mut keyslots = json!(header.keyslots);
+        for (slot, json) in header.keyslots.iter().zip(keyslots.as_array_mut().into_iter().flatten()) {
+            let is_of_data = keeps(slot.id);
+            json["volume_key"] = is_of_data.into();
+            let mut line = format!("{}, priority {}", slot.kind, slot.priority);
+            if let Some(kdf) = &slot.kdf {
+                line += &cost(kdf);
+            }
+            if !is_of_data {
+                line += ", of another key";
+            }
+            for token in header.tokens.iter().filter(|token| token.keyslots.contains(&slot.id)) {
+                line += &format!(", token {} ({})", token.id, token.kind);
+            }
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "  {:>2}  {}", slot.id, on_one_line(&line));
         }
-        if !slot.volume_key {
-            line += ", of another key";
+        if header.keyslots.is_empty() {
+            text += "  no key slot is in use\n";
         }
-        let tokens = report.tokens.iter();
-        for token in tokens.filter(|token| token.keyslots.contains(&info.id)) {
-            line += &format!(", token {} ({})", token.id, token.kind);
-        }
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "  {:>2}  {}", info.id, on_one_line(&line));
+        let report = json!({
+            "target": found.name,
+            "kind": found.kind.to_string(),
+            "keyslots": keyslots,
+            "tokens": header.tokens,
+        });
+        print_report(self.json, &report, &text)
     }
-    if report.keyslots.is_empty() {
-        text += "  no key slot is in use\n";
-    }
-    text
 }
 
 fn cost(kdf: &KdfInfo) -> String {

@@ -3,7 +3,6 @@
 use std::env;
 use std::io::{self, IsTerminal};
 use std::os::fd::BorrowedFd;
-use std::process::ExitCode;
 
 use cryptline::{Header, SecretBuf};
 use qrcode::{Color, QrCode};
@@ -16,14 +15,14 @@ use crate::output::{complain, warn_of};
 const QUIET: usize = 4;
 
 /// Adds it, and shows it on standard output: alone, for whoever wants it in a file, and on a terminal with a QR code.
-pub fn add(header: Header, slot: Option<u32>) -> Result<ExitCode, CliError> {
+pub fn add(header: Header, slot: Option<u32>) -> Result<(), CliError> {
     if is_null_device(rustix::stdio::stdout()) {
         return Err(CliError::parameters(
             "the recovery key is shown on standard output, which is discarded; send it to a terminal or a file",
         ));
     }
     let added = header.add_recovery_key(slot);
-    let (edited, key) = added.map_err(|error| CliError::of_header(&error))?;
+    let (edited, key) = added.map_err(CliError::of_header)?;
     warn_of(&edited.warnings);
     let slot = edited.slot.unwrap_or_default();
     show(&key).map_err(|error| {
@@ -34,7 +33,7 @@ pub fn add(header: Header, slot: Option<u32>) -> Result<ExitCode, CliError> {
     complain(&format!(
         "key slot {slot} opens with this recovery key, which is not shown again; keep it somewhere safe"
     ));
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Also what stands in for a descriptor that was closed.
@@ -83,8 +82,7 @@ fn drawn(code: &QrCode) -> Zeroizing<String> {
     let side = width + 2 * QUIET;
     let is_white = |x: usize, y: usize| {
         let inside = |place: usize| place.checked_sub(QUIET).filter(|place| *place < width);
-        let module = inside(x).zip(inside(y));
-        module.is_none_or(|(x, y)| colors[y * width + x] == Color::Light)
+        inside(x).zip(inside(y)).is_none_or(|(x, y)| colors[y * width + x] == Color::Light)
     };
     // Enough from the start: a string that grows leaves copies behind.
     let mut text = Zeroizing::new(String::with_capacity(side.div_ceil(2) * (3 * side + 16)));

@@ -2,20 +2,22 @@
 
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
 use cryptline::Header;
 use cryptline::luks::edit::Priority;
 
 use super::recovery;
-use super::{Confirm, NewSlotArgs, Place, done, may_overwrite, refuse_two_keys, unless_last, unlocking};
+use super::{
+    Confirm, NewSlotArgs, Place, done, may_overwrite, refuse_two_keys, unless_last, unlocking, unlocking_with,
+};
 use crate::args::choice::{self, Words};
 use crate::args::{KeyArgs, NewPassphraseSource, Remembered, TokenArgs, bytes_of_key};
 use crate::cmd::create::show;
 use crate::{CliError, terminal};
 
-const PRIORITIES: &Words<Priority> = &[
+/// The words of `--priority`.
+pub const PRIORITIES: &Words<Priority> = &[
     ("prefer", "Before the others", Priority::Prefer),
     ("normal", "As usual", Priority::Normal),
     ("ignore", "Only when it is named", Priority::Ignore),
@@ -97,19 +99,14 @@ impl AddArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         let mut keys = self.keys.clone();
         let new_slot = self.new_key_slot.or_else(|| keys.key_slot.take());
         refuse_two_keys(&self.place, &keys)?;
         if self.unbound {
             return self.add_unbound(keys, new_slot);
         }
-        let mut header = unlocking(&self.place, &keys);
-        // Whether the first line of a script's input is the old passphrase must not depend on the keyring.
-        let may_try = self.tokens.are_named() || io::stdin().is_terminal();
-        if may_try && let Some(tokens) = self.tokens.choice(&keys.of_target(&self.place.target))? {
-            header = header.tokens(tokens);
-        }
+        let header = unlocking_with(&self.place, &keys, &self.tokens)?;
         if self.recovery {
             return recovery::add(header, new_slot);
         }
@@ -117,28 +114,23 @@ impl AddArgs {
             .new_keys(self.new.or_file(self.key.as_deref()))
             .on_progress(show(self.slot.measures()))
             .add_key(&self.slot.new_slot(new_slot)?);
-        done(&edited.map_err(|error| CliError::of_header(&error))?, "added")
+        done(edited, "added")
     }
-}
 
-impl AddArgs {
     /// Adds a key slot that keeps another key.
-    fn add_unbound(&self, keys: KeyArgs, slot: Option<u32>) -> Result<ExitCode, CliError> {
+    fn add_unbound(&self, keys: KeyArgs, slot: Option<u32>) -> Result<(), CliError> {
         let Some(bits) = self.key_size else {
             return Err(CliError::parameters("--unbound: say how long that key is, with --key-size"));
         };
-        let mut header = self.place.open();
-        if keys.volume_key_file.is_some() {
-            header = header.keys(keys);
-        }
-        let edited = header
+        let given = keys.volume_key_file.is_some().then_some(keys);
+        let edited = self
+            .place
+            .open()
+            .with(given, Header::keys)
             .new_keys(self.new.or_file(self.key.as_deref()))
             .on_progress(show(self.slot.measures()))
             .add_unbound_key(bytes_of_key("--key-size", bits)?, &self.slot.new_slot(slot)?);
-        done(
-            &edited.map_err(|error| CliError::of_header(&error))?,
-            "added; it keeps another key than that of the volume",
-        )
+        done(edited, "added; it keeps another key than that of the volume")
     }
 }
 
@@ -189,15 +181,14 @@ impl ChangeArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         refuse_two_keys(&self.place, &self.keys)?;
         let edited = unlocking(&self.place, &self.keys)
             .new_keys(self.new.or_file(self.key.as_deref()))
             .may_overwrite(may_overwrite(self.confirm))
             .on_progress(show(self.slot.measures()))
             .change_key(&self.slot.new_slot(None)?);
-        let edited = edited.map_err(|error| CliError::of_header(&error))?;
-        done(&edited, "opens with the new passphrase")
+        done(edited, "opens with the new passphrase")
     }
 }
 
@@ -236,19 +227,15 @@ impl RemoveArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         let mut keys = self.keys.clone();
-        if let Some(path) = &self.key {
-            keys.passphrase.key_file = Some(path.clone());
-        }
+        keys.passphrase.key_file = self.key.clone().or(keys.passphrase.key_file);
         refuse_two_keys(&self.place, &keys)?;
         // It is needed again where the slot is the last.
         let typed = Remembered::new(keys.of_target(&self.place.target));
-        let edited = unless_last(self.confirm, self.place.name(), |last| {
-            let header = unlocking(&self.place, &keys).keys(typed.keys());
-            header.remove_key(last)
-        })?;
-        done(&edited, "removed; its key material is overwritten")
+        unless_last(self.confirm, self.place.name(), &|last| {
+            unlocking(&self.place, &keys).keys(typed.keys()).remove_key(last)
+        })
     }
 }
 
@@ -286,31 +273,27 @@ impl KillArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         let needs_key = !self.confirm.batch_mode || !self.keys.is_empty();
-        self.kill(|| if needs_key { unlocking(&self.place, &self.keys) } else { self.place.open() })
+        self.kill(&|| if needs_key { unlocking(&self.place, &self.keys) } else { self.place.open() })
     }
 
     /// The same as `luksKillSlot`: a passphrase on standard input that is no terminal counts, with -q too.
     ///
     /// # Errors
     /// As the help says.
-    pub fn run_as_word(&self) -> Result<ExitCode, CliError> {
+    pub fn run_as_word(&self) -> Result<(), CliError> {
         let is_piped = !io::stdin().is_terminal() && self.keys.is_empty();
         if !self.confirm.batch_mode || !is_piped {
             return self.run();
         }
         let typed = terminal::line_of(io::stdin()).ok();
-        self.kill(|| match &typed {
-            Some(typed) => self.place.open().passphrase(&**typed),
-            None => self.place.open(),
-        })
+        self.kill(&|| self.place.open().with(typed.as_ref(), |header, typed| header.passphrase(&**typed)))
     }
 
-    fn kill(&self, open: impl Fn() -> Header) -> Result<ExitCode, CliError> {
+    fn kill(&self, open: &dyn Fn() -> Header) -> Result<(), CliError> {
         refuse_two_keys(&self.place, &self.keys)?;
-        let edited = unless_last(self.confirm, self.place.name(), |last| open().kill_slot(self.slot, last))?;
-        done(&edited, "removed; its key material is overwritten")
+        unless_last(self.confirm, self.place.name(), &|last| open().kill_slot(self.slot, last))
     }
 }
 
@@ -340,16 +323,10 @@ impl PriorityArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         let edited = self.place.open().set_priority(self.slot, self.priority);
-        let edited = edited.map_err(|error| CliError::of_header(&error))?;
-        done(&edited, "has the new priority")
+        done(edited, "has the new priority")
     }
-}
-
-/// The words of `--priority`.
-pub fn priorities() -> &'static Words<Priority> {
-    PRIORITIES
 }
 
 /// Which passphrase, and its cost.
@@ -388,13 +365,12 @@ impl ConvertArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         refuse_two_keys(&self.place, &self.keys)?;
         let edited = unlocking(&self.place, &self.keys)
             .may_overwrite(may_overwrite(self.confirm))
             .on_progress(show(self.slot.measures()))
             .convert_key(&self.slot.new_slot(None)?);
-        let edited = edited.map_err(|error| CliError::of_header(&error))?;
-        done(&edited, "has the new key derivation function")
+        done(edited, "has the new key derivation function")
     }
 }

@@ -1,18 +1,16 @@
 //! `token bind`: a key slot that opens by a server or by the TPM of this machine.
 
-use std::io::{self, IsTerminal};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use cryptline::{Edited, Header, Pcrs, TangKeys};
 
 use super::super::header::ask;
-use super::super::key::{Confirm, Place, refuse_two_keys, unlocking};
+use super::super::key::{Confirm, Place, refuse_two_keys, unlocking_with};
 use crate::CliError;
 use crate::args::{KeyArgs, PassphraseSource, Taker, TokenArgs, ask_pin, refuse_shared_input};
 use crate::error::on_one_line;
-use crate::output::{print, warn_of};
+use crate::output::{changed, print};
 
 /// Whose, and to what.
 #[derive(Args, Debug)]
@@ -108,14 +106,9 @@ impl BindArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         refuse_two_keys(&self.place, &self.keys)?;
-        let mut header = unlocking(&self.place, &self.keys);
-        let may_try = self.tokens.are_named() || io::stdin().is_terminal();
-        let keys = self.keys.of_target(&self.place.target);
-        if may_try && let Some(tokens) = self.tokens.choice(&keys)? {
-            header = header.tokens(tokens);
-        }
+        let header = unlocking_with(&self.place, &self.keys, &self.tokens)?;
         let how = self.how.as_deref();
         let (bound, condition) = match (self.by, how) {
             (By::Tang, Some(url)) => self.to_tang(header, url)?,
@@ -127,20 +120,14 @@ impl BindArgs {
                 return Err(CliError::parameters("a TPM has no URL; leave it out"));
             }
         };
-        let edited = bound.map_err(|error| CliError::of_header(&error))?;
-        warn_of(&edited.warnings);
+        let edited = changed(bound)?;
         let (slot, token) = (edited.slot.unwrap_or_default(), edited.token.unwrap_or_default());
-        print(&format!("Token {token} opens key slot {slot} {condition}.\n"))?;
-        Ok(ExitCode::SUCCESS)
+        print(&format!("Token {token} opens key slot {slot} {condition}.\n"))
     }
 
     fn to_tang(&self, header: Header, url: &str) -> Result<Bound, CliError> {
         self.refuse_tpm()?;
-        let trust = |server: &TangKeys| {
-            let trusted = self.trust(server);
-            trusted.map_err(CliError::into_keys_error)
-        };
-        let bound = header.bind_tang(url, self.new_key_slot, trust);
+        let bound = header.bind_tang(url, self.new_key_slot, |server| self.trust(server));
         Ok((bound, format!("while {} can be reached", on_one_line(url))))
     }
 
@@ -151,11 +138,7 @@ impl BindArgs {
                 "--thumbprint is for one tang server; here each pin may have its \"thp\"",
             ));
         }
-        let trust = |server: &TangKeys| {
-            let trusted = self.trust(server);
-            trusted.map_err(CliError::into_keys_error)
-        };
-        let bound = header.bind_sss(config, self.new_key_slot, trust);
+        let bound = header.bind_sss(config, self.new_key_slot, |server| self.trust(server));
         Ok((bound, "while enough of its servers can be reached".to_owned()))
     }
 
@@ -197,16 +180,17 @@ impl BindArgs {
         refuse_shared_input(&[key, pin])
     }
 
-    fn trust(&self, server: &TangKeys) -> Result<(), CliError> {
+    fn trust(&self, server: &TangKeys) -> cryptline::Result<()> {
         let url = server.url();
         let names = server.thumbprints().join(", ");
-        match &self.thumbprint {
+        let trusted = match &self.thumbprint {
             Some(name) if server.is_known_as(name) => Ok(()),
             Some(_) => Err(CliError::device(format!(
                 "{}: none of the server's keys has that name, but {names}; is it another server?",
                 on_one_line(url)
             ))),
             None => ask(self.confirm, &format!("The server {url} signs with {names}: trust it?")),
-        }
+        };
+        trusted.map_err(CliError::into_keys_error)
     }
 }

@@ -1,12 +1,11 @@
 //! `token list`: the tokens, as text and as JSON.
 
 use std::fmt::Write as _;
-use std::process::ExitCode;
 
 use clap::Args;
 use cryptline::luks::info::TokenInfo;
 use cryptline::luks::token::{CLEVIS_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN, TPM_TOKEN};
-use serde::Serialize;
+use serde_json::json;
 
 use crate::CliError;
 use crate::cmd::key::Place;
@@ -31,31 +30,24 @@ pub struct ListArgs {
     pub json: bool,
 }
 
-#[derive(Serialize)]
-struct Report {
-    target: String,
-    kind: String,
-    tokens: Vec<TokenInfo>,
-}
-
 impl ListArgs {
     /// Lists the tokens.
     ///
     /// # Errors
     /// Exit code 4 for a damaged or missing header.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         let found = self.place.inspect()?;
         let header = found.header.info();
         crate::output::warn(&header.warnings);
-        let report = Report { target: found.name, kind: found.kind.to_string(), tokens: header.tokens };
-        print_report(&report, self.json, text)?;
-        Ok(ExitCode::SUCCESS)
+        let report = json!({ "target": found.name, "kind": found.kind.to_string(), "tokens": header.tokens });
+        let title = format!("{}: {}\n", on_one_line(&found.name), found.kind);
+        print_report(self.json, &report, &(title + &text(&header.tokens)))
     }
 }
 
-fn text(report: &Report) -> String {
-    let mut text = format!("{}: {}\n", on_one_line(&report.target), report.kind);
-    for token in &report.tokens {
+fn text(tokens: &[TokenInfo]) -> String {
+    let mut text = String::new();
+    for token in tokens {
         let mut line = token.kind.clone();
         let slots: Vec<_> = token.keyslots.iter().map(u32::to_string).collect();
         line += &match slots.as_slice() {
@@ -71,7 +63,7 @@ fn text(report: &Report) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(text, "  {:>2}  {}", token.id, on_one_line(&line));
     }
-    if report.tokens.is_empty() {
+    if tokens.is_empty() {
         text += "  no tokens\n";
     }
     text

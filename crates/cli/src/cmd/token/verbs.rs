@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::Args;
 use cryptline::Edited;
@@ -12,7 +11,7 @@ use cryptline::luks::edit::{TokenPlace, TokenSlots};
 
 use crate::CliError;
 use crate::cmd::key::Place;
-use crate::output::{print, warn_of};
+use crate::output::{changed, print};
 
 /// No metadata has room for more.
 const JSON_LEN_MAX: u64 = 4 << 20;
@@ -73,15 +72,14 @@ impl AddArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         let slots = match self.key_slot {
             _ if self.unbound => TokenSlots::AsGiven,
             Some(slot) => TokenSlots::One(slot),
             None => TokenSlots::All,
         };
         let (description, token) = (&self.key_description, self.token.place());
-        let header = self.place.open();
-        done(header.set_keyring_token(description, token, slots), "added")
+        done(self.place.open().set_keyring_token(description, token, slots), "added")
     }
 }
 
@@ -120,16 +118,14 @@ impl ImportArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         let json = self.read()?;
         let slots = self.key_slot.map_or(TokenSlots::AsGiven, TokenSlots::One);
-        let header = self.place.open();
-        done(header.set_token(&json, self.token.place(), slots), "imported")
+        done(self.place.open().set_token(&json, self.token.place(), slots), "imported")
     }
 
     fn read(&self) -> Result<String, CliError> {
-        let file = self.json_file.as_deref();
-        let file = file.filter(|path| *path != Path::new("-"));
+        let file = self.json_file.as_deref().filter(|path| *path != Path::new("-"));
         let name = file.map_or("standard input".into(), |path| path.display().to_string());
         let mut bytes = Vec::new();
         let read = match file {
@@ -177,11 +173,11 @@ impl ExportArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         let found = self.place.inspect()?;
         let json = found.header.token_json(self.token_id).ok_or_else(|| {
             let error = cryptline::luks::Error::TokenNotInUse(self.token_id);
-            CliError::of_header(&error.into()).of(&found.name)
+            CliError::of_header(error.into()).of(&found.name)
         })?;
         match self.json_file.as_deref() {
             Some(path) if path != Path::new("-") => save(path, &json)?,
@@ -189,7 +185,7 @@ impl ExportArgs {
             _ if io::stdout().is_terminal() => print(&(escaped(&json) + "\n"))?,
             _ => print(&json)?,
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 
@@ -247,7 +243,7 @@ impl RemoveArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         done(self.place.open().remove_token(self.token_id), "removed")
     }
 }
@@ -279,20 +275,16 @@ impl UnassignArgs {
     ///
     /// # Errors
     /// As the help says.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
-        let header = self.place.open();
+    pub fn run(&self) -> Result<(), CliError> {
         let what = format!("is not for key slot {} any more", self.key_slot);
-        done(header.unassign_token(self.token_id, self.key_slot), &what)
+        done(self.place.open().unassign_token(self.token_id, self.key_slot), &what)
     }
 }
 
 /// What was done, in a line.
-fn done(edited: cryptline::Result<Edited>, what: &str) -> Result<ExitCode, CliError> {
-    let edited = edited.map_err(|error| CliError::of_header(&error))?;
-    warn_of(&edited.warnings);
-    let token = edited.token.unwrap_or_default();
-    print(&format!("Token {token} {what}.\n"))?;
-    Ok(ExitCode::SUCCESS)
+fn done(edited: cryptline::Result<Edited>, what: &str) -> Result<(), CliError> {
+    let token = changed(edited)?.token.unwrap_or_default();
+    print(&format!("Token {token} {what}.\n"))
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::Args;
 use cryptline::luks::info::{KeyslotInfo, SegmentInfo};
@@ -66,7 +65,7 @@ impl DumpArgs {
     ///
     /// # Errors
     /// As `info`; as `open --check` where a key is asked for.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         if self.json {
             return info::run(&info::InfoArgs {
                 target: self.place.target.clone(),
@@ -88,34 +87,28 @@ impl DumpArgs {
             (Header::V1(header), false) => luks1_text(&found.name, header),
             (Header::V2(_), false) => luks2_text(&found.header.info()),
         };
-        print(&text)?;
-        Ok(ExitCode::SUCCESS)
+        print(&text)
     }
 
-    fn dump_key(&self, found: &Inspection) -> Result<ExitCode, CliError> {
+    fn dump_key(&self, found: &Inspection) -> Result<(), CliError> {
         let keys = KeyArgs { passphrase: self.passphrase.clone(), key_slot: self.key_slot, ..KeyArgs::default() };
         let file = self.volume_key_file.as_deref().map(new_file).transpose()?;
-        let mut open =
-            Open::new(self.place.name()).keys(keys.of_target(&self.place.target)).kdf_limits(keys.kdf_limits());
-        if let Some(slot) = keys.key_slot {
-            open = open.key_slot(slot);
-        }
-        let unlocked = match open.unlock() {
-            Ok(unlocked) => unlocked,
-            Err(error) => {
-                if let Some((path, _)) = &file {
-                    let _ = std::fs::remove_file(path);
-                }
-                return Err(error.into());
+        let open = Open::new(self.place.name())
+            .keys(keys.of_target(&self.place.target))
+            .kdf_limits(keys.kdf_limits())
+            .with(keys.key_slot, Open::key_slot);
+        let unlocked = open.unlock().inspect_err(|_| {
+            if let Some((path, _)) = &file {
+                let _ = std::fs::remove_file(path);
             }
-        };
+        })?;
         if let Some((path, mut file)) = file {
             let written = file.write_all(&unlocked.key).and_then(|()| file.sync_all());
             written.map_err(|error| {
                 let _ = std::fs::remove_file(&path);
                 CliError::device(format!("{}: {error}", path.display()))
             })?;
-            return Ok(ExitCode::SUCCESS);
+            return Ok(());
         }
         let name = on_one_line(&found.name);
         let bits = 8 * unlocked.key.len();
@@ -133,14 +126,13 @@ impl DumpArgs {
         }
         let printed = print(&text);
         text.zeroize();
-        printed.map(|()| ExitCode::SUCCESS)
+        printed
     }
 }
 
 /// A file that only its owner can read, and that was not there.
 fn new_file(path: &Path) -> Result<(PathBuf, File), CliError> {
-    let made = File::options().write(true).create_new(true).mode(0o400).open(path);
-    let made = made.map(|file| (path.to_owned(), file));
+    let made = File::options().write(true).create_new(true).mode(0o400).open(path).map(|file| (path.to_owned(), file));
     made.map_err(|error| CliError::busy(format!("{}: {error}; name a new file", path.display())))
 }
 

@@ -1,7 +1,6 @@
 //! `luksFormat`: a new volume in a file or on a device that is there.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
 use cryptline::Create;
@@ -55,7 +54,7 @@ impl FormatWordArgs {
     ///
     /// # Errors
     /// As `create`.
-    pub fn run(&self) -> Result<ExitCode, CliError> {
+    pub fn run(&self) -> Result<(), CliError> {
         let options = self.volume.options()?;
         let passes = self.volume.format.pbkdf.pbkdf_force_iterations;
         let is_argon2 = options.kdf.is_some_and(|kind| kind != KdfKind::Pbkdf2);
@@ -74,22 +73,20 @@ impl FormatWordArgs {
         let place = header.unwrap_or(&self.target);
         let key_file = passphrase.key_file.as_deref();
         self.volume.refuse_needed(&self.target, place, key_file)?;
-        let create = Create::new(place).in_place(header.is_none());
-        let create = create.replace(self.batch_mode).keys(passphrase);
+        let create = Create::new(place).in_place(header.is_none()).replace(self.batch_mode).keys(passphrase);
         let created = self
             .volume
             .added_to(create, options)
             .on_progress(show(self.volume.format.measures()))
             .create()
-            .map_err(|error| CliError::of_create(&error))?;
+            .map_err(CliError::of_create)?;
         warn_of(&created.warnings);
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 
     fn data_offset(&self, options: &FormatOptions) -> Result<Option<u64>, CliError> {
         let bytes = |sectors: u64| {
-            let bytes = sectors.checked_mul(512);
-            bytes.ok_or_else(|| CliError::parameters(format!("{sectors} sectors are too many")))
+            sectors.checked_mul(512).ok_or_else(|| CliError::parameters(format!("{sectors} sectors are too many")))
         };
         if let Some(offset) = self.offset {
             return bytes(offset).map(Some);

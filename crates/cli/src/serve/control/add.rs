@@ -151,8 +151,7 @@ fn read_through_cache(image: &File) -> Result<(), CliError> {
 
 /// Device and inode: the same for all who have opened it.
 fn place_of(image: &File) -> Result<(u64, u64), CliError> {
-    let metadata = image.metadata();
-    let metadata = metadata.map_err(|error| CliError::parameters(format!("cannot stat the image: {error}")))?;
+    let metadata = image.metadata().map_err(|error| CliError::parameters(format!("cannot stat the image: {error}")))?;
     Ok((metadata.dev(), metadata.ino()))
 }
 

@@ -43,7 +43,6 @@ pub struct HowServed {
 
 impl Control {
     /// Of a server that tells what it serves by `volumes`.
-    #[must_use]
     pub fn new(server: &Arc<Server>, volumes: &Volumes, poll: Poll, how: HowServed) -> Self {
         let shown = volumes.clone();
         server.exports().on_closed(move |export, flushed| {
@@ -163,8 +162,7 @@ impl Control {
 
     fn unknown(&self, name: &str) -> CliError {
         let exports = self.server.exports().status();
-        let names = exports.iter().map(|status| format!("{:?}", status.export.name));
-        let names: Vec<_> = names.take(16).collect();
+        let names: Vec<_> = exports.iter().map(|status| format!("{:?}", status.export.name)).take(16).collect();
         let known = match names.len() {
             0 => "none".to_owned(),
             _ => names.join(", "),

@@ -88,8 +88,7 @@ impl ControlSocket {
                         let _taken = Taken(&seats, &seat);
                         serve(&seat, &control);
                     };
-                    let thread = std::thread::Builder::new().name("control-client".into());
-                    thread.spawn(serve).map(drop)
+                    std::thread::Builder::new().name("control-client".into()).spawn(serve).map(drop)
                 })
             });
             if started.is_err() {

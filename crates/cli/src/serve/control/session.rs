@@ -36,7 +36,6 @@ pub enum End {
 
 impl<'a> Session<'a> {
     /// Nothing came so far.
-    #[must_use]
     pub fn new(stream: &'a UnixStream) -> Self {
         Self { stream, input: Vec::new(), files: Vec::new() }
     }

@@ -98,7 +98,6 @@ const CLASSES: [(&str, Kind); 5] = [
 
 impl Failure {
     /// What a client is told.
-    #[must_use]
     pub fn of(error: &CliError) -> Self {
         let mut classes = CLASSES.iter();
         let class = classes.find(|(_, kind)| *kind == error.kind());
@@ -106,7 +105,6 @@ impl Failure {
     }
 
     /// What it is at the client.
-    #[must_use]
     pub fn into_error(self) -> CliError {
         let mut classes = CLASSES.iter();
         let kind = classes.find(|(class, _)| *class == self.class);

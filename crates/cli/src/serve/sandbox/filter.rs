@@ -229,8 +229,7 @@ fn rules(allowed: &Allowed<'_>) -> Result<Rules, seccompiler::Error> {
 
 /// One of these values in an argument of 32 bits.
 fn words(index: u8, values: &[u64]) -> Result<Vec<SeccompRule>, seccompiler::Error> {
-    let rules = values.iter();
-    rules.map(|&value| equal(index, SeccompCmpArgLen::Dword, value)).collect()
+    values.iter().map(|&value| equal(index, SeccompCmpArgLen::Dword, value)).collect()
 }
 
 fn equal(index: u8, len: SeccompCmpArgLen, value: u64) -> Result<SeccompRule, seccompiler::Error> {

@@ -123,7 +123,6 @@ pub struct InForce {
 
 impl InForce {
     /// Whether less is in force than the kernel of a usual machine offers, and nobody asked for that.
-    #[must_use]
     pub fn is_less_than_asked(&self) -> bool {
         match &self.off {
             Some(why) => why != ASKED_OFF,
@@ -132,7 +131,6 @@ impl InForce {
     }
 
     /// `no_new_privs, landlock (version 7); without seccomp (why)`.
-    #[must_use]
     pub fn text(&self) -> String {
         if let Some(why) = &self.off {
             return format!("off ({why})");
@@ -309,8 +307,7 @@ fn open_for_all(server: &Server<'_>) -> Result<(), Lacking> {
         // One more flushes at the end, or the only one there can be.
         let most = volume.gate.most_queues() as u64;
         for _ in 0..(server.needs.clients + 1).min(most) {
-            let ring = Ring::new(BackendChoice::Syscalls, 1);
-            let mut ring = ring.map_err(|error| failed(OpenError::Ring(error)))?;
+            let mut ring = Ring::new(BackendChoice::Syscalls, 1).map_err(|error| failed(OpenError::Ring(error)))?;
             let queue = volume.gate.open_queue(&mut ring);
             queues.push((queue.map_err(failed)?, ring));
         }

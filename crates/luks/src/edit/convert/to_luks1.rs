@@ -59,8 +59,7 @@ fn luks1_of(header: &Header, size: u64) -> Result<luks1::Header, Error> {
     let payload_sector = sector(offset).ok_or_else(|| cannot("its data begins further on than LUKS1 can say"))?;
     let mut slots = [const { None }; SLOTS];
     for (&number, slot) in &header.metadata.keyslots {
-        let taken = slot_of(slot, crypt, hash, key_len);
-        let taken = taken.map_err(|why| cannot(format!("key slot {number} {why}")))?;
+        let taken = slot_of(slot, crypt, hash, key_len).map_err(|why| cannot(format!("key slot {number} {why}")))?;
         let place = slots.get_mut(number as usize);
         *place.ok_or_else(|| cannot(format!("it has a key slot {number}, LUKS1 has 0 to 7")))? = Some(taken);
     }
@@ -158,8 +157,7 @@ fn pbkdf2(kdf: &Kdf) -> Option<(&str, u32, [u8; SALT_LEN])> {
 }
 
 fn sector(offset: u64) -> Option<u32> {
-    let is_whole = offset.is_multiple_of(512);
-    is_whole.then(|| u32::try_from(offset / 512).ok())?
+    offset.is_multiple_of(512).then(|| u32::try_from(offset / 512).ok())?
 }
 
 /// Where all eight slots are; those that are free, wherever there is room before `end`.
@@ -173,8 +171,7 @@ fn places(slots: &[Option<Slot>; SLOTS], key_len: u32, end: u64) -> Result<[u32;
         *place = match slot {
             Some(slot) => slot.sector,
             None => {
-                let free = first_gap(&mut taken, start, end, size);
-                let free = free.ok_or(Error::NoRoom { needed: size })?;
+                let free = first_gap(&mut taken, start, end, size).ok_or(Error::NoRoom { needed: size })?;
                 taken.push(free);
                 sector(free.offset).ok_or(Error::NoRoom { needed: size })?
             }

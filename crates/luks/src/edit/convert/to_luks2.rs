@@ -65,8 +65,7 @@ pub(super) fn plan<'a>(
 /// LUKS2 takes what lies between the key slots of LUKS1 and the data for its own. There old key material may be, or
 /// zeros, or what luksmeta has put there.
 fn check_behind_slots(header: &Header, device: &mut (impl Read + Seek), size: u64) -> Result<(), Error> {
-    let places = header.sectors.iter();
-    let places = places.map(|&it| Extent::of_stripes(u64::from(it) * 512, header.key_len));
+    let places = header.sectors.iter().map(|&it| Extent::of_stripes(u64::from(it) * 512, header.key_len));
     let end = places.filter_map(Extent::end).max().unwrap_or(0);
     let offset = end.next_multiple_of(LUKSMETA_ALIGNMENT);
     let mut magic = LUKSMETA.map(|_| 0);
