@@ -69,9 +69,7 @@ fn given_modes_override_a_header() {
 fn decision_is_consistent_in_itself() {
     for (modes, flags) in all_modes().flat_map(|modes| all_flags().map(move |it| (modes, it))) {
         for stored in [Stored::Header(flags), Stored::Table(flags)] {
-            let Ok(Decision { dispatch, flags }) = with_modes(modes).decide(stored) else {
-                continue;
-            };
+            let Ok(Decision { dispatch, flags }) = with_modes(modes).decide(stored) else { continue };
             // The words of a table say inline exactly where it is inline.
             assert_eq!(flags.no_read_workqueue, dispatch.read == Mode::Inline);
             assert_eq!(flags.no_write_workqueue, dispatch.write == Mode::Inline);

@@ -171,9 +171,7 @@ fn check_fuse(make: fn(u64) -> Fresh) {
 
 /// The same for a mount whose requests come through the lane's ring.
 fn check_fuse_through_io_uring() {
-    let Some(_enabled) = Enabled::here() else {
-        return;
-    };
+    let Some(_enabled) = Enabled::here() else { return };
     for make in [stack::crypt_over_ram, stack::crypt_over_file] {
         let over = in_bytes(make(SIZE));
         let folder = tempfile::tempdir().expect("a folder");

@@ -79,9 +79,7 @@ fn luks_volume_in_a_file_behind_nbdkit_is_the_same_volume() {
     make(&image);
     let mut nbdkit = Command::new("nbdkit");
     nbdkit.args(["--foreground", "--unix"]).arg(&socket);
-    let Some(server) = Server::start(nbdkit.arg("file").arg(&image), &socket) else {
-        return;
-    };
+    let Some(server) = Server::start(nbdkit.arg("file").arg(&image), &socket) else { return };
     use_volume(&format!("nbd+unix:///?socket={}", socket.display()));
     let wrong = Open::new(format!("nbd+unix:///?socket={}", socket.display()));
     let error = wrong.passphrase("wrong").open().err().expect("no key");
@@ -107,9 +105,7 @@ fn luks_volume_in_qcow2_behind_qemu_nbd_is_read_and_written_over_one_connection(
     }
     let mut qemu = Command::new("qemu-nbd");
     qemu.args(["--persistent", "--format=qcow2", "--export-name=disk", "--socket"]);
-    let Some(_server) = Server::start(qemu.arg(&socket).arg(&qcow2), &socket) else {
-        return;
-    };
+    let Some(_server) = Server::start(qemu.arg(&socket).arg(&qcow2), &socket) else { return };
     let uri = format!("nbd+unix:///disk?socket={}", socket.display());
     use_volume(&uri);
     let wrong = uri.replace("disk?", "disc?");

@@ -40,9 +40,7 @@ fn apart(test: impl Fn(&Place)) {
     if !rustix::process::geteuid().is_root() {
         return peer::skip("mounts and loop devices need root");
     }
-    let Some([unshare, _, _]) = peer::require_all(["unshare", "losetup", "mkfs.ext4"]) else {
-        return;
-    };
+    let Some([unshare, _, _]) = peer::require_all(["unshare", "losetup", "mkfs.ext4"]) else { return };
     let mut child = unshare.command();
     child.args(["--mount", "--propagation", "private"]);
     child.arg(std::env::current_exe().unwrap());

@@ -243,9 +243,7 @@ fn ranges_of_files(backend: BackendChoice, flushes: Flushes) {
 /// Ranges of two devices, each device under a key of its own or the whole under several.
 fn check_ranges(backend: BackendChoice, lower: impl Fn() -> Option<Fresh>, flushes: Flushes) {
     let two = || Some((lower()?, lower()?));
-    let (Some((one, other)), Some((third, fourth))) = (two(), two()) else {
-        return;
-    };
+    let (Some((one, other)), Some((third, fourth))) = (two(), two()) else { return };
     let lowers = vec![devices::crypt(one, &AES_512), devices::crypt(other, &AES_4096)];
     check_each(backend, &devices::in_turns(lowers, 3 * BLOCK), flushes);
     let lower = devices::in_turns(vec![third, fourth], 3 * BLOCK);

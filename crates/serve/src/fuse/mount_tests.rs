@@ -42,9 +42,7 @@ impl Place {
 
 #[test]
 fn mount_that_covers_ours_is_left_alone() {
-    let Some(place) = Place::new() else {
-        return;
-    };
+    let Some(place) = Place::new() else { return };
     let (mut ours, _descriptors) = Mount::new(&place.wanted(), 2).unwrap();
     let (mut theirs, _others) = Mount::new(&place.wanted(), 1).unwrap();
     assert_ne!(ours.identity(), theirs.identity());
@@ -65,9 +63,7 @@ fn mount_that_covers_ours_is_left_alone() {
 
 #[test]
 fn mount_that_somebody_else_has_undone_is_not_undone_again() {
-    let Some(place) = Place::new() else {
-        return;
-    };
+    let Some(place) = Place::new() else { return };
     let (mut ours, _descriptors) = Mount::new(&place.wanted(), 1).unwrap();
     unmount(&place.point, false, ours.identity()).unwrap();
     ours.let_go();
@@ -78,9 +74,7 @@ fn mount_that_somebody_else_has_undone_is_not_undone_again() {
 
 #[test]
 fn nothing_is_mounted_where_the_path_leads_elsewhere_by_now() {
-    let Some(place) = Place::new() else {
-        return;
-    };
+    let Some(place) = Place::new() else { return };
     let moved = place.point.with_file_name("moved");
     std::fs::rename(&place.point, &moved).unwrap();
     for other in [None, Some(())] {

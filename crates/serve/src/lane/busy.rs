@@ -136,9 +136,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_again_at_once_goes_on_from_where_it_began() {
-        let Some(now) = Stalls::now() else {
-            return;
-        };
+        let Some(now) = Stalls::now() else { return };
         let mut busy = Busy::new(1);
         // However slow this machine is, no time has passed since then.
         let later = now.at + Duration::from_secs(3600);

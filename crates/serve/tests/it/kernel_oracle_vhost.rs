@@ -117,12 +117,8 @@ const FILE_SYSTEMS: [(&str, &str); 2] =
 
 #[test]
 fn kernel_oracle_guest_uses_our_disks_as_any_other() {
-    let Some(mut oracle) = Oracle::new() else {
-        return;
-    };
-    let Some(tools) = peer::require_all(TOOLS) else {
-        return;
-    };
+    let Some(mut oracle) = Oracle::new() else { return };
+    let Some(tools) = peer::require_all(TOOLS) else { return };
     for tool in &tools {
         oracle.program(tool);
     }

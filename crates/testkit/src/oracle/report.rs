@@ -48,9 +48,7 @@ fn parse(cases: &[Case], results: &[u8]) -> Result<Vec<Outcome>, String> {
 fn outcome(rest: &mut &[u8], index: usize, case: &Case) -> Option<Outcome> {
     let numbers = line(rest)?.strip_prefix("end ")?;
     let numbers: Vec<usize> = numbers.split(' ').map(str::parse).collect::<Result<_, _>>().ok()?;
-    let [number, status, stdout, stderr, kernel] = numbers[..] else {
-        return None;
-    };
+    let [number, status, stdout, stderr, kernel] = numbers[..] else { return None };
     let mut part = |length| {
         let (bytes, after) = rest.split_at_checked(length)?;
         *rest = after;

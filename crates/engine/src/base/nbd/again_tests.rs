@@ -73,9 +73,7 @@ fn serve(accept: &dyn Fn() -> Client, store: &Mutex<Store>, dies: &dyn Fn(usize)
     let (mut client, mut witness) = (accept(), accept());
     loop {
         let is_request = |header: &RequestHeader| header.command != cmd::DISC;
-        let Some(header) = client.next().filter(is_request) else {
-            return;
-        };
+        let Some(header) = client.next().filter(is_request) else { return };
         let payload = client.bytes(header.payload_length() as usize);
         let mut store = cryptline_sys::lock(store);
         let death = dies(store.requests);

@@ -386,9 +386,7 @@ fn nonsense_in_the_inflight_buffer_is_an_error_or_harmless() {
             let Ok(mut ring) = open() else { continue };
             let mut chain = Chain::new();
             for _ in 0..=SIZE {
-                let Ok(true) = ring.next(&guest.memory, &mut chain) else {
-                    break;
-                };
+                let Ok(true) = ring.next(&guest.memory, &mut chain) else { break };
                 ring.finish(&chain, 1).unwrap();
             }
             let _ = ring.publish();

@@ -157,9 +157,7 @@ impl<'a> World<'a> {
     }
 
     fn send(&mut self, client: usize, ask: Ask, what: String, first: usize, kind: Kind) {
-        let Some(open) = &mut self.clients[client] else {
-            return;
-        };
+        let Some(open) = &mut self.clients[client] else { return };
         let token = self.next_token;
         self.next_token += 1;
         if let Kind::Flush = kind {
@@ -175,9 +173,7 @@ impl<'a> World<'a> {
     /// Waits for so many answers to a client, or all of them.
     fn hear(&mut self, client: usize, most: usize) -> Result<(), String> {
         for _ in 0..most {
-            let Some(open) = &mut self.clients[client] else {
-                break;
-            };
+            let Some(open) = &mut self.clients[client] else { break };
             if open.flying.is_empty() {
                 break;
             }
@@ -219,9 +215,7 @@ impl<'a> World<'a> {
 
     /// Its lane may still do what it has asked for.
     fn close(&mut self, client: usize) {
-        let Some(open) = self.clients[client].take() else {
-            return;
-        };
+        let Some(open) = self.clients[client].take() else { return };
         self.log.push(format!("client {client} goes away"));
         for flying in open.flying.into_values() {
             if let Kind::Flush = flying.kind {

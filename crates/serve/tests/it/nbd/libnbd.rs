@@ -47,9 +47,7 @@ fn python(peer: &Peer, served: &Served, script: &str) {
 
 /// Runs `script` over both backends.
 fn over_crypt(size: u64, script: &str) {
-    let Some(peer) = peer::require("python3-libnbd") else {
-        return;
-    };
+    let Some(peer) = peer::require("python3-libnbd") else { return };
     for backend in BACKENDS {
         for over in [stack::crypt_over_ram(size), stack::crypt_over_file(size)] {
             let served = Setup::new(over).backend(backend).start();
@@ -198,9 +196,7 @@ h.shutdown()
 
 #[test]
 fn read_only_export_answers_eperm() {
-    let Some(peer) = peer::require("python3-libnbd") else {
-        return;
-    };
+    let Some(peer) = peer::require("python3-libnbd") else { return };
     let over = devices::crypt(stack::file_read_only(1 << 20), &stack::AES_4096);
     let served = Setup::new(over).start();
     let script = r"
@@ -220,9 +216,7 @@ h.shutdown()
 
 #[test]
 fn zeroing_gibibytes_does_not_hold_up_other_requests() {
-    let Some(peer) = peer::require("python3-libnbd") else {
-        return;
-    };
+    let Some(peer) = peer::require("python3-libnbd") else { return };
     for backend in BACKENDS {
         let over = devices::crypt(stack::file(9 << 30, DirectMode::Off), &stack::NULL);
         let served = Setup::new(over).backend(backend).start();

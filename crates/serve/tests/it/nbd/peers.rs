@@ -30,9 +30,7 @@ fn everywhere(size: u64, check: impl Fn(&Served)) {
 
 #[test]
 fn nbdinfo_sees_size_flags_and_block_sizes() {
-    let Some(nbdinfo) = peer::require("nbdinfo") else {
-        return;
-    };
+    let Some(nbdinfo) = peer::require("nbdinfo") else { return };
     let served = Setup::new(devices::crypt(stack::ram(8 * MIB), &stack::AES_4096)).start();
     let text = nbdinfo.run([served.uri()]).success().stdout_text();
     let size = format!("export-size: {}", 8 * MIB - 5 * 4096);
@@ -61,9 +59,7 @@ fn nbdinfo_sees_size_flags_and_block_sizes() {
 
 #[test]
 fn nbdinfo_sees_a_read_only_export() {
-    let Some(nbdinfo) = peer::require("nbdinfo") else {
-        return;
-    };
+    let Some(nbdinfo) = peer::require("nbdinfo") else { return };
     let served = Setup::new(stack::file_read_only(MIB)).start();
     let text = nbdinfo.run([served.uri()]).success().stdout_text();
     for expected in ["is_read_only: true", "can_trim: false", "can_zero: false"] {
@@ -74,9 +70,7 @@ fn nbdinfo_sees_a_read_only_export() {
 
 #[test]
 fn nbdinfo_lists_all_exports() {
-    let Some(nbdinfo) = peer::require("nbdinfo") else {
-        return;
-    };
+    let Some(nbdinfo) = peer::require("nbdinfo") else { return };
     let served = Setup::new(stack::ram(MIB))
         .export("data/with slash", "the data", stack::ram(2 * MIB))
         .export("höhe", "", stack::crypt_over_ram(3 * MIB))
@@ -102,9 +96,7 @@ fn nbdinfo_lists_all_exports() {
 
 #[test]
 fn map_of_a_sparse_file_shows_its_holes() {
-    let Some([nbdinfo, nbdcopy]) = peer::require_all(["nbdinfo", "nbdcopy"]) else {
-        return;
-    };
+    let Some([nbdinfo, nbdcopy]) = peer::require_all(["nbdinfo", "nbdcopy"]) else { return };
     let file = || stack::file(4 * MIB, DirectMode::Off);
     for (over, hole) in [
         (devices::crypt(file(), &stack::NULL), Some("hole,zero")),
@@ -133,9 +125,7 @@ fn map_of_a_sparse_file_shows_its_holes() {
 
 #[test]
 fn qemu_img_finds_a_sparse_volume_and_one_without_holes_identical() {
-    let Some(qemu_img) = peer::require("qemu-img") else {
-        return;
-    };
+    let Some(qemu_img) = peer::require("qemu-img") else { return };
     let served = [false, true].map(|is_full| {
         let (file, path) = stack::file_at(4 * MIB, DirectMode::Off, false);
         if is_full {
@@ -155,9 +145,7 @@ fn qemu_img_finds_a_sparse_volume_and_one_without_holes_identical() {
 
 #[test]
 fn nbdcopy_is_byte_exact_both_ways_over_four_connections() {
-    let Some(nbdcopy) = peer::require("nbdcopy") else {
-        return;
-    };
+    let Some(nbdcopy) = peer::require("nbdcopy") else { return };
     everywhere(12 * MIB, |served| {
         let size = usize::try_from(served.gates[0].geometry().size).expect("small");
         let data = pattern(0, size, 3);
@@ -183,9 +171,7 @@ fn nbdcopy_is_byte_exact_both_ways_over_four_connections() {
 
 #[test]
 fn qemu_img_converts_and_compares() {
-    let Some(qemu_img) = peer::require("qemu-img") else {
-        return;
-    };
+    let Some(qemu_img) = peer::require("qemu-img") else { return };
     everywhere(12 * MIB, |served| {
         let size = usize::try_from(served.gates[0].geometry().size).expect("small");
         let mut data = pattern(0, size, 4);
@@ -210,9 +196,7 @@ fn qemu_img_converts_and_compares() {
 
 #[test]
 fn qemu_io_reads_the_patterns_it_wrote() {
-    let Some(qemu_io) = peer::require("qemu-io") else {
-        return;
-    };
+    let Some(qemu_io) = peer::require("qemu-io") else { return };
     everywhere(8 * MIB, |served| {
         let commands = [
             "aio_write -P 0x11 0 2M",

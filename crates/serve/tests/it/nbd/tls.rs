@@ -45,9 +45,7 @@ fn uri(socket: &Path, folder: &TempDir) -> String {
 
 #[test]
 fn nbdcopy_is_byte_exact_through_tls_at_every_request_size() {
-    let (Some(nbdcopy), Some(folder)) = (peer::require("nbdcopy"), certificates()) else {
-        return;
-    };
+    let (Some(nbdcopy), Some(folder)) = (peer::require("nbdcopy"), certificates()) else { return };
     for backend in BACKENDS {
         for over in [stack::crypt_over_ram(40 << 20), stack::crypt_over_file(40 << 20)] {
             let served = Setup::new(over).backend(backend).tls(TlsMode::Require, folder.path()).start();
@@ -70,9 +68,7 @@ fn nbdcopy_is_byte_exact_through_tls_at_every_request_size() {
 
 #[test]
 fn client_without_tls_is_told_that_it_is_required() {
-    let (Some(nbdinfo), Some(folder)) = (peer::require("nbdinfo"), certificates()) else {
-        return;
-    };
+    let (Some(nbdinfo), Some(folder)) = (peer::require("nbdinfo"), certificates()) else { return };
     let served = Setup::new(stack::ram(1 << 20)).tls(TlsMode::Require, folder.path()).start();
     nbdinfo.run([served.uri()]).exited_with(1);
     let text = nbdinfo.run([uri(served.socket(), &folder)]).success();
@@ -82,9 +78,7 @@ fn client_without_tls_is_told_that_it_is_required() {
 
 #[test]
 fn tls_is_a_choice_where_it_is_only_on() {
-    let (Some(nbdinfo), Some(folder)) = (peer::require("nbdinfo"), certificates()) else {
-        return;
-    };
+    let (Some(nbdinfo), Some(folder)) = (peer::require("nbdinfo"), certificates()) else { return };
     let served = Setup::new(stack::ram(1 << 20)).tls(TlsMode::On, folder.path()).start();
     for uri in [served.uri(), uri(served.socket(), &folder)] {
         nbdinfo.run([uri]).success();
@@ -94,9 +88,7 @@ fn tls_is_a_choice_where_it_is_only_on() {
 
 #[test]
 fn client_that_dies_inside_a_record_harms_nobody() {
-    let (Some(nbdcopy), Some(folder)) = (peer::require("nbdcopy"), certificates()) else {
-        return;
-    };
+    let (Some(nbdcopy), Some(folder)) = (peer::require("nbdcopy"), certificates()) else { return };
     for backend in BACKENDS {
         let served =
             Setup::new(stack::crypt_over_ram(8 << 20)).backend(backend).tls(TlsMode::On, folder.path()).start();
@@ -118,9 +110,7 @@ fn client_that_dies_inside_a_record_harms_nobody() {
 
 #[test]
 fn client_that_leaves_with_replies_on_their_way_holds_nothing() {
-    let (Some(python), Some(folder)) = (peer::require("python3-libnbd"), certificates()) else {
-        return;
-    };
+    let (Some(python), Some(folder)) = (peer::require("python3-libnbd"), certificates()) else { return };
     for backend in BACKENDS {
         for structured in ["True", "False"] {
             let served = Setup::new(stack::crypt_over_ram(20 << 20))
@@ -148,9 +138,7 @@ fn client_that_leaves_with_replies_on_their_way_holds_nothing() {
 
 #[test]
 fn client_that_sends_what_is_no_tls_while_replies_wait_is_given_up() {
-    let Some(openssl) = peer::require("openssl") else {
-        return;
-    };
+    let Some(openssl) = peer::require("openssl") else { return };
     let pki = Pki::new(&openssl);
     for backend in BACKENDS {
         let served = Setup::new(stack::ram(1 << 20)).backend(backend).tls(TlsMode::Require, pki.folder()).start();
@@ -198,12 +186,8 @@ fn cutting_proxy(served: &Served, name: &str, cut: usize) -> PathBuf {
     let target = served.socket().to_owned();
     std::thread::spawn(move || {
         while let Ok((client, _)) = listener.accept() {
-            let Ok(server) = UnixStream::connect(&target) else {
-                return;
-            };
-            let (Ok(from), Ok(to)) = (server.try_clone(), client.try_clone()) else {
-                return;
-            };
+            let Ok(server) = UnixStream::connect(&target) else { return };
+            let (Ok(from), Ok(to)) = (server.try_clone(), client.try_clone()) else { return };
             std::thread::spawn(move || pass_on(from, to, usize::MAX));
             std::thread::spawn(move || pass_on(client, server, cut));
         }

@@ -74,9 +74,7 @@ fn encrypted(dispatch: Dispatch) -> Gate {
 
 #[test]
 fn fio_fills_encrypted_zones_in_order_and_verifies_them() {
-    let Some(fio) = peer::require("fio") else {
-        return;
-    };
+    let Some(fio) = peer::require("fio") else { return };
     for dispatch in stack::DISPATCHES {
         for (how, size) in [("write", "64k"), ("randwrite", "4k")] {
             let volume = encrypted(dispatch);
