@@ -15,8 +15,7 @@ fn luks1_made_by_qemu_opens() {
         let image = Image::sparse(0);
         let luks = format!("key-secret=pass,cipher-alg={cipher},cipher-mode=xts,iter-time=10");
         create(&qemu_img, &luks, &image);
-        let unlocked = image.unlock(PASSPHRASE).unwrap();
-        assert_eq!(unlocked.key.len(), key_len);
+        assert_eq!(image.unlock(PASSPHRASE).unwrap().key.len(), key_len);
         let segment = image.header().unwrap().segments(SegmentPolicy::default()).unwrap().remove(0);
         let size = image.open().1;
         assert_eq!(segment.data_size(size).unwrap(), 4 * MIB);

@@ -170,8 +170,7 @@ fn priorities_and_flags_that_cryptsetup_sets_are_followed() {
     let prefer = "config --key-slot 0 --priority prefer --label renamed";
     cryptsetup.run(prefer, &image.path, b"").success();
     image.unlock(PASSPHRASE).unwrap();
-    let info = image.header().unwrap().info();
-    assert_eq!(info.keyslots[0].priority, "prefer");
+    assert_eq!(image.header().unwrap().info().keyslots[0].priority, "prefer");
 }
 
 #[test]
