@@ -105,8 +105,7 @@ fn inline_is_refused_over_a_table_whose_words_are_about_the_queue_and_nothing_el
         let inline = Some(Mode::Inline);
         let refused =
             (flags.submit_from_crypt_cpus && write == inline) || (both_ways && not_queue(read) && write == inline);
-        let decided = with_modes(modes).decide(Stored::Table(flags));
-        assert_eq!(decided.is_err(), refused, "{modes:?} {flags:?}");
+        assert_eq!(with_modes(modes).decide(Stored::Table(flags)).is_err(), refused, "{modes:?} {flags:?}");
     }
 }
 
