@@ -337,8 +337,7 @@ fn errors_of_a_failing_server_reach_the_request_and_latch_where_something_is_los
         assert!(driver.read(0, 4096).is_ok());
         assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
         let discard = Operation::Discard { len: 4096 };
-        let failed = driver.result(discard, 0);
-        assert_eq!(failed, Err(Fault::Io(Errno::IO)));
+        assert_eq!(driver.result(discard, 0), Err(Fault::Io(Errno::IO)));
         assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
     });
 }
