@@ -27,17 +27,16 @@ use cryptline_engine::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_nbd::reply::OFFSET_DATA_LEN;
 use cryptline_nbd::wire::{SIMPLE_REPLY_LEN, cmd};
-use cryptline_serve::StopHandle;
 use cryptline_serve::fuse::{Mount, Nodes, Over, Session, Wanted, processors};
 use cryptline_serve::lane::Poll;
-use cryptline_serve::stats::ExportStats;
-use cryptline_serve::vhost_user::{Disk, Front, Server, ServerOptions};
+use cryptline_serve::vhost_user::{Front, ServerOptions};
 use cryptline_testkit::alloc::{self, CountingAllocator};
 use cryptline_testkit::fuse_uring::Enabled;
 use cryptline_testkit::suite::{Fresh, devices};
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::common::raw::{Raw, Style};
+use crate::common::serving::{Serving, disk, options};
 use crate::common::vhost::{Asked, Driver, EVENT_IDX, FLUSH, RING_PACKED};
 use crate::common::{BACKENDS, Setup, fuse, pattern, stack};
 
@@ -127,7 +126,6 @@ fn check_connection(over: Fresh, backend: BackendChoice, style: Style, poll: Pol
             measure(&name, || load.run(ROUNDS));
         }
     }
-    served.end_well();
 }
 
 /// Requests that use no heap and no other thread.
@@ -226,25 +224,9 @@ fn check_guests(make: fn(u64) -> Fresh) {
 
 fn check_ring(over: Fresh, backend: BackendChoice, ring: u64, poll: Poll) {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
-    let disk = Disk {
-        name: String::new(),
-        gate: over.gate.clone(),
-        block: 512,
-        serial: String::new(),
-        queues: 1,
-        queue_size: None,
-        stats: ExportStats::new(true),
-        front: Front::Connected(theirs),
-    };
-    let options = ServerOptions {
-        backend,
-        poll,
-        grace: Duration::from_secs(5),
-        log: Arc::new(|event| assert!(!event.is_trouble(), "{event}")),
-    };
-    let server = Server::new(vec![disk], options).expect("a server");
-    let stop = StopHandle::new().expect("an eventfd");
-    let served = std::thread::spawn(move || server.run(&stop).expect("it serves"));
+    let disk = disk("", &over.gate, Front::Connected(theirs));
+    let options = ServerOptions { poll, ..options(backend, Duration::from_secs(5)) };
+    let serving = Serving::start(vec![disk], options);
     let mut driver = Driver::start_with(ours, FLUSH | EVENT_IDX | ring);
     for (length, depth) in [(BLOCK, 1), (BLOCK, 32), (65536, 16)] {
         for kind in [1, 0] {
@@ -278,7 +260,7 @@ fn check_ring(over: Fresh, backend: BackendChoice, ring: u64, poll: Poll) {
         }
     }
     drop(driver);
-    assert_eq!(served.join().expect("no panic"), Ok(()));
+    assert_eq!(serving.log(), [""; 0]);
 }
 
 /// A closed loop of batches: `depth` calls, then their answers.
@@ -310,8 +292,7 @@ impl<'a> FuseLoad<'a> {
     fn run(&mut self, rounds: usize) {
         for _ in 0..rounds {
             for call in &self.calls {
-                let sent = rustix::net::send(self.socket, call, SendFlags::NOSIGNAL);
-                assert_eq!(sent, Ok(call.len()));
+                assert_eq!(rustix::net::send(self.socket, call, SendFlags::NOSIGNAL), Ok(call.len()));
             }
             for _ in &self.calls {
                 let answer = &mut self.answer[..];
