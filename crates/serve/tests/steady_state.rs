@@ -14,7 +14,6 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::hint::black_box;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
@@ -32,6 +31,7 @@ use cryptline_serve::lane::Poll;
 use cryptline_serve::vhost_user::{Front, ServerOptions};
 use cryptline_testkit::alloc::{self, CountingAllocator};
 use cryptline_testkit::fuse_uring::Enabled;
+use cryptline_testkit::harness;
 use cryptline_testkit::suite::{Fresh, devices};
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -49,19 +49,15 @@ const SIZE: u64 = 4 << 20;
 const ROUNDS: usize = 150;
 
 fn main() {
-    let tests: [(&str, fn()); 11] = [
-        ("allocation_is_counted", allocation_is_counted),
-        ("work_of_another_thread_is_noticed", work_of_another_thread_is_noticed),
-        ("requests_over_memory_use_no_heap_and_no_thread", || {
-            check(stack::crypt_over_ram);
+    let tests: [(&str, &dyn Fn()); 11] = [
+        ("allocation_is_counted", &alloc::assert_counted),
+        ("work_of_another_thread_is_noticed", &work_of_another_thread_is_noticed),
+        ("requests_over_memory_use_no_heap_and_no_thread", &|| check(stack::crypt_over_ram)),
+        ("requests_over_a_file_use_no_heap_and_no_thread", &|| {
+            check(|size| devices::crypt(stack::file(size, DirectMode::Off), &stack::AES_4096))
         }),
-        ("requests_over_a_file_use_no_heap_and_no_thread", || {
-            check(|size| devices::crypt(stack::file(size, DirectMode::Off), &stack::AES_4096));
-        }),
-        ("requests_over_a_direct_file_use_no_heap_and_no_thread", || {
-            check(stack::crypt_over_file);
-        }),
-        ("lanes_that_look_out_use_no_heap_and_no_thread", || {
+        ("requests_over_a_direct_file_use_no_heap_and_no_thread", &|| check(stack::crypt_over_file)),
+        ("lanes_that_look_out_use_no_heap_and_no_thread", &|| {
             let limit = Duration::from_micros(100);
             let wake_up = Some(Duration::from_micros(30));
             let lanes = 1;
@@ -70,21 +66,15 @@ fn main() {
                 check_looking(stack::crypt_over_ram, poll);
             }
         }),
-        ("calls_over_memory_use_no_heap_and_no_thread", || {
-            check_fuse(|size| in_bytes(stack::crypt_over_ram(size)));
+        ("calls_over_memory_use_no_heap_and_no_thread", &|| check_fuse(|size| in_bytes(stack::crypt_over_ram(size)))),
+        ("calls_over_a_direct_file_use_no_heap_and_no_thread", &|| {
+            check_fuse(|size| in_bytes(stack::crypt_over_file(size)))
         }),
-        ("calls_over_a_direct_file_use_no_heap_and_no_thread", || {
-            check_fuse(|size| in_bytes(stack::crypt_over_file(size)));
-        }),
-        ("calls_through_io_uring_use_no_heap_and_no_thread", check_fuse_through_io_uring),
-        ("guests_requests_over_memory_use_no_heap_and_no_thread", || {
-            check_guests(stack::crypt_over_ram);
-        }),
-        ("guests_requests_over_a_direct_file_use_no_heap_and_no_thread", || {
-            check_guests(stack::crypt_over_file);
-        }),
+        ("calls_through_io_uring_use_no_heap_and_no_thread", &check_fuse_through_io_uring),
+        ("guests_requests_over_memory_use_no_heap_and_no_thread", &|| check_guests(stack::crypt_over_ram)),
+        ("guests_requests_over_a_direct_file_use_no_heap_and_no_thread", &|| check_guests(stack::crypt_over_file)),
     ];
-    run_as_harness(&tests);
+    harness::run(&tests);
 }
 
 /// As a file is served.
@@ -371,13 +361,6 @@ impl Tasks {
     }
 }
 
-/// The counter must be able to count.
-fn allocation_is_counted() {
-    let before = alloc::calls();
-    drop(black_box(Box::new(black_box(7))));
-    assert_eq!(alloc::calls() - before, 2, "one allocation, one free");
-}
-
 /// The list of tasks must be able to show a helper, and one that it has not seen before.
 fn work_of_another_thread_is_noticed() {
     let before = Tasks::now();
@@ -394,26 +377,4 @@ fn work_of_another_thread_is_noticed() {
     assert!(matches!(others[..], [one] if one.starts_with("helper")), "{others:?}");
     helper.thread().unpark();
     helper.join().expect("ended");
-}
-
-/// As much of libtest's command line as `cargo test` and `cargo nextest` use.
-fn run_as_harness(tests: &[(&str, fn())]) {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
-    if has("--ignored") {
-        return;
-    }
-    if has("--list") {
-        tests.iter().for_each(|(name, _)| println!("{name}: test"));
-        return;
-    }
-    let wanted = arguments.iter().find(|argument| !argument.starts_with('-'));
-    for (name, test) in tests {
-        let selected =
-            wanted.is_none_or(|wanted| if has("--exact") { name == wanted } else { name.contains(wanted.as_str()) });
-        if selected {
-            test();
-            println!("test {name} ... ok");
-        }
-    }
 }
