@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-/// Runs the tests that the command line asks for: as much of libtest's as `cargo test` and `cargo nextest` use. Each has a
-/// process of its own: what one has called up must not meet the next.
+/// Runs the tests that the command line asks for: as much of libtest's as `cargo test` and `cargo nextest` use.
+/// Each has a process of its own: what one has called up must not meet the next.
 ///
 /// # Panics
 /// When a test does.
