@@ -163,8 +163,7 @@ mod tests {
         assert_eq!(found(0, b"BZh9 is no bzip2"), None);
         assert_eq!(found(0x1be, &[&[0x17; 64][..], b"\x55\xaa"].concat()), None);
         for len in [0, 1, 511, 512] {
-            let found = find(&mut Cursor::new(vec![0; len]), len as u64).unwrap();
-            assert_eq!(found, None);
+            assert_eq!(find(&mut Cursor::new(vec![0; len]), len as u64).unwrap(), None);
         }
     }
 }

@@ -69,9 +69,7 @@ fn given_modes_override_a_header() {
 fn decision_is_consistent_in_itself() {
     for (modes, flags) in all_modes().flat_map(|modes| all_flags().map(move |it| (modes, it))) {
         for stored in [Stored::Header(flags), Stored::Table(flags)] {
-            let Ok(Decision { dispatch, flags }) = with_modes(modes).decide(stored) else {
-                continue;
-            };
+            let Ok(Decision { dispatch, flags }) = with_modes(modes).decide(stored) else { continue };
             // The words of a table say inline exactly where it is inline.
             assert_eq!(flags.no_read_workqueue, dispatch.read == Mode::Inline);
             assert_eq!(flags.no_write_workqueue, dispatch.write == Mode::Inline);
@@ -107,8 +105,7 @@ fn inline_is_refused_over_a_table_whose_words_are_about_the_queue_and_nothing_el
         let inline = Some(Mode::Inline);
         let refused =
             (flags.submit_from_crypt_cpus && write == inline) || (both_ways && not_queue(read) && write == inline);
-        let decided = with_modes(modes).decide(Stored::Table(flags));
-        assert_eq!(decided.is_err(), refused, "{modes:?} {flags:?}");
+        assert_eq!(with_modes(modes).decide(Stored::Table(flags)).is_err(), refused, "{modes:?} {flags:?}");
     }
 }
 

@@ -229,8 +229,7 @@ mod tests {
             disk.read_at(offset as u64, &mut read).unwrap();
             assert!(read == bytes[offset..offset + len], "{len} at {offset}");
         }
-        let behind = disk.read_at(size as u64 - 5, &mut [0; 6]);
-        assert_eq!(behind, Err(Fault::OutOfRange));
+        assert_eq!(disk.read_at(size as u64 - 5, &mut [0; 6]), Err(Fault::OutOfRange));
         assert_eq!(
             disk.write_at(1, &[0; 16], false),
             Err(Fault::Misaligned),

@@ -148,8 +148,16 @@ fn lines_of_other_targets_give_their_parts() {
 }
 
 #[test]
-fn the_error_strings_of_other_targets_are_the_kernels() {
+fn the_error_strings_of_lines_and_of_other_targets_are_the_kernels() {
     assert_refused(&[
+        ("", "Invalid format of table"),
+        ("0 8", "Invalid format of table"),
+        ("x 8 crypt", "Invalid format of table"),
+        ("0 -8 crypt", "Invalid format of table"),
+        ("0 36028797018963968 crypt a b c d e", "Invalid format of table"),
+        ("0 0 crypt", "zero-length target"),
+        ("0 8 crypt", "Not enough arguments"),
+        ("0 8 crypt aes-xts-plain64 - 0 d", "Not enough arguments"),
         ("0 8 linear /dev/sdx", "Invalid argument count"),
         ("0 8 linear /dev/sdx 0 0", "Invalid argument count"),
         ("0 8 linear /dev/sdx x", "Invalid device sector"),
@@ -181,21 +189,9 @@ fn assert_refused<T: AsRef<str>>(cases: &[(T, &str)]) {
 }
 
 #[test]
-fn the_error_strings_of_lines_are_dms() {
-    assert_refused(&[
-        ("", "Invalid format of table"),
-        ("0 8", "Invalid format of table"),
-        ("x 8 crypt", "Invalid format of table"),
-        ("0 -8 crypt", "Invalid format of table"),
-        ("0 36028797018963968 crypt a b c d e", "Invalid format of table"),
-        ("0 0 crypt", "zero-length target"),
-        ("0 8 crypt", "Not enough arguments"),
-        ("0 8 crypt aes-xts-plain64 - 0 d", "Not enough arguments"),
-    ]);
-}
-
-#[test]
-fn the_error_strings_of_options_are_the_kernels() {
+fn the_error_strings_of_options_ciphers_keys_and_offsets_are_the_kernels() {
+    let key = |key: &str| line("0 d 0").replace(KEY, key);
+    let cipher = |cipher: &str| line("0 d 0").replace("aes-xts-plain64", cipher);
     assert_refused(&[
         (line("0 d 0 10 a b c d e f g h i j"), "Invalid number of feature args"),
         (line("0 d 0 2 allow_discards"), "Invalid number of feature args"),
@@ -216,14 +212,6 @@ fn the_error_strings_of_options_are_the_kernels() {
         (line("0 d 0 1 discards"), "Invalid feature arguments"),
         (line("0 d 0 1 sector_size:"), "Invalid feature arguments"),
         (line("0 d 0 1 SECTOR_SIZE:512"), "Invalid feature arguments"),
-    ]);
-}
-
-#[test]
-fn the_error_strings_of_ciphers_and_keys_are_the_kernels() {
-    let key = |key: &str| line("0 d 0").replace(KEY, key);
-    let cipher = |cipher: &str| line("0 d 0").replace("aes-xts-plain64", cipher);
-    assert_refused(&[
         (key(":32"), "Cannot parse key size"),
         (key(":x:user:d"), "Cannot parse key size"),
         (key("::user:d"), "Cannot parse key size"),
@@ -241,12 +229,6 @@ fn the_error_strings_of_ciphers_and_keys_are_the_kernels() {
         (key(r":32:user:my\ key"), "Error decoding and setting key"),
         (cipher("cipher_null-ecb"), "Error decoding and setting key"),
         (line("0 d 0 1 sector_size:4096").replace("xts-plain64", "cbc-lmk"), "Error creating IV"),
-    ]);
-}
-
-#[test]
-fn the_error_strings_of_offsets_are_the_kernels() {
-    assert_refused(&[
         (line("4 d 0 1 sector_size:4096"), "Invalid iv_offset sector"),
         (line("x d 0"), "Invalid iv_offset sector"),
         (line("18446744073709551616 d 0"), "Invalid iv_offset sector"),

@@ -34,47 +34,17 @@ fn survives_both_ways(before: &[u8], key: &[u8], first: Version) {
             assert!(copies.iter().all(|copy| **copy != *b"SKUL\xba\xbe"));
         }
         // It can be changed, and has all that it had.
-        let mut disk = Disk::new(&bytes);
-        let edit = Edit::load(&mut disk, size).unwrap();
+        let (mut disk, edit) = loaded(&bytes);
         added(&edit, key, None, &mut disk).unwrap();
         let more = opening(disk.bytes.get_ref(), key);
         assert_eq!(more.len(), passphrases.len() + 1, "{more:?}");
     }
 }
 
-fn luks2_for_luks1(key_len: u32) -> (Vec<u8>, Vec<u8>) {
-    let options = FormatOptions {
-        key_len,
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: new_slot().cost,
-        sector_size: Some(512),
-        data_offset: Some(3 << 20),
-        ..FormatOptions::default()
-    };
-    formatted(&options, 4 << 20, &[0, 1])
-}
-
-/// Key slots of these numbers open with the first passphrases, in turn.
-fn formatted(options: &FormatOptions, size: u64, slots: &[u32]) -> (Vec<u8>, Vec<u8>) {
-    let mut device = Cursor::new(vec![0; usize::try_from(size).unwrap()]);
-    let key = format(&mut device, size, PASSPHRASE, options).unwrap();
-    for (number, &slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != 0) {
-        let edit = Edit::load(&mut device, size).unwrap();
-        let new = NewSlot { slot: Some(slot), ..new_slot() };
-        let (change, _) = edit.add(&key, PASSPHRASES[number % 2], &new).unwrap();
-        change.commit(&mut device, size).unwrap();
-    }
-    if !slots.contains(&0) {
-        let edit = Edit::load(&mut device, size).unwrap();
-        let change = edit.remove(0, LastSlot::Remove).unwrap();
-        change.commit(&mut device, size).unwrap();
-    }
-    (device.into_inner(), key.to_vec())
-}
-
 #[test]
 fn luks2_becomes_luks1_and_luks2_again_at_every_cut() {
-    let (bytes, key) = luks2_for_luks1(64);
+    let options = FormatOptions { sector_size: Some(512), data_offset: Some(3 << 20), ..options(Luks2, 64) };
+    let (bytes, key) = formatted(&options, 4 << 20, &[0, 1]);
     survives_both_ways(&bytes, &key, Luks2);
 }
 
@@ -83,14 +53,7 @@ fn luks2_becomes_luks1_and_luks2_again_at_every_cut() {
 #[test]
 fn luks1_becomes_luks2_and_luks1_again_at_every_cut() {
     for (key_len, second) in [(32, 6), (64, 1)] {
-        let options = FormatOptions {
-            version: Luks1,
-            key_len,
-            kdf: Some(KdfKind::Pbkdf2),
-            cost: new_slot().cost,
-            ..FormatOptions::default()
-        };
-        let (bytes, key) = formatted(&options, 3 << 20, &[0, second]);
+        let (bytes, key) = formatted(&options(Luks1, key_len), 3 << 20, &[0, second]);
         survives_both_ways(&bytes, &key, Luks1);
     }
 }
@@ -99,21 +62,12 @@ fn luks1_becomes_luks2_and_luks1_again_at_every_cut() {
 #[test]
 fn detached_luks1_becomes_luks2_and_luks1_again_at_every_cut_of_a_file_that_grows() {
     for (data_offset, grown) in [(None, 16 << 20), (Some(3 << 20), 3 << 20)] {
-        let options = FormatOptions {
-            version: Luks1,
-            detached: true,
-            key_len: 64,
-            kdf: Some(KdfKind::Pbkdf2),
-            cost: new_slot().cost,
-            data_offset,
-            ..FormatOptions::default()
-        };
+        let options = FormatOptions { detached: true, data_offset, ..options(Luks1, 64) };
         let size = 4096 + 8 * 258_048 - 2048;
         let (bytes, key) = formatted(&options, size, &[0, 1]);
         assert_eq!(u64::try_from(bytes.len()).unwrap(), size);
         survives_both_ways(&bytes, &key, Luks1);
-        let mut disk = Disk::new(&bytes);
-        let edit = Edit::load(&mut disk, size).unwrap();
+        let (mut disk, edit) = loaded(&bytes);
         converted(&edit, Luks2, &mut disk).unwrap();
         assert_eq!(disk.bytes.get_ref().len(), grown);
     }
@@ -123,17 +77,14 @@ fn detached_luks1_becomes_luks2_and_luks1_again_at_every_cut_of_a_file_that_grow
 /// its last page would lie over that one, which the old header still names.
 #[test]
 fn key_slot_that_was_moved_is_not_overwritten_where_the_old_header_has_it() {
-    let options =
-        FormatOptions { version: Luks1, kdf: Some(KdfKind::Pbkdf2), cost: new_slot().cost, ..FormatOptions::default() };
-    let (mut bytes, _) = formatted(&options, 3 << 20, &[0, 1]);
+    let (mut bytes, _) = formatted(&options(Luks1, 64), 3 << 20, &[0, 1]);
     let mut put = |at: usize, number: u32| bytes[at..at + 4].copy_from_slice(&number.to_be_bytes());
     let packed = [32768 + 256_000, 545_280, 32768, 1_065_472, 1_321_472, 1_577_472, 1_833_472, 2_089_472];
     for (slot, offset) in packed.into_iter().enumerate() {
         put(208 + 48 * slot + 40, offset / 512);
     }
     put(104, 2_345_472 / 512);
-    let mut disk = Disk::new(&bytes);
-    let edit = Edit::load(&mut disk, 3 << 20).unwrap();
+    let (mut disk, edit) = loaded(&bytes);
     let error = converted(&edit, Luks2, &mut disk).unwrap_err();
     assert!(matches!(error, Error::NoRoom { .. }), "{error}");
     assert!(disk.done.is_empty());
@@ -144,8 +95,7 @@ fn key_slot_that_was_moved_is_not_overwritten_where_the_old_header_has_it() {
 fn key_material_that_was_moved_is_gone_where_it_was() {
     let (bytes, key) = volume(Luks1, 1);
     let size = u64::try_from(bytes.len()).unwrap();
-    let mut disk = Disk::new(&bytes);
-    let edit = Edit::load(&mut disk, size).unwrap();
+    let (mut disk, edit) = loaded(&bytes);
     converted(&edit, Luks2, &mut disk).unwrap();
     let edit = Edit::load(&mut disk, size).unwrap();
     commit(edit.remove(0, LastSlot::Keep), &mut disk).unwrap();
@@ -158,11 +108,8 @@ fn key_material_that_was_moved_is_gone_where_it_was() {
 
 #[test]
 fn luks1_without_room_to_move_a_key_slot_is_left_alone() {
-    let options =
-        FormatOptions { version: Luks1, kdf: Some(KdfKind::Pbkdf2), cost: new_slot().cost, ..FormatOptions::default() };
-    let (bytes, _) = formatted(&options, 3 << 20, &[0, 1, 2, 3, 4, 5, 6, 7]);
-    let mut disk = Disk::new(&bytes);
-    let edit = Edit::load(&mut disk, 3 << 20).unwrap();
+    let (bytes, _) = formatted(&options(Luks1, 64), 3 << 20, &[0, 1, 2, 3, 4, 5, 6, 7]);
+    let (mut disk, edit) = loaded(&bytes);
     let error = converted(&edit, Luks2, &mut disk).unwrap_err();
     assert!(matches!(error, Error::NoRoom { .. }), "{error}");
     assert!(disk.done.is_empty());

@@ -143,24 +143,40 @@ fn new_slot() -> NewSlot {
     NewSlot { kdf: Some(KdfKind::Pbkdf2), cost: KdfCost { iterations, ..KdfCost::default() }, ..NewSlot::default() }
 }
 
+/// Options whose key slots cost next to nothing.
+fn options(version: Version, key_len: u32) -> FormatOptions {
+    FormatOptions { version, key_len, kdf: Some(KdfKind::Pbkdf2), cost: new_slot().cost, ..FormatOptions::default() }
+}
+
+/// A volume whose key slots of these numbers open with the first passphrases, in turn.
+fn formatted(options: &FormatOptions, size: u64, slots: &[u32]) -> (Vec<u8>, Vec<u8>) {
+    let mut device = Cursor::new(vec![0; usize::try_from(size).unwrap()]);
+    let key = format(&mut device, size, PASSPHRASE, options).unwrap();
+    for (number, &slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != 0) {
+        let edit = Edit::load(&mut device, size).unwrap();
+        let new = NewSlot { slot: Some(slot), ..new_slot() };
+        let (change, _) = edit.add(&key, PASSPHRASES[number % 2], &new).unwrap();
+        change.commit(&mut device, size).unwrap();
+    }
+    (device.into_inner(), key.to_vec())
+}
+
 /// A volume with the first two passphrases in slots 0 and `second`.
 fn volume(version: Version, second: u32) -> (Vec<u8>, Vec<u8>) {
-    let options = FormatOptions {
-        version,
-        key_len: 32,
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: new_slot().cost,
-        data_offset: (version == Version::Luks2).then_some(1 << 20),
-        ..FormatOptions::default()
-    };
-    let size = 3 << 20;
-    let mut device = Cursor::new(vec![0; 3 << 20]);
-    let key = format(&mut device, size, PASSPHRASE, &options).unwrap();
-    let edit = Edit::load(&mut device, size).unwrap();
-    let new = NewSlot { slot: Some(second), ..new_slot() };
-    let (change, _) = edit.add(&key, PASSPHRASES[1], &new).unwrap();
-    change.commit(&mut device, size).unwrap();
-    (device.into_inner(), key.to_vec())
+    let data_offset = (version == Version::Luks2).then_some(1 << 20);
+    formatted(&FormatOptions { data_offset, ..options(version, 32) }, 3 << 20, &[0, second])
+}
+
+/// Bytes of a header that say what it has.
+fn header_len(version: Version) -> usize {
+    if version == Version::Luks1 { 1024 } else { 0x8000 }
+}
+
+/// A disk of these bytes, and what can be done with it.
+fn loaded(bytes: &[u8]) -> (Disk, Edit) {
+    let mut disk = Disk::new(bytes);
+    let edit = Edit::load(&mut disk, u64::try_from(bytes.len()).unwrap()).unwrap();
+    (disk, edit)
 }
 
 /// Makes a change and cuts it everywhere. Every disk that is left opens with one of these sets of
@@ -172,9 +188,7 @@ fn survives(
     sets: &[&[usize]],
     change: impl FnOnce(&Edit, &mut Disk) -> Result<(), Error>,
 ) -> usize {
-    let size = u64::try_from(before.len()).unwrap();
-    let mut disk = Disk::new(before);
-    let edit = Edit::load(&mut disk, size).unwrap();
+    let (mut disk, edit) = loaded(before);
     assert_eq!(opening(before, key), sets[0]);
     change(&edit, &mut disk).unwrap();
     assert_eq!(opening(disk.bytes.get_ref(), key), *sets.last().unwrap());
@@ -241,8 +255,7 @@ fn removal_that_was_cut_off_does_not_let_the_last_slot_go() {
     for version in [Version::Luks1, Version::Luks2] {
         let (bytes, key) = volume(version, 1);
         let size = u64::try_from(bytes.len()).unwrap();
-        let mut disk = Disk::new(&bytes);
-        let edit = Edit::load(&mut disk, size).unwrap();
+        let (mut disk, edit) = loaded(&bytes);
         commit(edit.remove(0, LastSlot::Keep), &mut disk).unwrap();
         let mut seen = [0; 2];
         each_cut(&bytes, &disk.done, |bytes| {
@@ -277,8 +290,7 @@ fn luks2_size_of_the_data_at_every_cut() {
         let read = read(&mut Cursor::new(bytes), 3 << 20).unwrap();
         read.segments(SegmentPolicy::default()).unwrap()[0].size
     };
-    let mut disk = Disk::new(&image.bytes);
-    let edit = Edit::load(&mut disk, 3 << 20).unwrap();
+    let (mut disk, edit) = loaded(&image.bytes);
     commit(edit.set_data_size(65536), &mut disk).unwrap();
     assert_eq!(size_of(disk.bytes.get_ref()), Some(65536));
     let mut seen = [0; 2];
@@ -347,8 +359,7 @@ fn restore_is_finished_from_every_cut() {
         assert_eq!(opening(disk.bytes.get_ref(), &key), [0, 1]);
         let count = each_cut(&before, &disk.done, |bytes| {
             let mut again = Disk::new(bytes);
-            let header = restore(&mut again);
-            assert!(header.warnings().is_empty());
+            assert!(restore(&mut again).warnings().is_empty());
             assert_eq!(opening(again.bytes.get_ref(), &key), [0, 1]);
         });
         println!("cut points survived: {count}");
@@ -361,15 +372,10 @@ fn restore_is_finished_from_every_cut() {
 fn removed_key_material_is_overwritten() {
     for version in [Version::Luks2, Version::Luks1] {
         let (bytes, key) = volume(version, 1);
-        let size = u64::try_from(bytes.len()).unwrap();
-        let mut disk = Disk::new(&bytes);
-        let edit = Edit::load(&mut disk, size).unwrap();
+        let (mut disk, edit) = loaded(&bytes);
         commit(edit.remove(1, LastSlot::Keep), &mut disk).unwrap();
         let mut after = disk.bytes.into_inner();
-        let header = match edit.header() {
-            Header::V1(_) => 1024,
-            Header::V2(_) => 0x8000,
-        };
+        let header = header_len(version);
         after[..header].copy_from_slice(&bytes[..header]);
         assert_eq!(opening(&after, &key), [0]);
     }
@@ -383,10 +389,7 @@ fn removal_is_never_believed_before_the_key_material_is_gone() {
         let (bytes, _) = volume(version, 1);
         let size = u64::try_from(bytes.len()).unwrap();
         let edit = Edit::load(&mut Cursor::new(&bytes), size).unwrap();
-        let header = match edit.header() {
-            Header::V1(_) => 1024,
-            Header::V2(_) => 0x8000,
-        };
+        let header = header_len(version);
         for all in [false, true] {
             let mut disk = Disk::new(&bytes);
             let change = if all { edit.erase(LastSlot::Remove) } else { edit.remove(1, LastSlot::Keep) };
@@ -402,8 +405,7 @@ fn removal_is_never_believed_before_the_key_material_is_gone() {
                 old[..header].copy_from_slice(&bytes[..header]);
                 let mut old = Cursor::new(old);
                 let options = UnlockOptions::default();
-                let opened = edit.header().unlock(&mut old, PASSPHRASES[1], &options);
-                assert!(opened.is_err(), "{version:?}");
+                assert!(edit.header().unlock(&mut old, PASSPHRASES[1], &options).is_err(), "{version:?}");
             });
             assert!(gone > 0);
         }
@@ -419,21 +421,16 @@ fn erased_volume_has_no_key_material_that_was_lost_before() {
         let edit = Edit::load(&mut Cursor::new(&bytes), size).unwrap();
         let mut disk = Disk::new(&bytes);
         commit(edit.remove(1, LastSlot::Keep), &mut disk).unwrap();
-        let header = match edit.header() {
-            Header::V1(_) => 1024,
-            Header::V2(_) => 0x8000,
-        };
+        let header = header_len(version);
         let mut left = bytes.clone();
         left[..header].copy_from_slice(&disk.bytes.get_ref()[..header]);
-        let mut disk = Disk::new(&left);
-        let forgetful = Edit::load(&mut disk, size).unwrap();
+        let (mut disk, forgetful) = loaded(&left);
         commit(forgetful.erase(LastSlot::Remove), &mut disk).unwrap();
         let mut after = disk.bytes.into_inner();
         after[..header].copy_from_slice(&bytes[..header]);
         let (mut after, options) = (Cursor::new(after), UnlockOptions::default());
         for passphrase in &PASSPHRASES[..2] {
-            let opened = edit.header().unlock(&mut after, passphrase, &options);
-            assert!(opened.is_err(), "{version:?}");
+            assert!(edit.header().unlock(&mut after, passphrase, &options).is_err(), "{version:?}");
         }
     }
 }

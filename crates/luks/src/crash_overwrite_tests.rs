@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::format::FormatOptions;
+use crate::testing::Device;
 
 /// A passphrase of the slots that are in nobody's way.
 const MORE: &[u8] = b"more";
@@ -21,21 +22,9 @@ fn fill(bytes: &mut Vec<u8>, key: &[u8]) -> Error {
 
 /// A volume whose slots are all in use, by `key_len` bytes each; the second passphrase is in slot `second`.
 fn full(version: Version, key_len: u32, second: u32) -> (Vec<u8>, Vec<u8>) {
-    let options = FormatOptions {
-        version,
-        key_len,
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: new_slot().cost,
-        data_offset: (version == Version::Luks2).then_some(512 << 10),
-        ..FormatOptions::default()
-    };
-    let mut device = Cursor::new(vec![0; 3 << 20]);
-    let key = format(&mut device, SIZE, PASSPHRASE, &options).unwrap();
-    let edit = Edit::load(&mut device, SIZE).unwrap();
-    let new = NewSlot { slot: Some(second), ..new_slot() };
-    let (change, _) = edit.add(&key, PASSPHRASES[1], &new).unwrap();
-    change.commit(&mut device, SIZE).unwrap();
-    let (mut bytes, key) = (device.into_inner(), key.to_vec());
+    let data_offset = (version == Version::Luks2).then_some(512 << 10);
+    let options = FormatOptions { data_offset, ..options(version, key_len) };
+    let (mut bytes, key) = formatted(&options, SIZE, &[0, second]);
     let error = fill(&mut bytes, &key);
     let is_full = matches!(error, Error::NoRoom { .. } | Error::NoFreeSlot(_));
     assert!(is_full, "{error}");
@@ -59,8 +48,7 @@ fn opening_by(bytes: &[u8], key: &[u8], slots: [u32; 2]) -> Vec<usize> {
 
 /// Puts the passphrase in the place of that of `slot`, and cuts that everywhere.
 fn change(bytes: &[u8], key: &[u8], sets: &[&[usize]], slot: u32, passphrase: &[u8], in_place: bool) -> Vec<u8> {
-    let mut disk = Disk::new(bytes);
-    let edit = Edit::load(&mut disk, SIZE).unwrap();
+    let (mut disk, edit) = loaded(bytes);
     let change = if in_place {
         edit.replace_in_place(slot, key, passphrase, &new_slot())
     } else {
@@ -133,8 +121,7 @@ fn key_changed_in_place_at_every_cut_leaves_the_others_alone() {
 fn slot_that_was_half_overwritten_does_not_let_the_last_one_go() {
     for version in [Version::Luks2, Version::Luks1] {
         let (bytes, key) = volume(version, 1);
-        let mut disk = Disk::new(&bytes);
-        let edit = Edit::load(&mut disk, SIZE).unwrap();
+        let (mut disk, edit) = loaded(&bytes);
         let change = edit.replace_in_place(1, &key, PASSPHRASES[2], &new_slot());
         commit(change, &mut disk).unwrap();
         let mut seen = 0;
@@ -153,8 +140,7 @@ fn slot_that_was_half_overwritten_does_not_let_the_last_one_go() {
 fn luks2_other_key_added_at_every_cut() {
     let (bytes, key) = volume(Version::Luks2, 1);
     let (other, mut seen) = ([7; 24], [0; 2]);
-    let mut disk = Disk::new(&bytes);
-    let edit = Edit::load(&mut disk, SIZE).unwrap();
+    let (mut disk, edit) = loaded(&bytes);
     let change = edit.add_unbound(&other, PASSPHRASES[2], &new_slot());
     commit(change.map(|(change, _)| change), &mut disk).unwrap();
     each_cut(&bytes, &disk.done, |bytes| {
@@ -176,15 +162,11 @@ fn unused_places_wiped_at_every_cut() {
     for version in [Version::Luks2, Version::Luks1] {
         let (bytes, key) = volume(version, 1);
         let added = {
-            let mut disk = Disk::new(&bytes);
-            let edit = Edit::load(&mut disk, SIZE).unwrap();
+            let (mut disk, edit) = loaded(&bytes);
             added(&edit, &key, Some(2), &mut disk).unwrap();
             disk.bytes.into_inner()
         };
-        let header = match version {
-            Version::Luks1 => 1024,
-            Version::Luks2 => 0x8000,
-        };
+        let header = header_len(version);
         let left = [&bytes[..header], &added[header..]].concat();
         let revived = |after: &[u8]| opening(&[&added[..header], &after[header..]].concat(), &key);
         assert_eq!(revived(&left), [0, 1, 2]);
@@ -202,8 +184,7 @@ fn unused_places_wiped_at_every_cut() {
 #[test]
 fn place_that_a_luks1_slot_has_left_is_wiped_when_asked() {
     let (bytes, key) = full(Version::Luks1, 32, 1);
-    let mut disk = Disk::new(&bytes);
-    let edit = Edit::load(&mut disk, SIZE).unwrap();
+    let (mut disk, edit) = loaded(&bytes);
     let moved = edit.replace(1, &key, PASSPHRASES[2], &new_slot());
     commit(moved.map(|(change, _)| change), &mut disk).unwrap();
     let after = disk.bytes.into_inner();
@@ -214,8 +195,7 @@ fn place_that_a_luks1_slot_has_left_is_wiped_when_asked() {
     let place = start..start + 128_000;
     let mut left = after.clone();
     left[place.clone()].copy_from_slice(&bytes[place.clone()]);
-    let mut disk = Disk::new(&left);
-    let edit = Edit::load(&mut disk, SIZE).unwrap();
+    let (mut disk, edit) = loaded(&left);
     commit(Ok(edit.wipe_unused().unwrap()), &mut disk).unwrap();
     let wiped = disk.bytes.into_inner();
     assert_eq!(opening(&wiped, &key), [0, 2]);
@@ -223,36 +203,12 @@ fn place_that_a_luks1_slot_has_left_is_wiped_when_asked() {
     assert!(same.filter(|(one, other)| one == other).count() < 2000);
 }
 
-/// A disk that cannot be read from this byte on.
-struct Torn {
-    disk: Cursor<Vec<u8>>,
-    readable: u64,
-}
-
-impl Read for Torn {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let end = self.disk.position() + out.len() as u64;
-        if end > self.readable {
-            return Err(io::Error::from_raw_os_error(5));
-        }
-        self.disk.read(out)
-    }
-}
-
-impl Seek for Torn {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.disk.seek(to)
-    }
-}
-
 /// It is no place for a slot then, and what needs no place goes on.
 #[test]
 fn place_that_cannot_be_read_keeps_no_luks1_slot_from_being_removed() {
     let (bytes, key) = full(Version::Luks1, 32, 1);
-    let load = |readable| {
-        let disk = Cursor::new(bytes.clone());
-        Edit::load(&mut Torn { disk, readable }, SIZE).unwrap()
-    };
+    let load =
+        |readable| Edit::load(&mut Device { disk: Cursor::new(bytes.clone()), readable, write: () }, SIZE).unwrap();
     let replace = |edit: &Edit| {
         let replaced = edit.replace(1, &key, PASSPHRASES[2], &new_slot());
         replaced.map(drop)
@@ -263,56 +219,29 @@ fn place_that_cannot_be_read_keeps_no_luks1_slot_from_being_removed() {
     assert!(edit.remove(1, LastSlot::Keep).is_ok() && edit.erase(LastSlot::Remove).is_ok());
 }
 
-/// A file system that is full, below a file with a hole in it.
-struct Hole<'a> {
-    disk: Cursor<&'a mut Vec<u8>>,
-    hole: std::ops::Range<u64>,
-}
-
-impl Read for Hole<'_> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        self.disk.read(out)
-    }
-}
-
-impl Seek for Hole<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.disk.seek(to)
-    }
-}
-
-impl Write for Hole<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let at = self.disk.position();
-        if self.hole.contains(&at) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        let before = usize::try_from(self.hole.start.saturating_sub(at)).unwrap();
-        let len = if before == 0 { bytes.len() } else { before };
-        self.disk.write(&bytes[..len.min(bytes.len())])
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// The header is not there afterwards: whoever put it back would open the volume with what is left.
 #[test]
 fn what_cannot_be_overwritten_leaves_no_other_key_material() {
     for version in [Version::Luks2, Version::Luks1] {
         let (before, key) = volume(version, 1);
         let old = Edit::load(&mut Cursor::new(&before), SIZE).unwrap();
-        let (slots, header) = match version {
-            Version::Luks2 => (0x8000, 0x8000),
-            Version::Luks1 => (4096, 1024),
+        let slots = if version == Version::Luks1 { 4096 } else { 0x8000 };
+        // A file system that is full, below a file with a hole in it.
+        let write = |disk: &mut Cursor<Vec<u8>>, bytes: &[u8]| {
+            let at = disk.position();
+            if (slots..slots + 4096).contains(&at) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            let before = usize::try_from(slots.saturating_sub(at)).unwrap();
+            let len = if before == 0 { bytes.len() } else { before };
+            disk.write(&bytes[..len.min(bytes.len())])
         };
-        let mut bytes = before.clone();
-        let mut device = Hole { disk: Cursor::new(&mut bytes), hole: slots..slots + 4096 };
+        let mut device = Device { disk: Cursor::new(before.clone()), readable: u64::MAX, write };
         let change = old.erase(LastSlot::Remove).unwrap();
         let error = change.commit(&mut device, SIZE).unwrap_err();
         let expected = format!("key material at offset {slots} could not be overwritten");
         assert!(error.to_string().contains(&expected), "{error}");
+        let (mut bytes, header) = (device.disk.into_inner(), header_len(version));
         bytes[..header].copy_from_slice(&before[..header]);
         assert_eq!(opening(&bytes, &key), [0; 0], "{version:?}");
     }

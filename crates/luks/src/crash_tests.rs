@@ -1,44 +1,13 @@
 //! Formatting that stops anywhere (power loss, full disk) leaves the old volume, no volume, or
 //! the whole new one; never a header that opens to something else.
 
-use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
+use std::io::{self, Cursor, Write};
 
 use crate::format::{FormatOptions, Version, format};
-use crate::testing::{Image, PASSPHRASE, cheap_options};
+use crate::testing::{Device, Image, PASSPHRASE, cheap_options};
 use crate::{Error, ErrorKind, UnlockOptions, read};
 
 const NEW_PASSPHRASE: &[u8] = b"new";
-
-/// A device that takes a number of writes and then no more.
-struct Failing {
-    device: Cursor<Vec<u8>>,
-    writes_left: usize,
-}
-
-impl Write for Failing {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let left = self.writes_left.checked_sub(1);
-        self.writes_left = left.ok_or(io::ErrorKind::StorageFull)?;
-        // At most a sector at a time, so that larger writes are torn.
-        self.device.write(&data[..data.len().min(8192)])
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Read for Failing {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        self.device.read(out)
-    }
-}
-
-impl Seek for Failing {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.device.seek(to)
-    }
-}
 
 fn opens(bytes: &[u8], passphrase: &[u8]) -> bool {
     let size = u64::try_from(bytes.len()).unwrap();
@@ -55,10 +24,15 @@ fn states(old: &Image, options: &FormatOptions) -> Vec<&'static str> {
     let size = u64::try_from(old.bytes.len()).unwrap();
     let mut states = Vec::new();
     for writes in 0.. {
-        let device = Cursor::new(old.bytes.clone());
-        let mut failing = Failing { device, writes_left: writes };
+        let mut left = writes;
+        let write = |disk: &mut Cursor<Vec<u8>>, data: &[u8]| {
+            left = usize::checked_sub(left, 1).ok_or(io::ErrorKind::StorageFull)?;
+            // So that larger writes are torn.
+            disk.write(&data[..data.len().min(8192)])
+        };
+        let mut failing = Device { disk: Cursor::new(old.bytes.clone()), readable: u64::MAX, write };
         let done = format(&mut failing, size, NEW_PASSPHRASE, options);
-        let bytes = failing.device.into_inner();
+        let bytes = failing.disk.into_inner();
         let state = match (opens(&bytes, PASSPHRASE), opens(&bytes, NEW_PASSPHRASE)) {
             (true, false) => "old",
             (false, false) => "none",
@@ -80,24 +54,12 @@ fn states(old: &Image, options: &FormatOptions) -> Vec<&'static str> {
 }
 
 #[test]
-fn luks2_over_luks2_goes_from_old_to_none_to_new() {
-    let mut options = cheap_options(Version::Luks2);
-    options.data_offset = Some(512 << 10);
-    assert_eq!(states(&Image::luks2(), &options), ["old", "none", "new"]);
-}
-
-#[test]
-fn luks1_over_luks2_goes_from_old_to_none_to_new() {
-    let mut options = cheap_options(Version::Luks1);
-    options.key_len = 32;
-    let mut old = Image::luks2();
-    old.bytes.resize((2 << 20) + 4096, 0);
-    assert_eq!(states(&old, &options), ["old", "none", "new"]);
-}
-
-#[test]
-fn luks2_over_luks1_goes_from_old_to_none_to_new() {
-    let mut options = cheap_options(Version::Luks2);
-    options.data_offset = Some(512 << 10);
-    assert_eq!(states(&Image::luks1(), &options), ["old", "none", "new"]);
+fn new_volume_over_an_old_one_goes_from_old_to_none_to_new() {
+    let luks2 = FormatOptions { data_offset: Some(512 << 10), ..cheap_options(Version::Luks2) };
+    let luks1 = FormatOptions { key_len: 32, ..cheap_options(Version::Luks1) };
+    let mut longer = Image::luks2();
+    longer.bytes.resize((2 << 20) + 4096, 0);
+    for (old, options) in [(Image::luks2(), &luks2), (longer, &luks1), (Image::luks1(), &luks2)] {
+        assert_eq!(states(&old, options), ["old", "none", "new"], "{options:?}");
+    }
 }

@@ -218,8 +218,7 @@ mod tests {
         assert_eq!((kdf.time, kdf.memory_kib, kdf.cpus), (Some(4), Some(32), Some(4)));
         let fixed = KdfCost::default().fixed(KdfKind::Pbkdf2);
         assert_eq!(fixed.iterations, Some(1_000_000));
-        let fixed = KdfCost::default().fixed(KdfKind::Argon2id);
-        assert_eq!(fixed.memory_kib, Some(256 << 10));
+        assert_eq!(KdfCost::default().fixed(KdfKind::Argon2id).memory_kib, Some(256 << 10));
     }
 
     #[test]

@@ -24,6 +24,15 @@ impl Machine {
         machine
     }
 
+    /// In a control group of version 2 of this path, with these files in its folder and those above.
+    fn in_group(path: &str, files: &[(&str, &str)]) -> Self {
+        let machine = Self::new(&[("proc/self/mountinfo", V2), ("proc/self/cgroup", &format!("0::{path}\n"))]);
+        for (file, text) in files {
+            machine.write(&format!("sys/fs/cgroup/{file}"), text);
+        }
+        machine
+    }
+
     fn write(&self, path: &str, text: &str) {
         let path: PathBuf = self.0.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -72,24 +81,23 @@ fn system_that_does_not_say_bounds_nothing() {
 
 #[test]
 fn group_and_every_group_above_it_bound_memory() {
-    let own = "sys/fs/cgroup/pod/box/memory.max";
-    let above = "sys/fs/cgroup/pod/memory.max";
     for (own_max, above_max, left) in [
         ("268435456\n", "max\n", 256 * MIB),
         ("max\n", "134217728\n", 128 * MIB),
         ("268435456\n", "134217728\n", 128 * MIB),
         ("max\n", "max\n", 21 * GIB),
     ] {
-        let machine = Machine::new(&[
-            ("proc/self/mountinfo", V2),
-            ("proc/self/cgroup", "0::/pod/box\n"),
-            (own, own_max),
-            (above, above_max),
-            ("sys/fs/cgroup/pod/box/memory.current", "0\n"),
-            ("sys/fs/cgroup/pod/memory.current", "0\n"),
-            ("sys/fs/cgroup/pod/box/memory.swap.max", "0\n"),
-            ("sys/fs/cgroup/pod/memory.swap.max", "0\n"),
-        ]);
+        let machine = Machine::in_group(
+            "/pod/box",
+            &[
+                ("pod/box/memory.max", own_max),
+                ("pod/memory.max", above_max),
+                ("pod/box/memory.current", "0\n"),
+                ("pod/memory.current", "0\n"),
+                ("pod/box/memory.swap.max", "0\n"),
+                ("pod/memory.swap.max", "0\n"),
+            ],
+        );
         assert_eq!(machine.left(), left, "{own_max} {above_max}");
         let total = if left < GIB { left } else { 24 * GIB };
         assert_eq!(machine.total(), total);
@@ -98,15 +106,16 @@ fn group_and_every_group_above_it_bound_memory() {
 
 #[test]
 fn what_a_group_uses_counts_and_its_page_cache_does_not() {
-    let machine = Machine::new(&[
-        ("proc/self/mountinfo", V2),
-        ("proc/self/cgroup", "0::/\n"),
-        ("sys/fs/cgroup/memory.max", "1073741824\n"),
-        ("sys/fs/cgroup/memory.current", "805306368\n"),
-        ("sys/fs/cgroup/memory.stat", "anon 1\nactive_file 1048576\ninactive_file 267386880\n"),
-        ("sys/fs/cgroup/memory.swap.max", "104857600\n"),
-        ("sys/fs/cgroup/memory.swap.current", "94371840\n"),
-    ]);
+    let machine = Machine::in_group(
+        "/",
+        &[
+            ("memory.max", "1073741824\n"),
+            ("memory.current", "805306368\n"),
+            ("memory.stat", "anon 1\nactive_file 1048576\ninactive_file 267386880\n"),
+            ("memory.swap.max", "104857600\n"),
+            ("memory.swap.current", "94371840\n"),
+        ],
+    );
     let (left, name) = machine.least([None; 2]);
     assert_eq!(left, (256 + 256 + 10) * MIB);
     assert_eq!(name, "its control group");
@@ -120,25 +129,21 @@ fn file_in_memory_is_bounded_by_its_group_and_gets_no_swap() {
     };
     let found = left(&Machine::new(&[]));
     assert_eq!((found.kib, &*found.bound), (20 * GIB, "the machine"));
-    let found = left(&Machine::new(&[
-        ("proc/self/mountinfo", V2),
-        ("proc/self/cgroup", "0::/\n"),
-        ("sys/fs/cgroup/memory.max", "1073741824\n"),
-        ("sys/fs/cgroup/memory.current", "268435456\n"),
-    ]));
+    let found = left(&Machine::in_group("/", &[("memory.max", "1073741824\n"), ("memory.current", "268435456\n")]));
     assert_eq!((found.kib, &*found.bound), (768 * MIB, "its control group"));
 }
 
 #[test]
 fn group_that_would_be_throttled_bounds_memory_as_well() {
-    let machine = Machine::new(&[
-        ("proc/self/mountinfo", V2),
-        ("proc/self/cgroup", "0::/\n"),
-        ("sys/fs/cgroup/memory.max", "max\n"),
-        ("sys/fs/cgroup/memory.high", "67108864\n"),
-        ("sys/fs/cgroup/memory.current", "0\n"),
-        ("sys/fs/cgroup/memory.swap.max", "0\n"),
-    ]);
+    let machine = Machine::in_group(
+        "/",
+        &[
+            ("memory.max", "max\n"),
+            ("memory.high", "67108864\n"),
+            ("memory.current", "0\n"),
+            ("memory.swap.max", "0\n"),
+        ],
+    );
     assert_eq!(machine.left(), 64 * MIB);
 }
 

@@ -16,9 +16,7 @@ use crate::{Header, KdfLimits, SegmentPolicy, UnlockOptions, read};
 fn exercise(bytes: &[u8]) {
     let size = u64::try_from(bytes.len()).unwrap();
     let mut device = Cursor::new(bytes);
-    let Ok(header) = read(&mut device, size) else {
-        return;
-    };
+    let Ok(header) = read(&mut device, size) else { return };
     serde_json::to_string(&header.info()).unwrap();
     for (allow_null_cipher, detached) in [(false, false), (true, true)] {
         let policy = SegmentPolicy { allow_null_cipher, detached };

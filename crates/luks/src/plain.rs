@@ -94,8 +94,7 @@ mod tests {
     fn plain_hash_takes_the_passphrase_itself() {
         assert_eq!(key("0123456789", "plain", 4), "30313233");
         assert_eq!(key("0123456789", "plain:2", 4), "30310000");
-        let error = derive_key(b"012", "plain", 4).err().unwrap();
-        assert_eq!(error.kind(), ErrorKind::Parameters);
+        assert_eq!(derive_key(b"012", "plain", 4).err().unwrap().kind(), ErrorKind::Parameters);
     }
 
     #[test]

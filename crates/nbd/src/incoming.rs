@@ -167,11 +167,9 @@ mod tests {
         assert_eq!(parse(&bytes), Ok(Some(chunk(3, true, hole, 32))));
         let error = |text| IncomingContent::Error { error: NbdError::Io, text };
         let bytes = reply::error_chunk(4, NbdError::Io, "bad", Last::Yes);
-        let found = parse(bytes.as_bytes());
-        assert_eq!(found, Ok(Some(chunk(4, true, error(3), 26))));
+        assert_eq!(parse(bytes.as_bytes()), Ok(Some(chunk(4, true, error(3), 26))));
         let bytes = reply::error_offset_chunk(5, NbdError::Io, "bad", 9, Last::No);
-        let found = parse(bytes.as_bytes());
-        assert_eq!(found, Ok(Some(chunk(5, false, error(11), 26))));
+        assert_eq!(parse(bytes.as_bytes()), Ok(Some(chunk(5, false, error(11), 26))));
     }
 
     #[test]
@@ -198,9 +196,7 @@ mod tests {
         ] {
             assert_eq!(changed(kind, length), malformed(kind), "{kind} {length}");
         }
-        let endless = changed(chunk::ERROR, u32::MAX);
-        assert_eq!(endless, Err(ReplyError::TooLong(u32::MAX)));
-        let magic = parse_incoming(&[2; 16]);
-        assert_eq!(magic, Err(ReplyError::Magic(0x0202_0202)));
+        assert_eq!(changed(chunk::ERROR, u32::MAX), Err(ReplyError::TooLong(u32::MAX)));
+        assert_eq!(parse_incoming(&[2; 16]), Err(ReplyError::Magic(0x0202_0202)));
     }
 }

@@ -111,15 +111,15 @@ fn block_status_is_context_then_extents() {
 }
 
 #[test]
-fn block_status_stops_when_the_slice_is_full() {
+fn block_status_stops_when_the_slice_is_full_and_is_no_reply_without_extents() {
     let extent = Extent { length: 1, flags: 0 };
     assert!(BlockStatus::new(&mut [0; BLOCK_STATUS_LEN + DESCRIPTOR_LEN - 1]).is_none());
     let mut out = [0; BLOCK_STATUS_LEN + 2 * DESCRIPTOR_LEN + 7];
+    assert!(BlockStatus::new(&mut out).unwrap().finish(COOKIE, 1, Last::Yes).is_none());
     let mut status = BlockStatus::new(&mut out).unwrap();
     assert!(status.push(extent) && status.push(extent));
     assert!(!status.push(extent));
-    let bytes = status.finish(COOKIE, 1, Last::No).unwrap();
-    assert_eq!(bytes.len(), BLOCK_STATUS_LEN + 2 * DESCRIPTOR_LEN);
+    assert_eq!(status.finish(COOKIE, 1, Last::No).unwrap().len(), BLOCK_STATUS_LEN + 2 * DESCRIPTOR_LEN);
 }
 
 #[test]
@@ -132,21 +132,11 @@ fn block_status_has_at_most_a_million_extents() {
 }
 
 #[test]
-fn block_status_without_extents_is_no_reply() {
-    let mut out = [0; 64];
-    assert!(BlockStatus::new(&mut out).unwrap().finish(COOKIE, 1, Last::Yes).is_none());
-}
-
-#[test]
-fn error_chunk_is_error_then_message() {
+fn error_chunks_are_error_then_message_and_the_offset_at_the_end() {
     let reply = error_chunk(COOKIE, NbdError::Io, "no", Last::Yes);
     let expected = b"\x66\x8e\x33\xef\0\x01\x80\x01\x01\x02\x03\x04\x05\x06\x07\x08\0\0\0\x08\
         \0\0\0\x05\0\x02no";
     assert_eq!(reply.as_bytes(), expected);
-}
-
-#[test]
-fn error_offset_chunk_ends_with_the_offset() {
     let reply = error_offset_chunk(COOKIE, NbdError::Io, "no", 0x1122_3344_5566_7788, Last::No);
     let expected = b"\x66\x8e\x33\xef\0\0\x80\x02\x01\x02\x03\x04\x05\x06\x07\x08\0\0\0\x10\
         \0\0\0\x05\0\x02no\x11\x22\x33\x44\x55\x66\x77\x88";

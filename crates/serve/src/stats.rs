@@ -255,8 +255,7 @@ mod tests {
         for nanoseconds in [0, 1, 7, 8, 9, 15, 16, 1000, 123_456_789, u64::MAX / 2, u64::MAX] {
             let index = bucket(nanoseconds);
             assert!(index < BUCKETS, "{nanoseconds}");
-            let difference = bucket_value(index).abs_diff(nanoseconds);
-            assert!(difference <= nanoseconds / 8, "{nanoseconds} -> {index}");
+            assert!(bucket_value(index).abs_diff(nanoseconds) <= nanoseconds / 8, "{nanoseconds} -> {index}");
         }
     }
 

@@ -14,7 +14,6 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::hint::black_box;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
@@ -27,17 +26,17 @@ use cryptline_engine::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_nbd::reply::OFFSET_DATA_LEN;
 use cryptline_nbd::wire::{SIMPLE_REPLY_LEN, cmd};
-use cryptline_serve::StopHandle;
 use cryptline_serve::fuse::{Mount, Nodes, Over, Session, Wanted, processors};
 use cryptline_serve::lane::Poll;
-use cryptline_serve::stats::ExportStats;
-use cryptline_serve::vhost_user::{Disk, Front, Server, ServerOptions};
+use cryptline_serve::vhost_user::{Front, ServerOptions};
 use cryptline_testkit::alloc::{self, CountingAllocator};
 use cryptline_testkit::fuse_uring::Enabled;
+use cryptline_testkit::harness;
 use cryptline_testkit::suite::{Fresh, devices};
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::common::raw::{Raw, Style};
+use crate::common::serving::{Serving, disk, options};
 use crate::common::vhost::{Asked, Driver, EVENT_IDX, FLUSH, RING_PACKED};
 use crate::common::{BACKENDS, Setup, fuse, pattern, stack};
 
@@ -50,19 +49,15 @@ const SIZE: u64 = 4 << 20;
 const ROUNDS: usize = 150;
 
 fn main() {
-    let tests: [(&str, fn()); 11] = [
-        ("allocation_is_counted", allocation_is_counted),
-        ("work_of_another_thread_is_noticed", work_of_another_thread_is_noticed),
-        ("requests_over_memory_use_no_heap_and_no_thread", || {
-            check(stack::crypt_over_ram);
+    let tests: [(&str, &dyn Fn()); 11] = [
+        ("allocation_is_counted", &alloc::assert_counted),
+        ("work_of_another_thread_is_noticed", &work_of_another_thread_is_noticed),
+        ("requests_over_memory_use_no_heap_and_no_thread", &|| check(stack::crypt_over_ram)),
+        ("requests_over_a_file_use_no_heap_and_no_thread", &|| {
+            check(|size| devices::crypt(stack::file(size, DirectMode::Off), &stack::AES_4096))
         }),
-        ("requests_over_a_file_use_no_heap_and_no_thread", || {
-            check(|size| devices::crypt(stack::file(size, DirectMode::Off), &stack::AES_4096));
-        }),
-        ("requests_over_a_direct_file_use_no_heap_and_no_thread", || {
-            check(stack::crypt_over_file);
-        }),
-        ("lanes_that_look_out_use_no_heap_and_no_thread", || {
+        ("requests_over_a_direct_file_use_no_heap_and_no_thread", &|| check(stack::crypt_over_file)),
+        ("lanes_that_look_out_use_no_heap_and_no_thread", &|| {
             let limit = Duration::from_micros(100);
             let wake_up = Some(Duration::from_micros(30));
             let lanes = 1;
@@ -71,21 +66,15 @@ fn main() {
                 check_looking(stack::crypt_over_ram, poll);
             }
         }),
-        ("calls_over_memory_use_no_heap_and_no_thread", || {
-            check_fuse(|size| in_bytes(stack::crypt_over_ram(size)));
+        ("calls_over_memory_use_no_heap_and_no_thread", &|| check_fuse(|size| in_bytes(stack::crypt_over_ram(size)))),
+        ("calls_over_a_direct_file_use_no_heap_and_no_thread", &|| {
+            check_fuse(|size| in_bytes(stack::crypt_over_file(size)))
         }),
-        ("calls_over_a_direct_file_use_no_heap_and_no_thread", || {
-            check_fuse(|size| in_bytes(stack::crypt_over_file(size)));
-        }),
-        ("calls_through_io_uring_use_no_heap_and_no_thread", check_fuse_through_io_uring),
-        ("guests_requests_over_memory_use_no_heap_and_no_thread", || {
-            check_guests(stack::crypt_over_ram);
-        }),
-        ("guests_requests_over_a_direct_file_use_no_heap_and_no_thread", || {
-            check_guests(stack::crypt_over_file);
-        }),
+        ("calls_through_io_uring_use_no_heap_and_no_thread", &check_fuse_through_io_uring),
+        ("guests_requests_over_memory_use_no_heap_and_no_thread", &|| check_guests(stack::crypt_over_ram)),
+        ("guests_requests_over_a_direct_file_use_no_heap_and_no_thread", &|| check_guests(stack::crypt_over_file)),
     ];
-    run_as_harness(&tests);
+    harness::run(&tests);
 }
 
 /// As a file is served.
@@ -127,7 +116,6 @@ fn check_connection(over: Fresh, backend: BackendChoice, style: Style, poll: Pol
             measure(&name, || load.run(ROUNDS));
         }
     }
-    served.end_well();
 }
 
 /// Requests that use no heap and no other thread.
@@ -171,9 +159,7 @@ fn check_fuse(make: fn(u64) -> Fresh) {
 
 /// The same for a mount whose requests come through the lane's ring.
 fn check_fuse_through_io_uring() {
-    let Some(_enabled) = Enabled::here() else {
-        return;
-    };
+    let Some(_enabled) = Enabled::here() else { return };
     for make in [stack::crypt_over_ram, stack::crypt_over_file] {
         let over = in_bytes(make(SIZE));
         let folder = tempfile::tempdir().expect("a folder");
@@ -228,25 +214,9 @@ fn check_guests(make: fn(u64) -> Fresh) {
 
 fn check_ring(over: Fresh, backend: BackendChoice, ring: u64, poll: Poll) {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
-    let disk = Disk {
-        name: String::new(),
-        gate: over.gate.clone(),
-        block: 512,
-        serial: String::new(),
-        queues: 1,
-        queue_size: None,
-        stats: ExportStats::new(true),
-        front: Front::Connected(theirs),
-    };
-    let options = ServerOptions {
-        backend,
-        poll,
-        grace: Duration::from_secs(5),
-        log: Arc::new(|event| assert!(!event.is_trouble(), "{event}")),
-    };
-    let server = Server::new(vec![disk], options).expect("a server");
-    let stop = StopHandle::new().expect("an eventfd");
-    let served = std::thread::spawn(move || server.run(&stop).expect("it serves"));
+    let disk = disk("", &over.gate, Front::Connected(theirs));
+    let options = ServerOptions { poll, ..options(backend, Duration::from_secs(5)) };
+    let serving = Serving::start(vec![disk], options);
     let mut driver = Driver::start_with(ours, FLUSH | EVENT_IDX | ring);
     for (length, depth) in [(BLOCK, 1), (BLOCK, 32), (65536, 16)] {
         for kind in [1, 0] {
@@ -280,7 +250,7 @@ fn check_ring(over: Fresh, backend: BackendChoice, ring: u64, poll: Poll) {
         }
     }
     drop(driver);
-    assert_eq!(served.join().expect("no panic"), Ok(()));
+    assert_eq!(serving.log(), [""; 0]);
 }
 
 /// A closed loop of batches: `depth` calls, then their answers.
@@ -312,8 +282,7 @@ impl<'a> FuseLoad<'a> {
     fn run(&mut self, rounds: usize) {
         for _ in 0..rounds {
             for call in &self.calls {
-                let sent = rustix::net::send(self.socket, call, SendFlags::NOSIGNAL);
-                assert_eq!(sent, Ok(call.len()));
+                assert_eq!(rustix::net::send(self.socket, call, SendFlags::NOSIGNAL), Ok(call.len()));
             }
             for _ in &self.calls {
                 let answer = &mut self.answer[..];
@@ -392,13 +361,6 @@ impl Tasks {
     }
 }
 
-/// The counter must be able to count.
-fn allocation_is_counted() {
-    let before = alloc::calls();
-    drop(black_box(Box::new(black_box(7))));
-    assert_eq!(alloc::calls() - before, 2, "one allocation, one free");
-}
-
 /// The list of tasks must be able to show a helper, and one that it has not seen before.
 fn work_of_another_thread_is_noticed() {
     let before = Tasks::now();
@@ -415,26 +377,4 @@ fn work_of_another_thread_is_noticed() {
     assert!(matches!(others[..], [one] if one.starts_with("helper")), "{others:?}");
     helper.thread().unpark();
     helper.join().expect("ended");
-}
-
-/// As much of libtest's command line as `cargo test` and `cargo nextest` use.
-fn run_as_harness(tests: &[(&str, fn())]) {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
-    if has("--ignored") {
-        return;
-    }
-    if has("--list") {
-        tests.iter().for_each(|(name, _)| println!("{name}: test"));
-        return;
-    }
-    let wanted = arguments.iter().find(|argument| !argument.starts_with('-'));
-    for (name, test) in tests {
-        let selected =
-            wanted.is_none_or(|wanted| if has("--exact") { name == wanted } else { name.contains(wanted.as_str()) });
-        if selected {
-            test();
-            println!("test {name} ... ok");
-        }
-    }
 }

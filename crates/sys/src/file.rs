@@ -132,8 +132,7 @@ mod tests {
         lock_file(&one, false).unwrap();
         lock_file(&two, false).unwrap();
         let writer = open();
-        let refused = lock_file(&writer, true).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(lock_file(&writer, true).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop((one, two));
         lock_file(&writer, true).unwrap();
         assert!(lock_file(open(), false).is_err());

@@ -12,6 +12,7 @@
 //! Counts over the whole process: an allocation that a helper thread makes counts as well.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -24,6 +25,16 @@ pub struct CountingAllocator;
 #[must_use]
 pub fn calls() -> u64 {
     CALLS.load(Ordering::Relaxed)
+}
+
+/// Fails unless the counter can count.
+///
+/// # Panics
+/// Where it can not.
+pub fn assert_counted() {
+    let before = calls();
+    drop(black_box(Box::new(black_box(7))));
+    assert_eq!(calls() - before, 2, "one allocation, one free");
 }
 
 fn count() {

@@ -9,7 +9,7 @@
 //! * [`scripted`] are devices that do what a test says, when it says so.
 //! * [`cache`] is a machine whose page cache loses writes, and which loses power.
 //! * [`fuse_uring`] has the kernel offer FUSE over io_uring.
-//! * [`alloc`] counts heap allocations.
+//! * [`alloc`] counts heap allocations; [`harness`] gives a test the process to itself.
 //! * [`memory`] searches all memory of a process for keys that should not be there.
 //!
 //! Never part of the shipped program.
@@ -22,6 +22,7 @@ pub mod blkio;
 pub mod cache;
 pub mod ceph;
 pub mod fuse_uring;
+pub mod harness;
 pub mod memory;
 pub mod model;
 pub mod oracle;

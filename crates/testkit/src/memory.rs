@@ -108,9 +108,7 @@ pub fn scan(process: u32, secrets: &Secrets) -> io::Result<Scan> {
         while at < mapping.end {
             let len = usize::try_from(mapping.end - at).map_or(WINDOW, |left| left.min(WINDOW));
             // What cannot be read is no memory: pages behind the end of a file, a device.
-            let Ok(read) = memory.read_at(&mut window[..len], at) else {
-                break;
-            };
+            let Ok(read) = memory.read_at(&mut window[..len], at) else { break };
             if read < PIECE {
                 break;
             }

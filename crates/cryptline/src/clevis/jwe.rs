@@ -152,8 +152,7 @@ mod tests {
         let parsed = Jwe::parse(&sealed).unwrap();
         assert!(parsed.open(&secret(1)).unwrap()[..] == [9; 66]);
         assert!(parsed.open(&secret(2)).is_err());
-        let compact = Jwe::compact(&parsed.to_compact()).unwrap();
-        assert!(compact.open(&secret(1)).unwrap()[..] == [9; 66]);
+        assert!(Jwe::compact(&parsed.to_compact()).unwrap().open(&secret(1)).unwrap()[..] == [9; 66]);
         let mut other = sealed.clone();
         other["protected"] =
             Base64UrlUnpadded::encode_string(json!({"enc": METHOD, "alg": "ECDH-ES"}).to_string().as_bytes()).into();

@@ -132,8 +132,7 @@ fn keys_that_others_have_signed_are_refused() {
     swapped["payload"] = other.signed()["payload"].clone();
     for signed in [unsigned, swapped, json!({}), json!({"payload": ""}), json!([])] {
         let url = Url::parse("h").unwrap();
-        let told = Advertisement::of("h", url, signed.to_string().as_bytes());
-        assert!(told.is_err(), "{signed}");
+        assert!(Advertisement::of("h", url, signed.to_string().as_bytes()).is_err(), "{signed}");
     }
     let mut several = json!({"payload": keys.signed()["payload"]});
     several["signatures"] = json!([other.signed(), keys.signed()]);
@@ -181,6 +180,5 @@ fn server_that_does_not_answer_leaves_time_for_one_that_does() {
     let secret = SecretBuf::copy_of(b"pass phrase").unwrap();
     let jwe = pin.seal(&secret).unwrap().to_json();
     let token = json!({"type": "clevis", "keyslots": ["1"], "jwe": jwe}).to_string();
-    let opened = passphrase(&token, Instant::now() + Duration::from_secs(6));
-    assert!(opened.ok().unwrap()[..] == secret[..]);
+    assert!((passphrase(&token, Instant::now() + Duration::from_secs(6))).ok().unwrap()[..] == secret[..]);
 }

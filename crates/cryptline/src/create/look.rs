@@ -222,8 +222,7 @@ mod tests {
         ] {
             let mut bytes = vec![0; size];
             bytes[at..at + magic.len()].copy_from_slice(magic);
-            let found = name(&mut Cursor::new(bytes)).unwrap();
-            assert_eq!(found.unwrap_or_default(), name_of_it);
+            assert_eq!(name(&mut Cursor::new(bytes)).unwrap().unwrap_or_default(), name_of_it);
         }
     }
 

@@ -228,8 +228,7 @@ mod tests {
         let (one, two) = (path.reopen().unwrap(), path.reopen().unwrap());
         let lock = Lock::to_change(&one).unwrap();
         assert!(matches!(lock, Lock::File(_)));
-        let other = flock(&two, FlockOperation::NonBlockingLockShared);
-        assert_eq!(other, Err(Errno::WOULDBLOCK));
+        assert_eq!(flock(&two, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK));
         drop(lock);
         flock(&two, FlockOperation::NonBlockingLockShared).unwrap();
     }
@@ -241,13 +240,11 @@ mod tests {
         let device = tempfile::tempfile().unwrap();
         let lock = Lock::of_device(&device, folder.path(), "L_7:0", CHANGE).unwrap();
         let other = File::open(&path).unwrap();
-        let locked = flock(&other, FlockOperation::NonBlockingLockExclusive);
-        assert_eq!(locked, Err(Errno::WOULDBLOCK));
+        assert_eq!(flock(&other, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK));
         drop(lock);
         assert!(!path.exists());
         let missing = folder.path().join("missing");
-        let made = Lock::of_device(&device, &missing, "L_7:0", CHANGE).unwrap();
-        assert!(matches!(made, Lock::Device { .. }));
+        assert!(matches!(Lock::of_device(&device, &missing, "L_7:0", CHANGE).unwrap(), Lock::Device { .. }));
     }
 
     #[test]
@@ -257,8 +254,7 @@ mod tests {
         let (one, two) = (path.reopen().unwrap(), path.reopen().unwrap());
         let nowhere = folder.path().join("not/there");
         let lock = Lock::of_device(&one, &nowhere, "L_7:0", CHANGE).unwrap();
-        let other = flock(&two, FlockOperation::NonBlockingLockExclusive);
-        assert_eq!(other, Err(Errno::WOULDBLOCK));
+        assert_eq!(flock(&two, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK));
         drop(lock);
         flock(&two, FlockOperation::NonBlockingLockExclusive).unwrap();
     }
@@ -271,8 +267,7 @@ mod tests {
         let read_only = [(); 2].map(|()| File::open(file.path()).unwrap());
         let readers = read_only.each_ref();
         let shared = readers.map(|file| Lock::to_read(file).unwrap());
-        let other = flock(&file, FlockOperation::NonBlockingLockExclusive);
-        assert_eq!(other, Err(Errno::WOULDBLOCK));
+        assert_eq!(flock(&file, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK));
         drop(shared);
         let [one, two] = readers.map(|file| Lock::of_device(file, folder.path(), "L_7:0", READ).unwrap());
         drop(one);

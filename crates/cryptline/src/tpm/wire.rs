@@ -136,8 +136,7 @@ mod tests {
         assert_eq!(Reader(b"\xff\xff").with_size(), None);
         let selection = pcr_selection(ALG_SHA256, 1 << 7 | 1 << 8 | 1 << 23).0;
         assert_eq!(selection, b"\0\0\0\x01\0\x0b\x03\x80\x01\x80");
-        let named = Reader(&selection).pcrs(ALG_SHA256);
-        assert_eq!(named, Some(1 << 7 | 1 << 8 | 1 << 23));
+        assert_eq!(Reader(&selection).pcrs(ALG_SHA256), Some(1 << 7 | 1 << 8 | 1 << 23));
         assert_eq!(Reader(&selection).pcrs(ALG_SHA1), Some(0));
         assert_eq!(Reader(&selection[..9]).pcrs(ALG_SHA256), None);
         assert_eq!(Reader(b"\xff\xff\xff\xff\0").pcrs(ALG_SHA256), None);

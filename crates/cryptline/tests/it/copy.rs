@@ -1,88 +1,25 @@
 //! Copies between media that the test brings along: in which order they write, and what becomes of failures.
 
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
-use cryptline::{Copy, CopySource, Create, Error, Fault, Left, Medium, Open, Plain, Problem, Progress};
+use cryptline::{Copy, CopySource, Create, Error, Fault, Left, Open, Plain, Problem, Progress};
 
-const PHRASE: &str = "pass phrase";
+use crate::common::{Event, Memory as Disk, PHRASE, cheap};
+
 const HEADER: usize = 16 << 20;
 const KEY: [u8; 64] = [7; 64];
 
-/// What happened to a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
-    Write { at: u64, len: usize, zeros: bool },
-    Flush,
-}
-
-/// A disk in memory that remembers in which order it was written.
-#[derive(Default)]
-struct Disk {
-    bytes: Mutex<Vec<u8>>,
-    events: Mutex<Vec<Event>>,
-    /// Reads of what lies from here on give other bytes.
-    rotten: AtomicU64,
-    refuses_flushes: AtomicBool,
-}
-
-impl Disk {
-    fn new(size: usize) -> Arc<Self> {
-        Arc::new(Self { bytes: Mutex::new(vec![0; size]), rotten: AtomicU64::new(u64::MAX), ..Self::default() })
+fn noise(size: usize) -> Arc<Disk> {
+    let disk = Disk::of(size);
+    let mut state = 1_u32;
+    for byte in disk.bytes.lock().unwrap().iter_mut() {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        *byte = state.to_be_bytes()[0];
     }
-
-    fn noise(size: usize) -> Arc<Self> {
-        let disk = Self::new(size);
-        let mut state = 1_u32;
-        for byte in disk.bytes.lock().unwrap().iter_mut() {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            *byte = state.to_be_bytes()[0];
-        }
-        disk
-    }
-
-    fn starts_as_luks(&self) -> bool {
-        self.bytes.lock().unwrap().starts_with(b"LUKS")
-    }
-}
-
-impl Medium for Disk {
-    fn size(&self) -> u64 {
-        self.bytes.lock().unwrap().len() as u64
-    }
-
-    fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
-        let at = usize::try_from(offset).unwrap();
-        target.copy_from_slice(&self.bytes.lock().unwrap()[at..at + target.len()]);
-        let rotten = self.rotten.load(Ordering::Relaxed);
-        if (offset..offset + target.len() as u64).contains(&rotten) {
-            target[usize::try_from(rotten - offset).unwrap()] ^= 1;
-        }
-        Ok(())
-    }
-
-    fn write_at(&self, offset: u64, source: &[u8]) -> io::Result<()> {
-        let at = usize::try_from(offset).unwrap();
-        self.bytes.lock().unwrap()[at..at + source.len()].copy_from_slice(source);
-        self.events.lock().unwrap().push(Event::Write {
-            at: offset,
-            len: source.len(),
-            zeros: source.iter().all(|&byte| byte == 0),
-        });
-        Ok(())
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        if self.refuses_flushes.load(Ordering::Relaxed) {
-            return Err(io::Error::from_raw_os_error(5));
-        }
-        self.events.lock().unwrap().push(Event::Flush);
-        Ok(())
-    }
+    disk
 }
 
 /// The clear bytes of a disk: under the null cipher.
@@ -101,14 +38,6 @@ fn source(disk: &Arc<Disk>) -> CopySource {
     CopySource::volume(&encrypted(disk).read_only(true).open().unwrap())
 }
 
-fn cheap() -> FormatOptions {
-    FormatOptions {
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
-        ..FormatOptions::default()
-    }
-}
-
 fn create(disk: &Arc<Disk>) -> Create {
     let create = Create::medium(Arc::clone(disk)).format(cheap());
     create.passphrase(PHRASE)
@@ -123,11 +52,10 @@ fn bytes_of(open: Open, len: usize) -> Vec<u8> {
 
 #[test]
 fn header_is_written_when_all_data_is_durable_and_its_beginning_last() {
-    let from = Disk::noise(5 << 20);
-    let to = Disk::new(HEADER + (5 << 20));
+    let from = noise(5 << 20);
+    let to = Disk::of(HEADER + (5 << 20));
     let created = create(&to).fill(Copy::new(source(&from)).verify(true));
-    let created = created.create().unwrap();
-    assert_eq!(created.copied.unwrap().bytes, 5 << 20);
+    assert_eq!(created.create().unwrap().copied.unwrap().bytes, 5 << 20);
     let opened = Open::medium(Arc::clone(&to)).passphrase(PHRASE);
     assert!(bytes_of(opened, 5 << 20) == bytes_of(encrypted(&from), 5 << 20));
 
@@ -147,10 +75,10 @@ fn header_is_written_when_all_data_is_durable_and_its_beginning_last() {
 
 #[test]
 fn old_header_is_gone_before_the_first_data_and_stays_so_after_a_failure() {
-    let to = Disk::new(HEADER + (5 << 20));
+    let to = Disk::of(HEADER + (5 << 20));
     create(&to).create().unwrap();
     assert!(to.starts_as_luks());
-    let from = Disk::noise(5 << 20);
+    let from = noise(5 << 20);
     let faulty = encrypted(&from).fault("read:nth=4".parse().unwrap());
     let source = CopySource::volume(&faulty.read_only(true).open().unwrap());
     let failed = create(&to).replace(true).fill(Copy::new(source)).create();
@@ -158,30 +86,28 @@ fn old_header_is_gone_before_the_first_data_and_stays_so_after_a_failure() {
     let problem = error.problem();
     assert!(matches!(problem, Problem::CopyFault { action: "read", left: Left::Part(_), .. }), "{error}");
     assert!(!to.starts_as_luks());
-    let found = Open::medium(to).passphrase(PHRASE).open();
-    assert!(found.is_err(), "no copy of the header is left either");
+    assert!(Open::medium(to).passphrase(PHRASE).open().is_err(), "no copy of the header is left either");
 }
 
 #[test]
 fn flush_that_fails_is_the_failure_of_the_copy() {
-    let (from, to) = (Disk::noise(3 << 20), Disk::new(3 << 20));
+    let (from, to) = (noise(3 << 20), Disk::of(3 << 20));
     let refuse = Arc::clone(&to);
     let copy = Copy::new(source(&from)).replace(true).on_progress(move |progress| {
         if matches!(progress, Progress::Copied { bytes: 0, .. }) {
-            refuse.refuses_flushes.store(true, Ordering::Relaxed);
+            refuse.refused_flushes.store(u64::MAX, Ordering::Relaxed);
         }
         Ok(())
     });
     let error = copy.into_volume(|| Ok(encrypted(&to))).unwrap_err();
-    let problem = error.problem();
-    assert!(matches!(problem, Problem::CopyFault { action: "flush", .. }), "{error}");
+    assert!(matches!(error.problem(), Problem::CopyFault { action: "flush", .. }), "{error}");
 }
 
 #[test]
 fn verifying_finds_a_byte_that_is_another() {
     for rotten in [HEADER as u64, HEADER as u64 + (2 << 20) + 77, HEADER as u64 + (3 << 20) - 1] {
-        let from = Disk::noise(3 << 20);
-        let to = Disk::new(HEADER + (3 << 20));
+        let from = noise(3 << 20);
+        let to = Disk::of(HEADER + (3 << 20));
         to.rotten.store(rotten, Ordering::Relaxed);
         let copy = Copy::new(source(&from));
         create(&to).replace(true).fill(copy).create().unwrap();
@@ -197,13 +123,12 @@ fn verifying_finds_a_byte_that_is_another() {
 /// Neither by its header nor by the second copy of that.
 fn assert_opens_nothing(disk: &Arc<Disk>) {
     assert!(!disk.starts_as_luks());
-    let found = Open::medium(Arc::clone(disk)).passphrase(PHRASE).open();
-    assert!(found.is_err(), "it opens");
+    assert!(Open::medium(Arc::clone(disk)).passphrase(PHRASE).open().is_err(), "it opens");
 }
 
 #[test]
 fn copy_that_is_stopped_while_it_is_compared_opens_nothing() {
-    let (from, to) = (Disk::noise(8 << 20), Disk::new(HEADER + (8 << 20)));
+    let (from, to) = (noise(8 << 20), Disk::of(HEADER + (8 << 20)));
     create(&to).create().unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let copy = Copy::new(source(&from)).verify(true).stop(Arc::clone(&stop));
@@ -222,7 +147,7 @@ fn copy_that_is_stopped_while_it_is_compared_opens_nothing() {
 
 #[test]
 fn write_that_fails_ends_all_threads_and_names_its_place() {
-    let (from, to) = (Disk::noise(40 << 20), Disk::new(40 << 20));
+    let (from, to) = (noise(40 << 20), Disk::of(40 << 20));
     for rule in ["write:nth=1", "write:nth=17:error=ENOSPC", "write:after=3"] {
         let faulty = || Ok(encrypted(&to).fault(rule.parse().unwrap()));
         let error = Copy::new(source(&from)).replace(true).into_volume(faulty).unwrap_err();
@@ -237,7 +162,7 @@ fn write_that_fails_ends_all_threads_and_names_its_place() {
 
 #[test]
 fn caller_stops_it_by_a_flag_or_by_an_error() {
-    let (from, to) = (Disk::noise(8 << 20), Disk::new(8 << 20));
+    let (from, to) = (noise(8 << 20), Disk::of(8 << 20));
     let stop = Arc::new(AtomicBool::new(true));
     let copy = Copy::new(source(&from)).replace(true).stop(stop);
     let error = copy.into_volume(|| Ok(encrypted(&to))).unwrap_err();
@@ -251,7 +176,7 @@ fn caller_stops_it_by_a_flag_or_by_an_error() {
 #[test]
 fn sizes_that_no_chunk_divides_are_copied_to_the_end() {
     for size in [512, 4096, (1 << 20) - 512, (1 << 20) + 512, (3 << 20) + 4096 + 512] {
-        let (from, to) = (Disk::noise(size), Disk::new(size + 4096));
+        let (from, to) = (noise(size), Disk::of(size + 4096));
         let copy = Copy::new(source(&from)).replace(true).verify(true);
         let copied = copy.into_volume(|| Ok(encrypted(&to))).unwrap();
         assert_eq!(copied.bytes, size as u64);
@@ -263,9 +188,9 @@ fn sizes_that_no_chunk_divides_are_copied_to_the_end() {
 
 #[test]
 fn zeros_are_encrypted_in_a_volume() {
-    let from = Disk::new(4 << 20);
+    let from = Disk::of(4 << 20);
     let source = CopySource::volume(&clear(&from).read_only(true).open().unwrap());
-    let to = Disk::new(4 << 20);
+    let to = Disk::of(4 << 20);
     let copied = Copy::new(source).replace(true).into_volume(|| Ok(encrypted(&to)));
     assert_eq!(copied.unwrap().skipped, 0);
     assert!(bytes_of(encrypted(&to), 4 << 20).iter().all(|&byte| byte == 0));
@@ -306,8 +231,7 @@ fn volume_is_copied_as_its_owner_has_written_it_since_it_was_opened() {
     std::thread::sleep(std::time::Duration::from_millis(20));
     let mut disk = volume.blocking().unwrap();
     disk.write_at(1 << 20, &[42; 4096], false).unwrap();
-    let copied = Copy::new(CopySource::volume(&volume)).into_file(&to);
-    assert_eq!(copied.unwrap().bytes, 2 << 20);
+    assert_eq!(Copy::new(CopySource::volume(&volume)).into_file(&to).unwrap().bytes, 2 << 20);
     assert!(std::fs::read(&to).unwrap()[1 << 20..][..4096] == [42; 4096]);
 }
 
@@ -371,7 +295,7 @@ fn source_that_changes_on_the_way_is_no_copy() {
             is_told(error.unwrap_err(), &nothing, how);
             assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{how}");
         }
-        let to = Disk::new(HEADER + (12 << 20));
+        let to = Disk::of(HEADER + (12 << 20));
         let (copy, observer) = changing(change, false);
         let error = create(&to).fill(copy).on_progress(observer).create();
         is_told(error.unwrap_err(), &part, how);
@@ -387,8 +311,8 @@ fn source_that_changes_on_the_way_is_no_copy() {
 fn old_header_is_out_of_the_way_before_its_data_is_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let [header, aside] = ["header", ".header.cryptline-old"].map(|it| folder.path().join(it));
-    let to = Disk::new(5 << 20);
-    let from = Disk::noise(5 << 20);
+    let to = Disk::of(5 << 20);
+    let from = noise(5 << 20);
     let fill = |copy: Copy| create(&to).header(&header).replace(true).fill(copy);
     fill(Copy::new(source(&from))).create().unwrap();
     let old = std::fs::read(&header).unwrap();

@@ -4,9 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
 use cryptline::{Copy, CopySource, Create};
 use cryptline_testkit::alloc::{self, CountingAllocator};
+
+use crate::common::cheap;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -20,14 +21,9 @@ const TOLERANCE: u64 = 60;
 
 /// Calls of the allocator for the encryption of a file.
 fn calls(folder: &Path, source: &Path) -> u64 {
-    let options = FormatOptions {
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
-        ..FormatOptions::default()
-    };
     let copy = Copy::new(CopySource::raw(source).unwrap());
     let create = Create::new(folder.join("out")).replace(true);
-    let create = create.format(options).passphrase("secret").fill(copy);
+    let create = create.format(cheap()).passphrase("secret").fill(copy);
     let before = alloc::calls();
     let copied = create.create().unwrap().copied.unwrap();
     let after = alloc::calls();

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
 use cryptline::{
     Copied, Copy, CopySource, Create, Error, ErrorKind, Left, Open, Plain, Problem, Progress, ResumeError,
 };
 use tempfile::TempDir;
+
+use crate::common::cheap;
 
 const MIB: usize = 1 << 20;
 const SIZE: usize = 40 * MIB + 777;
@@ -55,6 +56,15 @@ impl Lab {
         copy.into_file(&self.dest)
     }
 
+    /// Ends when 4 MiB and more count as copied. Flushes come when they come.
+    fn cut(&self) {
+        let cut = |mib: &usize| {
+            assert!(self.until((mib * MIB) as u64).is_err() && !self.dest.exists());
+            self.mark() >= 4 * MIB as u64
+        };
+        (12..).step_by(4).find(cut);
+    }
+
     /// Everything before this counts as copied.
     fn mark(&self) -> u64 {
         let part = fs::read(&self.part).unwrap();
@@ -80,13 +90,7 @@ fn why(error: &Error) -> &ResumeError {
 #[test]
 fn copy_goes_on_where_it_was_cut_and_does_not_write_again_what_is_there() {
     let lab = Lab::new();
-    // Flushes come when they come.
-    for mib in (12..).step_by(4) {
-        assert!(lab.until(mib * MIB as u64).is_err() && !lab.dest.exists());
-        if lab.mark() >= 4 * MIB as u64 {
-            break;
-        }
-    }
+    lab.cut();
     // Not one of the chunks that are compared.
     let spoilt = MIB as u64 + 5;
     let part = File::options().read(true).write(true).open(&lab.part).unwrap();
@@ -173,12 +177,7 @@ fn source_that_changes_removes_no_other_file() {
     let lab = Lab::new();
     let copies: [&dyn Fn(Copy, Observer) -> Result<(), Error>; 2] =
         [&|copy, observer| copy.on_progress(observer).into_file(&lab.dest).map(drop), &|copy, observer| {
-            let format = FormatOptions {
-                kdf: Some(KdfKind::Pbkdf2),
-                cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
-                ..FormatOptions::default()
-            };
-            let create = Create::new(&lab.dest).passphrase("secret").format(format);
+            let create = Create::new(&lab.dest).passphrase("secret").format(cheap());
             create.fill(copy).on_progress(observer).create().map(drop)
         }];
     for copy in copies {
@@ -259,19 +258,11 @@ fn what_does_not_tell_whether_it_changes_is_refused() {
 #[test]
 fn copy_that_goes_on_is_verified_from_its_first_byte() {
     let lab = Lab::new();
-    let cut = || {
-        for mib in (12..).step_by(4) {
-            assert!(lab.until(mib * MIB as u64).is_err());
-            if lab.mark() >= 4 * MIB as u64 {
-                return;
-            }
-        }
-    };
-    cut();
+    lab.cut();
     lab.copy().verify(true).into_file(&lab.dest).unwrap();
     assert!(lab.is_copied());
     fs::remove_file(&lab.dest).unwrap();
-    cut();
+    lab.cut();
     let part = File::options().write(true).open(&lab.part).unwrap();
     part.write_all_at(b"rotten", MIB as u64 + 5).unwrap();
     let error = lab.copy().verify(true).into_file(&lab.dest).unwrap_err();

@@ -3,24 +3,17 @@
 use std::sync::Arc;
 use std::thread;
 
-use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
 use cryptline::{Create, Disk, ErrorKind, Fault, Open};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-const PHRASE: &str = "pass phrase";
+use crate::common::{PHRASE, make};
 
 /// A volume of 4 MiB in a file, whose key slot costs next to nothing.
 fn image() -> (TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk.img");
-    let format = FormatOptions {
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
-        ..FormatOptions::default()
-    };
-    let create = Create::new(&path).size(20 << 20).format(format);
-    create.passphrase(PHRASE).create().unwrap();
+    make(&path, 20 << 20);
     (folder, path)
 }
 
@@ -94,8 +87,7 @@ fn what_leaves_the_disk_is_refused_and_the_disk_works_on() {
         let mut bytes = vec![0; len];
         assert_eq!(disk.read_at(offset, &mut bytes), Err(Fault::OutOfRange));
         assert_eq!(disk.write_at(offset, &bytes, false), Err(Fault::OutOfRange));
-        let zeroed = disk.write_zeroes(offset, len as u64);
-        assert_eq!(zeroed, Err(Fault::OutOfRange));
+        assert_eq!(disk.write_zeroes(offset, len as u64), Err(Fault::OutOfRange));
     }
     assert_eq!(disk.discard(0, 4096), Err(Fault::NotSupported));
     disk.write_at(size - 1, &[7], false).unwrap();

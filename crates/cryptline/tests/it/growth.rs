@@ -1,27 +1,15 @@
 //! Volumes that grow with their file, and those that say how large they are.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
-use cryptline::{Create, Open, Plain, TableLine, Target, Volume};
+use cryptline::{Open, Plain, TableLine, Target, Volume};
 use tempfile::TempDir;
 
-const PHRASE: &str = "pass phrase";
+use crate::common::{PHRASE, make};
+
 const SIZE: u64 = 20 << 20;
 const MORE: u64 = 3 << 20;
-
-fn luks(folder: &TempDir) -> PathBuf {
-    let path = folder.path().join("disk");
-    let format = FormatOptions {
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
-        ..FormatOptions::default()
-    };
-    let create = Create::new(&path).size(SIZE).format(format);
-    create.passphrase(PHRASE).create().unwrap();
-    path
-}
 
 fn enlarge(path: &Path, size: u64) {
     let file = File::options().write(true).open(path).unwrap();
@@ -37,7 +25,8 @@ fn read(volume: &Volume, offset: u64) -> Vec<u8> {
 #[test]
 fn luks_volume_to_the_end_of_its_file_grows_as_if_it_were_opened_anew() {
     let folder = TempDir::new().unwrap();
-    let path = luks(&folder);
+    let path = folder.path().join("disk");
+    make(&path, SIZE);
     let unlocked = || Open::new(&path).passphrase(PHRASE).open().unwrap();
     let volume = unlocked();
     let clients = volume.gate_for_any_bytes().unwrap();

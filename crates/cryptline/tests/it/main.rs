@@ -1,5 +1,6 @@
 //! The library as programs use it.
 
+mod common;
 mod copy;
 mod copy_allocations;
 mod copy_resume;

@@ -1,88 +1,22 @@
 //! Volumes on a medium that the caller brings along, and through keys that the caller is asked for.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
+use cryptline::luks::format::{FormatOptions, Version};
 use cryptline::{
     BaseInfo, Copy, CopySource, Create, Error, ErrorKind, Fault, Format, Key, KeyRequest, Left, Medium, Open, Plain,
     Problem, Progress, RandomKey, SecretBuf, Target, VolumeKind,
 };
 use rustix::io::Errno;
 
+use crate::common::{Event, Memory, PHRASE, cheap};
+
 const SIZE: usize = 20 << 20;
-const PHRASE: &str = "pass phrase";
-
-/// A disk in memory that counts its flushes.
-#[derive(Default)]
-struct Memory {
-    bytes: Mutex<Vec<u8>>,
-    flushes: AtomicU64,
-    block: u32,
-    is_full: Mutex<bool>,
-    /// How many flushes are refused from now on.
-    refused_flushes: AtomicU64,
-}
-
-impl Memory {
-    fn new(size: usize, block: u32) -> Arc<Self> {
-        Arc::new(Self { bytes: Mutex::new(vec![0; size]), block, ..Self::default() })
-    }
-
-    fn check(&self, offset: u64, len: usize) {
-        let block = u64::from(self.block);
-        assert!(offset.is_multiple_of(block) && (len as u64).is_multiple_of(block));
-    }
-}
-
-impl Medium for Memory {
-    fn size(&self) -> u64 {
-        self.bytes.lock().unwrap().len() as u64
-    }
-
-    fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
-        self.check(offset, target.len());
-        let at = usize::try_from(offset).unwrap();
-        target.copy_from_slice(&self.bytes.lock().unwrap()[at..at + target.len()]);
-        Ok(())
-    }
-
-    fn write_at(&self, offset: u64, source: &[u8]) -> io::Result<()> {
-        self.check(offset, source.len());
-        if *self.is_full.lock().unwrap() {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        let at = usize::try_from(offset).unwrap();
-        self.bytes.lock().unwrap()[at..at + source.len()].copy_from_slice(source);
-        Ok(())
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.flushes.fetch_add(1, Ordering::Relaxed);
-        let left = &self.refused_flushes;
-        let refuses = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        refuses.map_or(Ok(()), |_| Err(Errno::NOTSUP.into()))
-    }
-
-    fn block_size(&self) -> u32 {
-        self.block
-    }
-}
-
-/// A LUKS2 header that costs next to nothing to open.
-fn cheap() -> FormatOptions {
-    FormatOptions {
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
-        ..FormatOptions::default()
-    }
-}
-
 fn luks_on(memory: &Arc<Memory>) {
     let create = Create::medium(Arc::clone(memory)).format(cheap());
-    let made = create.passphrase(PHRASE).create().unwrap();
-    assert_eq!(made.data_size, SIZE as u64 - (16 << 20));
+    assert_eq!(create.passphrase(PHRASE).create().unwrap().data_size, SIZE as u64 - (16 << 20));
 }
 
 #[test]
@@ -98,9 +32,9 @@ fn volume_is_made_on_a_medium_and_opens_again_with_what_was_written() {
         let data: Vec<u8> = (0..=250).cycle().take(3 << 20).collect();
         let mut disk = volume.blocking().unwrap();
         disk.write_at(4096, &data, false).unwrap();
-        let before = memory.flushes.load(Ordering::Relaxed);
+        memory.events.lock().unwrap().clear();
         disk.flush().unwrap();
-        assert!(memory.flushes.load(Ordering::Relaxed) > before);
+        assert!(memory.events.lock().unwrap().contains(&Event::Flush));
         disk.write_at(8192, &[0; 4096], false).unwrap();
         drop((disk, volume));
         let encrypted = memory.bytes.lock().unwrap()[(16 << 20) + 4096..][..4096].to_vec();
@@ -158,9 +92,9 @@ fn full_medium_is_told_from_a_failing_one() {
     let volume = Open::medium(Arc::clone(&memory)).passphrase(PHRASE);
     let volume = volume.open().unwrap();
     let mut disk = volume.blocking().unwrap();
-    *memory.is_full.lock().unwrap() = true;
+    memory.is_full.store(true, Ordering::Relaxed);
     assert_eq!(disk.write_at(0, &[1; 4096], false), Err(Fault::NoSpace));
-    *memory.is_full.lock().unwrap() = false;
+    memory.is_full.store(false, Ordering::Relaxed);
     disk.flush().unwrap();
     assert_eq!(disk.discard(0, 4096), Err(Fault::NotSupported));
 }
@@ -235,11 +169,9 @@ fn volume_key_opens_luks_and_plain_alike() {
     let mut read = [0; 8192];
     volume.blocking().unwrap().read_at(0, &mut read).unwrap();
     assert!(read == [7; 8192]);
-    let wrong = open().key(vec![1; 64]).open().err().unwrap();
-    assert_eq!(wrong.kind(), ErrorKind::NoKey);
+    assert_eq!(open().key(vec![1; 64]).open().err().unwrap().kind(), ErrorKind::NoKey);
     let short = open().key(vec![1; 63]).plain(plain.clone()).open();
-    let short = short.err().unwrap();
-    assert!(matches!(short.problem(), Problem::KeyTooShort { has: 63, needs: 64 }));
+    assert!(matches!(short.err().unwrap().problem(), Problem::KeyTooShort { has: 63, needs: 64 }));
     let unhashed = open().passphrase(PHRASE).plain(plain).open().err().unwrap();
     assert!(matches!(unhashed.problem(), Problem::NoHash), "{unhashed}");
 }
@@ -278,8 +210,7 @@ fn refused_flush_of_a_durable_write_fails_all_later_ones() {
     let volume = volume.open().unwrap();
     let mut disk = volume.blocking().unwrap();
     memory.refused_flushes.store(1, Ordering::Relaxed);
-    let failed = disk.write_at(0, &[1; 4096], true);
-    assert_eq!(failed, Err(Fault::Io(Errno::IO)));
+    assert_eq!(disk.write_at(0, &[1; 4096], true), Err(Fault::Io(Errno::IO)));
     assert_eq!(disk.flush(), Err(Fault::Latched));
 }
 
@@ -302,8 +233,7 @@ fn detached_header_is_made_and_opens_again() {
     let options = FormatOptions { detached: true, ..cheap() };
     let memory = Memory::new(SIZE, 512);
     let create = Create::medium(Arc::clone(&memory)).format(options);
-    let made = create.passphrase(PHRASE).create().unwrap();
-    assert_eq!(made.data_size, 0, "the data is elsewhere");
+    assert_eq!(create.passphrase(PHRASE).create().unwrap().data_size, 0, "the data is elsewhere");
     let unlocked = Open::medium(memory).passphrase(PHRASE).unlock().unwrap();
     assert_eq!(unlocked.slot, Some(0));
 }

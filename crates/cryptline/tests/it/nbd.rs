@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
-use cryptline::{Create, Open};
+use cryptline::Open;
 use cryptline_testkit::peer;
+
+use crate::common::{PHRASE, make};
 
 const SIZE: u64 = 24 << 20;
 
@@ -41,20 +42,9 @@ impl Drop for Server {
     }
 }
 
-/// A LUKS2 volume that costs next to nothing to open.
-fn make(image: &Path) {
-    let format = FormatOptions {
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
-        ..FormatOptions::default()
-    };
-    let create = Create::new(image).size(SIZE).format(format);
-    create.passphrase("secret").create().expect("a volume");
-}
-
 /// Opens the volume by its URI, writes, and finds the same again in another opening.
 fn use_volume(uri: &str) {
-    let open = || Open::new(uri).passphrase("secret");
+    let open = || Open::new(uri).passphrase(PHRASE);
     let data: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8).collect();
     let data = &data[..data.len() / 4096 * 4096];
     {
@@ -76,19 +66,16 @@ fn use_volume(uri: &str) {
 fn luks_volume_in_a_file_behind_nbdkit_is_the_same_volume() {
     let folder = tempfile::tempdir().expect("a folder");
     let (image, socket) = (folder.path().join("image"), folder.path().join("s"));
-    make(&image);
+    make(&image, SIZE);
     let mut nbdkit = Command::new("nbdkit");
     nbdkit.args(["--foreground", "--unix"]).arg(&socket);
-    let Some(server) = Server::start(nbdkit.arg("file").arg(&image), &socket) else {
-        return;
-    };
+    let Some(server) = Server::start(nbdkit.arg("file").arg(&image), &socket) else { return };
     use_volume(&format!("nbd+unix:///?socket={}", socket.display()));
     let wrong = Open::new(format!("nbd+unix:///?socket={}", socket.display()));
-    let error = wrong.passphrase("wrong").open().err().expect("no key");
-    assert_eq!(error.kind(), cryptline::ErrorKind::NoKey);
+    assert_eq!(wrong.passphrase("wrong").open().err().expect("no key").kind(), cryptline::ErrorKind::NoKey);
     drop(server);
     // The server's file is a volume as any other.
-    let volume = Open::new(&image).passphrase("secret").open().expect("a file");
+    let volume = Open::new(&image).passphrase(PHRASE).open().expect("a file");
     let mut first = vec![0; 4096];
     let mut disk = volume.blocking().expect("a queue");
     disk.read_at(8192, &mut first).expect("a read");
@@ -99,7 +86,7 @@ fn luks_volume_in_a_file_behind_nbdkit_is_the_same_volume() {
 fn luks_volume_in_qcow2_behind_qemu_nbd_is_read_and_written_over_one_connection() {
     let folder = tempfile::tempdir().expect("a folder");
     let [raw, qcow2, socket] = ["raw", "qcow2", "s"].map(|name| folder.path().join(name));
-    make(&raw);
+    make(&raw, SIZE);
     let mut convert = Command::new("qemu-img");
     convert.args(["convert", "-f", "raw", "-O", "qcow2"]).args([&raw, &qcow2]);
     if !convert.status().is_ok_and(|status| status.success()) {
@@ -107,13 +94,11 @@ fn luks_volume_in_qcow2_behind_qemu_nbd_is_read_and_written_over_one_connection(
     }
     let mut qemu = Command::new("qemu-nbd");
     qemu.args(["--persistent", "--format=qcow2", "--export-name=disk", "--socket"]);
-    let Some(_server) = Server::start(qemu.arg(&socket).arg(&qcow2), &socket) else {
-        return;
-    };
+    let Some(_server) = Server::start(qemu.arg(&socket).arg(&qcow2), &socket) else { return };
     let uri = format!("nbd+unix:///disk?socket={}", socket.display());
     use_volume(&uri);
     let wrong = uri.replace("disk?", "disc?");
-    let error = Open::new(&wrong).passphrase("secret").open().err();
+    let error = Open::new(&wrong).passphrase(PHRASE).open().err();
     let text = error.expect("no such export").to_string();
     assert!(text.contains("it has \"disk\""), "{text}");
 }

@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use cryptline::luks::Hash;
-use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
-use cryptline::{Create, Open, TableLine, Target, Volume, VolumeKind};
+use cryptline::{Open, TableLine, Target, Volume, VolumeKind};
 use tempfile::TempDir;
 
-const PHRASE: &str = "pass phrase";
+use crate::common::{PHRASE, make, read, write};
+
 const SIZE: u64 = 20 << 20;
 /// Where the data begins, in sectors.
 const DATA: u64 = 32768;
@@ -30,13 +30,7 @@ impl Image {
     fn with(segments: &str, encrypted: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("disk");
-        let format = FormatOptions {
-            kdf: Some(KdfKind::Pbkdf2),
-            cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
-            ..FormatOptions::default()
-        };
-        let create = Create::new(&path).size(SIZE).format(format);
-        create.passphrase(PHRASE).create().unwrap();
+        make(&path, SIZE);
         let mut bytes = fs::read(&path).unwrap();
         for start in [0, COPY] {
             let copy = &mut bytes[start..start + COPY];
@@ -79,18 +73,6 @@ fn noise(sectors: u64) -> Vec<u8> {
     (0..sectors * 512).map(byte).collect()
 }
 
-fn read(volume: &Volume) -> Vec<u8> {
-    let mut all = vec![0; usize::try_from(volume.info().size).unwrap()];
-    volume.blocking().unwrap().read_at(0, &mut all).unwrap();
-    all
-}
-
-fn write(volume: &Volume, data: &[u8]) {
-    let mut disk = volume.blocking().unwrap();
-    disk.write_at(0, data, false).unwrap();
-    disk.flush().unwrap();
-}
-
 #[test]
 fn segments_are_the_lines_of_a_table_under_one_key() {
     let segments = [
@@ -108,8 +90,7 @@ fn segments_are_the_lines_of_a_table_under_one_key() {
         format!("3049 {} crypt aes-xts-plain64 {key} 7 {path} {}", SECTORS - 3049, DATA + 3049),
     ];
     assert_eq!(*printed, lines.join("\n"));
-    let inspected = Open::new(&image.path).inspect().unwrap();
-    assert_eq!(inspected.data_size.unwrap(), SECTORS * 512);
+    assert_eq!(Open::new(&image.path).inspect().unwrap().data_size.unwrap(), SECTORS * 512);
 
     let data = noise(SECTORS);
     let volume = image.unlocked().open().unwrap();

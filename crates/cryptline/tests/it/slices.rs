@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
 use cryptline::{Create, ErrorKind, Open, Plain, Volume};
+
+use crate::common::cheap;
 
 const SIZE: u64 = 1 << 20;
 const BYTES: usize = 1 << 20;
@@ -91,14 +92,6 @@ fn volume_in_a_slice_has_the_bytes_that_it_would_have_alone() {
     }
 }
 
-fn cheap() -> FormatOptions {
-    FormatOptions {
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
-        ..FormatOptions::default()
-    }
-}
-
 fn make_in(target: &str) -> cryptline::Result<cryptline::Created> {
     Create::new(target).format(cheap()).passphrase("secret").create()
 }
@@ -117,8 +110,7 @@ fn luks_volume_made_in_a_slice_is_one_when_it_is_cut_out() {
     let (whole, cut) = (folder.path().join("whole"), folder.path().join("cut"));
     filled(&whole, 40 << 20);
     let slice = format!("{}?offset=1M&length=20M", whole.display());
-    let made = make_in(&slice).expect("a volume in the slice");
-    assert_eq!(made.data_size, 4 << 20);
+    assert_eq!(make_in(&slice).expect("a volume in the slice").data_size, 4 << 20);
     // It is there now.
     let again = make_in(&slice).unwrap_err();
     assert_eq!(again.kind(), ErrorKind::Busy, "{again}");
@@ -171,8 +163,7 @@ fn nothing_beyond_the_slice_is_reached() {
     let error = opened.err().expect("it would leave the slice");
     assert!(error.to_string().contains("61440 bytes are left"), "{error}");
     let fits = Plain { size: Some(60 << 10), ..longer };
-    let opened = Open::new(&target).plain(fits).key([7; 32]).open();
-    assert_eq!(opened.expect("it fits").info().size, 60 << 10);
+    assert_eq!(Open::new(&target).plain(fits).key([7; 32]).open().expect("it fits").info().size, 60 << 10);
 }
 
 #[test]

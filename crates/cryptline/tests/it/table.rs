@@ -8,6 +8,8 @@ use cryptline::{BaseInfo, Error, Fault, Open, TableLine, Target, Volume, VolumeK
 use rustix::io::Errno;
 use tempfile::TempDir;
 
+use crate::common::{read, write};
+
 const SECTOR: usize = 512;
 
 /// Keys of AES-256 and of AES-128 in XTS mode.
@@ -40,18 +42,6 @@ fn disk(folder: &TempDir, name: &str, sectors: usize) -> String {
 fn bytes(sectors: usize, seed: usize) -> Vec<u8> {
     let byte = |at: usize| u8::try_from((at / 7 + at / SECTOR * 31 + seed * 13) % 251).unwrap();
     (0..sectors * SECTOR).map(byte).collect()
-}
-
-fn read(volume: &Volume) -> Vec<u8> {
-    let mut all = vec![0; usize::try_from(volume.info().size).unwrap()];
-    volume.blocking().unwrap().read_at(0, &mut all).unwrap();
-    all
-}
-
-fn write(volume: &Volume, data: &[u8]) {
-    let mut disk = volume.blocking().unwrap();
-    disk.write_at(0, data, false).unwrap();
-    disk.flush().unwrap();
 }
 
 fn sectors(data: &[u8], first: usize, count: usize) -> &[u8] {
@@ -168,8 +158,7 @@ fn small_blocks_are_those_of_the_largest_sector_that_cannot_be_cut() {
     let line = |start, device| format!("{start} 8 crypt aes-cbc-plain64 {key} 0 {device} 0 1 sector_size:4096");
     let volume = opened(&format!("{}\n8 8 linear ram:8K 0", line(0, "ram:4K")));
     assert_eq!(volume.info().logical_block, 4096);
-    let small = volume.gate_for_any_client().unwrap();
-    assert_eq!(small.geometry().logical_block, 512);
+    assert_eq!(volume.gate_for_any_client().unwrap().geometry().logical_block, 512);
     // A sector that is written as a whole or not at all cannot begin inside a block of another line.
     let crooked = format!("0 4 linear ram:8K 0\n{}", line(4, "ram:4K"));
     assert!(error(&crooked).contains("not aligned"), "{}", error(&crooked));
@@ -208,6 +197,5 @@ fn table_is_shown_on_one_line_without_keys_and_printed_on_several() {
     assert_eq!(target.to_string(), shown.join(","));
     let printed = Open::target(target.clone()).table(false).unwrap();
     assert_eq!(*printed.line, shown.join("\n"));
-    let with_key = Open::target(target).table(true).unwrap();
-    assert!(with_key.line.contains(SHORT_KEY));
+    assert!(Open::target(target).table(true).unwrap().line.contains(SHORT_KEY));
 }

@@ -4,20 +4,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cryptline::luks::edit::{NewSlot, TokenPlace, TokenSlots};
-use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
+use cryptline::luks::format::{FormatOptions, Version};
 use cryptline::{Create, ErrorKind, Header, Open, Problem, Tokens};
 
-const TOKEN: &str = r#"{"type":"of-others","keyslots":["0"],"x":[]}"#;
+use crate::common::cheap;
 
-fn cheap() -> KdfCost {
-    KdfCost { iterations: Some(1000), ..KdfCost::default() }
-}
+const TOKEN: &str = r#"{"type":"of-others","keyslots":["0"],"x":[]}"#;
 
 /// A volume that "secret" opens.
 fn volume(folder: &Path, version: Version) -> PathBuf {
     let path = folder.join("disk");
-    let options = FormatOptions { version, kdf: Some(KdfKind::Pbkdf2), cost: cheap(), ..FormatOptions::default() };
-    let create = Create::new(&path).size(20 << 20).format(options);
+    let create = Create::new(&path).size(20 << 20).format(FormatOptions { version, ..cheap() });
     create.passphrase("secret").create().unwrap();
     path
 }
@@ -57,13 +54,12 @@ fn recovery_key_opens_the_volume_however_it_is_typed() {
         let unlocked = Open::new(&disk).passphrase(&typed).unlock().unwrap();
         assert_eq!(unlocked.slot, Some(3));
     }
-    let new = NewSlot { kdf: Some(KdfKind::Pbkdf2), cost: cheap(), ..NewSlot::default() };
+    let new = NewSlot { kdf: cheap().kdf, cost: cheap().cost, ..NewSlot::default() };
     let header = Header::new(&disk).passphrase(key.to_ascii_uppercase());
     header.new_passphrase("new").add_key(&new).unwrap();
     assert!(Open::new(&disk).passphrase("new").unlock().is_ok());
     let wrong = Header::new(&disk).passphrase("wrong");
-    let error = wrong.add_recovery_key(None).err().unwrap();
-    assert_eq!(error.kind(), ErrorKind::NoKey);
+    assert_eq!(wrong.add_recovery_key(None).err().unwrap().kind(), ErrorKind::NoKey);
 }
 
 #[test]
@@ -77,8 +73,7 @@ fn luks1_has_neither_tokens_nor_recovery_keys() {
     for refused in [set, added] {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Parameters);
     }
-    let open = Open::new(&disk).passphrase("secret");
-    assert!(open.tokens(Tokens::default()).unlock().is_ok());
+    assert!(Open::new(&disk).passphrase("secret").tokens(Tokens::default()).unlock().is_ok());
     assert!(fs::read(&disk).unwrap() == before);
 }
 

@@ -99,8 +99,7 @@ mod tests {
         assert_eq!(errors.flush(), Ok(()));
         assert_eq!(errors.read_at(0, &mut found), Err(Fault::Io(Errno::IO)));
         for is_durable in [false, true] {
-            let written = errors.write_at(0, &found, is_durable);
-            assert_eq!(written, Err(Fault::NoStore));
+            assert_eq!(errors.write_at(0, &found, is_durable), Err(Fault::NoStore));
         }
         assert_eq!(errors.discard(0, 4096), Err(Fault::NoStore));
         assert_eq!(errors.flush(), Ok(()), "nothing was lost");
@@ -112,7 +111,6 @@ mod tests {
     fn range_that_is_only_to_be_read_refuses_changes() {
         let gate = Gate::new(BlankDevice::new(Blank::Zeros, 4096, true).unwrap());
         let mut zeros = Blocking::new(&gate, BackendChoice::Syscalls).unwrap();
-        let written = zeros.write_at(0, &[0; 512], false);
-        assert_eq!(written, Err(Fault::ReadOnly));
+        assert_eq!(zeros.write_at(0, &[0; 512], false), Err(Fault::ReadOnly));
     }
 }

@@ -199,8 +199,7 @@ mod tests {
             let kind = ZoneType::from_code(code).map(ZoneType::code);
             assert_eq!(kind, (1..=3).contains(&code).then_some(code));
             let known = matches!(code, 0..=4 | 0xd..=0xf);
-            let condition = ZoneCondition::from_code(code).map(ZoneCondition::code);
-            assert_eq!(condition, known.then_some(code));
+            assert_eq!(ZoneCondition::from_code(code).map(ZoneCondition::code), known.then_some(code));
         }
     }
 

@@ -28,59 +28,53 @@ fn no_completion_comes_before_its_time() {
     let spec = "read=2ms,write=3ms,flush=4ms,discard=5ms";
     let ms = Duration::from_millis;
     for make in [slow_ram, slow_file] {
-        over_each(
-            || make(spec),
-            |mut driver| {
-                let range = |operation| Request { operation, offset: 8192, token: 9 };
-                let zeroes = Operation::WriteZeroes { len: 4096, may_unmap: true };
-                for (request, time) in [
-                    (driver.write_request(0, 4096, 1, 9), ms(3)),
-                    (driver.read_request(0, 4096, 9), ms(2)),
-                    (Request::flush(9), ms(4)),
-                    (range(Operation::Discard { len: 4096 }), ms(5)),
-                    (range(zeroes), ms(5)),
-                ] {
-                    let start = Instant::now();
-                    assert_eq!(driver.run(request).result, Ok(()));
-                    assert!(start.elapsed() >= time, "{:?} < {time:?}", start.elapsed());
-                }
-            },
-        );
+        let slow = || make(spec);
+        over_each(slow, |mut driver| {
+            let range = |operation| Request { operation, offset: 8192, token: 9 };
+            let zeroes = Operation::WriteZeroes { len: 4096, may_unmap: true };
+            for (request, time) in [
+                (driver.write_request(0, 4096, 1, 9), ms(3)),
+                (driver.read_request(0, 4096, 9), ms(2)),
+                (Request::flush(9), ms(4)),
+                (range(Operation::Discard { len: 4096 }), ms(5)),
+                (range(zeroes), ms(5)),
+            ] {
+                let start = Instant::now();
+                assert_eq!(driver.run(request).result, Ok(()));
+                assert!(start.elapsed() >= time, "{:?} < {time:?}", start.elapsed());
+            }
+        });
     }
 }
 
 #[test]
 fn requests_come_back_in_the_order_of_their_times() {
-    over_each(
-        || slow_ram("read=300ms,write=100ms,flush=200ms"),
-        |mut driver| {
-            driver.submit(driver.read_request(0, 512, 30));
-            driver.submit(driver.write_request(4096, 512, 1, 10));
-            driver.submit(Request::flush(20));
-            driver.submit(driver.write_request(8192, 512, 1, 11));
-            let tokens: Vec<u64> = driver.drain().iter().map(token).collect();
-            assert_eq!(tokens, [10, 11, 20, 30]);
-        },
-    );
+    let make = || slow_ram("read=300ms,write=100ms,flush=200ms");
+    over_each(make, |mut driver| {
+        driver.submit(driver.read_request(0, 512, 30));
+        driver.submit(driver.write_request(4096, 512, 1, 10));
+        driver.submit(Request::flush(20));
+        driver.submit(driver.write_request(8192, 512, 1, 11));
+        let tokens: Vec<u64> = driver.drain().iter().map(token).collect();
+        assert_eq!(tokens, [10, 11, 20, 30]);
+    });
 }
 
 #[test]
 fn medium_that_does_one_thing_at_a_time_needs_the_sum() {
     let count = 20;
-    over_each(
-        || slow_ram("read=1ms,parallel=1"),
-        |mut driver| {
-            let start = Instant::now();
-            for index in 0..count {
-                driver.submit(driver.read_request(u64::from(index) * 4096, 4096, index.into()));
-            }
-            for index in 0..count {
-                let completion = driver.next_completion().unwrap();
-                assert_eq!(token(&completion), u64::from(index), "first come, first served");
-                assert!(start.elapsed() >= Duration::from_millis(1) * (index + 1));
-            }
-        },
-    );
+    let make = || slow_ram("read=1ms,parallel=1");
+    over_each(make, |mut driver| {
+        let start = Instant::now();
+        for index in 0..count {
+            driver.submit(driver.read_request(u64::from(index) * 4096, 4096, index.into()));
+        }
+        for index in 0..count {
+            let completion = driver.next_completion().unwrap();
+            assert_eq!(token(&completion), u64::from(index), "first come, first served");
+            assert!(start.elapsed() >= Duration::from_millis(1) * (index + 1));
+        }
+    });
 }
 
 #[test]
@@ -104,52 +98,45 @@ fn queues_of_two_threads_share_one_medium() {
 
 #[test]
 fn data_written_through_a_slow_medium_is_read_back_right() {
-    over_each(
-        || slow_file("read=50us..300us,write=10us..500us,flush=1ms"),
-        |mut driver| {
-            let model = driver.fill_device(5);
-            for index in 0..32 {
-                driver.submit(driver.read_request(index * 8192, 8192, index));
-            }
-            let completions = driver.drain();
-            assert_eq!(completions.len(), 32);
-            for Completion { request, result } in completions {
-                assert_eq!(result, Ok(()));
-                let Operation::Read(data) = request.operation else { panic!("a read came back as another operation") };
-                let mut expected = vec![0; data.len()];
-                fill(&mut expected, request.offset, 5);
-                assert!(data[..] == expected[..], "at {}", request.offset);
-                assert_eq!(request.offset, request.token * 8192);
-            }
-            driver.verify_all(&model);
-        },
-    );
+    let make = || slow_file("read=50us..300us,write=10us..500us,flush=1ms");
+    over_each(make, |mut driver| {
+        let model = driver.fill_device(5);
+        for index in 0..32 {
+            driver.submit(driver.read_request(index * 8192, 8192, index));
+        }
+        let completions = driver.drain();
+        assert_eq!(completions.len(), 32);
+        for Completion { request, result } in completions {
+            assert_eq!(result, Ok(()));
+            let Operation::Read(data) = request.operation else { panic!("a read came back as another operation") };
+            let mut expected = vec![0; data.len()];
+            fill(&mut expected, request.offset, 5);
+            assert!(data[..] == expected[..], "at {}", request.offset);
+            assert_eq!(request.offset, request.token * 8192);
+        }
+        driver.verify_all(&model);
+    });
 }
 
 #[test]
 fn failure_below_comes_back_at_its_time_and_no_other_request_suffers() {
-    over_each(
-        || delayed(faulty(devices::ram().unwrap(), &["read:nth=2"]), "read=2ms"),
-        |mut driver| {
-            let start = Instant::now();
-            (0..3).for_each(|index| driver.submit(driver.read_request(index * 4096, 512, index)));
-            let results: Vec<_> = driver.drain().iter().map(|one| one.result).collect();
-            assert_eq!(results, [Ok(()), Err(Fault::Io(Errno::IO)), Ok(())]);
-            assert!(start.elapsed() >= Duration::from_millis(2));
-        },
-    );
+    let make = || delayed(faulty(devices::ram().unwrap(), &["read:nth=2"]), "read=2ms");
+    over_each(make, |mut driver| {
+        let start = Instant::now();
+        (0..3).for_each(|index| driver.submit(driver.read_request(index * 4096, 512, index)));
+        let results: Vec<_> = driver.drain().iter().map(|one| one.result).collect();
+        assert_eq!(results, [Ok(()), Err(Fault::Io(Errno::IO)), Ok(())]);
+        assert!(start.elapsed() >= Duration::from_millis(2));
+    });
 }
 
 #[test]
 fn lost_write_below_latches_the_slow_device() {
-    over_each(
-        || delayed(faulty(devices::ram().unwrap(), &["write:nth=1"]), "write=1ms,flush=1ms"),
-        |mut driver| {
-            let lost = driver.run(driver.write_request(0, 512, 1, 1));
-            assert_eq!(lost.result, Err(Fault::Io(Errno::IO)));
-            assert_eq!(driver.run(Request::flush(2)).result, Err(Fault::Latched));
-        },
-    );
+    let make = || delayed(faulty(devices::ram().unwrap(), &["write:nth=1"]), "write=1ms,flush=1ms");
+    over_each(make, |mut driver| {
+        assert_eq!(driver.run(driver.write_request(0, 512, 1, 1)).result, Err(Fault::Io(Errno::IO)));
+        assert_eq!(driver.run(Request::flush(2)).result, Err(Fault::Latched));
+    });
 }
 
 #[test]

@@ -68,13 +68,11 @@ fn fault_of_one_part_is_the_fault_of_its_request_and_of_no_other() {
 fn lost_part_of_a_write_fails_it_and_every_later_flush() {
     let bad = AES_4096.start + MIB - 4096;
     everywhere(&[&format!("write:offset={bad}")], |fresh, driver| {
-        let completion = driver.run(driver.write_request(0, MIB, 1, 1));
-        assert_eq!(completion.result, Err(EIO));
+        assert_eq!(driver.run(driver.write_request(0, MIB, 1, 1)).result, Err(EIO));
         assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
         assert!(fresh.gate.is_latched());
         // Another write still works, and is still not promised.
-        let completion = driver.run(driver.write_request(MIB, MIB, 2, 2));
-        assert_eq!(completion.result, Ok(()));
+        assert_eq!(driver.run(driver.write_request(MIB, MIB, 2, 2)).result, Ok(()));
         assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
     });
 }

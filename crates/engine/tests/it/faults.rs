@@ -71,8 +71,7 @@ fn failed_request_comes_back_as_it_was_submitted() {
         // Nothing was read, so nothing may have been decrypted into the buffer.
         let Operation::Read(buffer) = completion.request.operation else { panic!("another operation came back") };
         assert!(buffer.iter().all(|&byte| byte == 0xee));
-        let completion = driver.run(driver.write_request(5 * 4096, 512, 1, 5));
-        assert_eq!(completion.result, Err(EIO));
+        assert_eq!((driver.run(driver.write_request(5 * 4096, 512, 1, 5))).result, Err(EIO));
     });
 }
 
@@ -191,8 +190,7 @@ fn loss_that_the_device_is_told_of_fails_every_later_flush() {
 fn full_medium_does_not_latch() {
     let rules = ["write:nth=1:error=ENOSPC"];
     everywhere(&rules, |fresh, driver, _| {
-        let full = driver.run(driver.write_request(0, 4096, 1, 1)).result;
-        assert_eq!(full, Err(Fault::NoSpace));
+        assert_eq!(driver.run(driver.write_request(0, 4096, 1, 1)).result, Err(Fault::NoSpace));
         assert!(!fresh.gate.is_latched());
         assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
         // Space was made: the same write succeeds and is kept.
@@ -380,8 +378,7 @@ fn read_past_the_cut_fails_and_everything_after_it() {
         assert_eq!(driver.read(0, 4096), Err(Fault::Truncated));
         let write = driver.write_request(0, 4096, 1, 1);
         assert_eq!(driver.run(write).result, Err(Fault::Truncated));
-        let flushed = driver.result(Operation::Flush, 0);
-        assert!(matches!(flushed, Err(Fault::Truncated | Fault::Latched)));
+        assert!(matches!(driver.result(Operation::Flush, 0), Err(Fault::Truncated | Fault::Latched)));
     });
 }
 

@@ -131,8 +131,7 @@ fn device_of_a_fixed_size_does_not_grow() {
         let size = gate.size();
         assert_eq!(gate.grow(), size);
         let mut queue = open(gate, BackendChoice::Auto);
-        let read = queue.read_at(size, &mut [0; 4096]);
-        assert_eq!(read, Err(Fault::OutOfRange));
+        assert_eq!(queue.read_at(size, &mut [0; 4096]), Err(Fault::OutOfRange));
     }
     assert_eq!(growing.gate.size(), SIZE, "nobody has asked for more");
 }
@@ -158,8 +157,7 @@ fn grows(layout: &Layout, stack: impl Fn(Fresh) -> Fresh) {
         }
         let last = data(8192, 99);
         queue.write_at(new - 8192, &last, true).expect("inside");
-        let beyond = queue.write_at(new - 4096, &last, false);
-        assert_eq!(beyond, Err(Fault::OutOfRange));
+        assert_eq!(queue.write_at(new - 4096, &last, false), Err(Fault::OutOfRange));
         let len = usize::try_from(new - old).expect("small");
         let mut found = vec![0; len];
         queue.read_at(old, &mut found).expect("inside");
@@ -215,8 +213,7 @@ fn requests_of_several_queues_meet_a_disk_that_grows_under_them() {
                     queue.write_at(at, &written, false).expect("inside");
                     queue.read_at(at, &mut read).expect("inside");
                     assert!(read == written);
-                    let beyond = queue.read_at(size + 100 * STEP, &mut read);
-                    assert_eq!(beyond, Err(Fault::OutOfRange));
+                    assert_eq!(queue.read_at(size + 100 * STEP, &mut read), Err(Fault::OutOfRange));
                     if is_last {
                         return queue.flush().expect("flushed");
                     }

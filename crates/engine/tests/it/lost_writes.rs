@@ -40,9 +40,7 @@ fn apart(test: impl Fn(&Place)) {
     if !rustix::process::geteuid().is_root() {
         return peer::skip("mounts and loop devices need root");
     }
-    let Some([unshare, _, _]) = peer::require_all(["unshare", "losetup", "mkfs.ext4"]) else {
-        return;
-    };
+    let Some([unshare, _, _]) = peer::require_all(["unshare", "losetup", "mkfs.ext4"]) else { return };
     let mut child = unshare.command();
     child.args(["--mount", "--propagation", "private"]);
     child.arg(std::env::current_exe().unwrap());
@@ -261,8 +259,7 @@ fn durable_write(driver: &mut Driver, offset: u64) -> Result<(), Fault> {
 
 fn no_flush_succeeds(driver: &mut Driver) {
     for _ in 0..3 {
-        let flushed = driver.result(Operation::Flush, 0);
-        assert!(flushed.is_err(), "a flush of what was lost said yes");
+        assert!(driver.result(Operation::Flush, 0).is_err(), "a flush of what was lost said yes");
     }
 }
 

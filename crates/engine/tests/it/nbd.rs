@@ -248,9 +248,7 @@ fn killed_server_fails_what_is_under_way_and_latches() {
     for backend in [BackendChoice::Auto, BackendChoice::Syscalls] {
         // All of it is under way when the server dies.
         let slow = ["--filter=delay", "memory", "64M", "rdelay=60", "wdelay=60"];
-        let Some(mut server) = Server::nbdkit(&slow) else {
-            return;
-        };
+        let Some(mut server) = Server::nbdkit(&slow) else { return };
         let gate = server.open(false);
         let mut channel = Channel::open(&gate, backend, 64).expect("a channel");
         let arena = channel.buffers(300 * 1024, 40).expect("memory");
@@ -286,9 +284,7 @@ fn killed_server_fails_what_is_under_way_and_latches() {
 #[test]
 fn flush_of_one_connection_fails_once_another_was_lost() {
     let _watchdog = Watchdog::start(Duration::from_secs(120));
-    let Some(mut server) = Server::nbdkit(&["memory", "1M"]) else {
-        return;
-    };
+    let Some(mut server) = Server::nbdkit(&["memory", "1M"]) else { return };
     let gate = server.open(false);
     let mut one = Blocking::new(&gate, BackendChoice::Auto).expect("a queue");
     let mut other = Blocking::new(&gate, BackendChoice::Auto).expect("a queue");
@@ -302,9 +298,7 @@ fn flush_of_one_connection_fails_once_another_was_lost() {
 #[test]
 fn server_that_was_started_anew_is_not_taken_for_the_one_that_has_the_writes() {
     let _watchdog = Watchdog::start(Duration::from_secs(120));
-    let Some(mut server) = Server::nbdkit(&["memory", "1M"]) else {
-        return;
-    };
+    let Some(mut server) = Server::nbdkit(&["memory", "1M"]) else { return };
     let gate = server.open(false);
     let mut one = Blocking::new(&gate, BackendChoice::Auto).expect("a queue");
     one.write_at(0, &[1; 4096], false).expect("a write");
@@ -343,17 +337,14 @@ fn errors_of_a_failing_server_reach_the_request_and_latch_where_something_is_los
         assert!(driver.read(0, 4096).is_ok());
         assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
         let discard = Operation::Discard { len: 4096 };
-        let failed = driver.result(discard, 0);
-        assert_eq!(failed, Err(Fault::Io(Errno::IO)));
+        assert_eq!(driver.result(discard, 0), Err(Fault::Io(Errno::IO)));
         assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
     });
 }
 
 #[test]
 fn wrong_export_is_answered_with_the_names_of_those_there_are() {
-    let Some(qemu_nbd) = peer::require("qemu-nbd") else {
-        return;
-    };
+    let Some(qemu_nbd) = peer::require("qemu-nbd") else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let (socket, image) = (folder.path().join("s"), folder.path().join("image"));
     std::fs::write(&image, vec![0; 1 << 20]).expect("a file");
@@ -376,12 +367,8 @@ fn wrong_export_is_answered_with_the_names_of_those_there_are() {
 
 #[test]
 fn server_whose_certificate_is_not_the_expected_one_is_not_used() {
-    let (Some(ours), Some(theirs)) = (pki(), pki()) else {
-        return;
-    };
-    let Some(server) = Server::through_tls(&theirs, &["memory", "1M"]) else {
-        return;
-    };
+    let (Some(ours), Some(theirs)) = (pki(), pki()) else { return };
+    let Some(server) = Server::through_tls(&theirs, &["memory", "1M"]) else { return };
     let refused = |uri: &NbdUri| {
         let refused = NbdDevice::open(uri, false).err();
         refused.expect("no connection").to_string()
@@ -420,9 +407,7 @@ fn server_whose_certificate_is_not_the_expected_one_is_not_used() {
 
 #[test]
 fn server_without_tls_is_not_used_where_tls_is_a_must() {
-    let (Some(pki), Some(mut server)) = (pki(), Server::nbdkit(&["memory", "1M"])) else {
-        return;
-    };
+    let (Some(pki), Some(mut server)) = (pki(), Server::nbdkit(&["memory", "1M"])) else { return };
     server.uri.tls = true;
     server.uri.tls_options.certificates = Some(pki.folder().to_owned());
     let refused = NbdDevice::open(&server.uri, false).err();

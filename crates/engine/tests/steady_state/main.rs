@@ -22,7 +22,7 @@ mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::Duration;
 
 use cryptline_engine::base::NbdDevice;
@@ -30,9 +30,9 @@ use cryptline_engine::blocking::Blocking;
 use cryptline_engine::layer::Exclusion;
 use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Gate, Operation, Request, Submitted};
 use cryptline_testkit::alloc::{self, CountingAllocator};
-use cryptline_testkit::peer;
 use cryptline_testkit::suite::Fresh;
 use cryptline_testkit::suite::devices::{self, AES_512, AES_4096, CBC_4096};
+use cryptline_testkit::{harness, peer};
 use rustix::time::{ClockId, clock_gettime};
 use tasks::{KERNEL_WORKER, others_than_idle_workers, tasks};
 use tempfile::TempDir;
@@ -48,77 +48,67 @@ const SMALL: u64 = 2048;
 const REQUESTS: u64 = 4000;
 
 fn main() {
-    let both = [BackendChoice::Auto, BackendChoice::Syscalls];
+    let (uring, calls) = (BackendChoice::Auto, BackendChoice::Syscalls);
     let tests: [(&str, &dyn Fn()); 21] = [
-        ("allocation_is_counted", &allocation_is_counted),
+        ("allocation_is_counted", &alloc::assert_counted),
         ("second_thread_is_noticed", &second_thread_is_noticed),
-        ("crypt_over_ram", &|| {
-            for backend in both {
-                check(backend, devices::ram(), Flushes::Alone);
-            }
+        ("crypt_over_ram", &|| on_both(|backend| check(backend, devices::ram(), Flushes::Alone))),
+        ("crypt_over_pmem", &|| on_both(|backend| check(backend, devices::pmem(), Flushes::Alone))),
+        ("crypt_over_btt", &|| {
+            on_both(|backend| {
+                check(backend, devices::btt_in_memory(512), Flushes::Alone);
+                check(backend, devices::btt_in_memory(4096), Flushes::Alone);
+            });
         }),
-        ("crypt_over_pmem", &|| {
-            for backend in both {
-                check(backend, devices::pmem(), Flushes::Alone);
-            }
-        }),
-        ("crypt_over_btt", &crypt_over_btt),
-        ("crypt_over_file_by_system_calls", &|| {
-            let backend = BackendChoice::Syscalls;
-            check(backend, devices::file_buffered(), Flushes::Alone);
-        }),
-        ("crypt_over_direct_file_by_system_calls", &|| {
-            let backend = BackendChoice::Syscalls;
-            check(backend, devices::file_direct_4096(), Flushes::Alone);
-        }),
-        ("crypt_over_file_by_io_uring", &|| {
-            let backend = BackendChoice::Auto;
-            check(backend, devices::file_buffered(), Flushes::WithWorker);
-        }),
-        ("crypt_over_direct_file_by_io_uring", &|| {
-            let backend = BackendChoice::Auto;
-            check(backend, devices::file_direct_4096(), Flushes::WithWorker);
-        }),
+        ("crypt_over_file_by_system_calls", &|| check(calls, devices::file_buffered(), Flushes::Alone)),
+        ("crypt_over_direct_file_by_system_calls", &|| check(calls, devices::file_direct_4096(), Flushes::Alone)),
+        ("crypt_over_file_by_io_uring", &|| check(uring, devices::file_buffered(), Flushes::WithWorker)),
+        ("crypt_over_direct_file_by_io_uring", &|| check(uring, devices::file_direct_4096(), Flushes::WithWorker)),
         ("crypt_over_delay_over_ram", &|| {
-            for backend in both {
+            on_both(|backend| {
                 let medium = "read=5us..20us,write=5us~1us,flush=10us,parallel=4";
                 let slow = devices::ram().map(|ram| devices::delayed(ram, medium));
                 check(backend, slow, Flushes::Alone);
-            }
+            });
         }),
         ("crypt_over_crypt_over_file", &|| {
             let inner = devices::file_buffered().map(|file| devices::crypt(file, &AES_512));
-            check(BackendChoice::Syscalls, inner, Flushes::Alone);
+            check(calls, inner, Flushes::Alone);
         }),
-        ("small_blocks_over_ram", &small_blocks_over_ram),
+        ("small_blocks_over_ram", &|| on_both(|backend| check_small(backend, devices::ram, true))),
         ("small_blocks_over_file_by_system_calls", &|| {
-            check_small(BackendChoice::Syscalls, devices::file_buffered, true);
-            check_small(BackendChoice::Syscalls, devices::file_direct, true);
+            check_small(calls, devices::file_buffered, true);
+            check_small(calls, devices::file_direct, true);
         }),
         ("small_blocks_over_file_by_io_uring", &|| {
-            check_small(BackendChoice::Auto, devices::file_buffered, true);
+            check_small(uring, devices::file_buffered, true);
             // Not every direct write that begins inside a block of the file system can be made without
             // waiting: ext4 looks whether one extent holds it all.
-            check_small(BackendChoice::Auto, devices::file_direct, false);
+            check_small(uring, devices::file_direct, false);
         }),
-        ("ranges_of_two_rams", &ranges_of_rams),
-        ("ranges_of_two_files_by_system_calls", &|| {
-            ranges_of_files(BackendChoice::Syscalls, Flushes::Alone);
+        ("ranges_of_two_rams", &|| on_both(|backend| check_ranges(backend, devices::ram, Flushes::Alone))),
+        ("ranges_of_two_files_by_system_calls", &|| check_ranges(calls, devices::file_buffered, Flushes::Alone)),
+        ("ranges_of_two_files_by_io_uring", &|| check_ranges(uring, devices::file_buffered, Flushes::WithWorker)),
+        ("crypt_over_nbd_server", &|| on_both(|backend| check(backend, nbd_server(), Flushes::Alone))),
+        ("small_requests_with_a_helper_at_hand", &|| {
+            on_both(|backend| {
+                check_default(backend, devices::ram);
+                check_default(backend, devices::file_buffered);
+            });
         }),
-        ("ranges_of_two_files_by_io_uring", &|| {
-            ranges_of_files(BackendChoice::Auto, Flushes::WithWorker);
-        }),
-        ("crypt_over_nbd_server", &crypt_over_nbd_server),
-        ("small_requests_with_a_helper_at_hand", &helper_at_hand),
         ("zones_are_written_finished_and_reset_without_the_heap", &zones::written_finished_and_reset),
         ("shared_with_other_threads", &|| {
-            for backend in both {
+            on_both(|backend| {
                 check_shared(backend, devices::ram);
                 check_shared(backend, devices::file_buffered);
-            }
+            });
         }),
     ];
-    run_as_harness(&tests);
+    harness::run(&tests);
+}
+
+fn on_both(check: impl Fn(BackendChoice)) {
+    [BackendChoice::Auto, BackendChoice::Syscalls].into_iter().for_each(check);
 }
 
 /// Rounds of which one has to be undisturbed.
@@ -147,13 +137,8 @@ fn check(backend: BackendChoice, lower: Option<Fresh>, flushes: Flushes) {
         for depth in [1, 32] {
             let mut load = Load::new(&fresh.gate, backend, kind, depth);
             let alone = kind != Kind::Flush || flushes == Flushes::Alone;
-            let used = load.measure(alone);
             let name = format!("{kind:?} at depth {depth} over {:?}", load.channel.ring().backend());
-            println!("{name}: {used:?}");
-            assert_eq!(used.heap_calls, 0, "{name} uses the heap");
-            if alone {
-                used.assert_alone(&name);
-            }
+            load.check(&name, alone);
         }
     }
 }
@@ -171,22 +156,11 @@ fn check_small(backend: BackendChoice, lower: impl Fn() -> Option<Fresh>, alone:
                 let mut load = Load::with_block(&fresh.gate, backend, kind, depth, block);
                 load.shift_by(shift);
                 let alone = alone || kind == Kind::Read || shift == 0;
-                let used = load.measure(alone);
                 let (cipher, backend) = (layout.cipher, load.channel.ring().backend());
                 let name = format!("{cipher}: {kind:?} of {block} at depth {depth} over {backend:?}");
-                println!("{name}: {used:?}");
-                assert_eq!(used.heap_calls, 0, "{name} uses the heap");
-                if alone {
-                    used.assert_alone(&name);
-                }
+                load.check(&name, alone);
             }
         }
-    }
-}
-
-fn crypt_over_nbd_server() {
-    for backend in [BackendChoice::Auto, BackendChoice::Syscalls] {
-        check(backend, nbd_server(), Flushes::Alone);
     }
 }
 
@@ -217,35 +191,10 @@ fn nbd_server() -> Option<Fresh> {
     Some(Fresh { gate: Gate::new(device), keep: vec![Box::new(server)] })
 }
 
-fn crypt_over_btt() {
-    for backend in [BackendChoice::Auto, BackendChoice::Syscalls] {
-        check(backend, devices::btt_in_memory(512), Flushes::Alone);
-        check(backend, devices::btt_in_memory(4096), Flushes::Alone);
-    }
-}
-
-fn small_blocks_over_ram() {
-    for backend in [BackendChoice::Auto, BackendChoice::Syscalls] {
-        check_small(backend, devices::ram, true);
-    }
-}
-
-fn ranges_of_rams() {
-    for backend in [BackendChoice::Auto, BackendChoice::Syscalls] {
-        check_ranges(backend, devices::ram, Flushes::Alone);
-    }
-}
-
-fn ranges_of_files(backend: BackendChoice, flushes: Flushes) {
-    check_ranges(backend, devices::file_buffered, flushes);
-}
-
 /// Ranges of two devices, each device under a key of its own or the whole under several.
 fn check_ranges(backend: BackendChoice, lower: impl Fn() -> Option<Fresh>, flushes: Flushes) {
     let two = || Some((lower()?, lower()?));
-    let (Some((one, other)), Some((third, fourth))) = (two(), two()) else {
-        return;
-    };
+    let (Some((one, other)), Some((third, fourth))) = (two(), two()) else { return };
     let lowers = vec![devices::crypt(one, &AES_512), devices::crypt(other, &AES_4096)];
     check_each(backend, &devices::in_turns(lowers, 3 * BLOCK), flushes);
     let lower = devices::in_turns(vec![third, fourth], 3 * BLOCK);
@@ -267,20 +216,8 @@ fn check_each(backend: BackendChoice, fresh: &Fresh, flushes: Flushes) {
     ] {
         let mut load = Load::with_block(&fresh.gate, backend, kind, depth, block);
         let alone = kind != Kind::Flush || flushes == Flushes::Alone;
-        let used = load.measure(alone);
         let name = format!("ranges: {kind:?} of {block} at depth {depth}");
-        println!("{name}: {used:?}");
-        assert_eq!(used.heap_calls, 0, "{name} uses the heap");
-        if alone {
-            used.assert_alone(&name);
-        }
-    }
-}
-
-fn helper_at_hand() {
-    for backend in [BackendChoice::Auto, BackendChoice::Syscalls] {
-        check_default(backend, devices::ram);
-        check_default(backend, devices::file_buffered);
+        load.check(&name, alone);
     }
 }
 
@@ -295,10 +232,8 @@ fn check_default(backend: BackendChoice, lower: impl Fn() -> Option<Fresh>) {
             let fresh = devices::dispatched(lower, &AES_512, devices::AUTO);
             let mut load = Load::with_block(&fresh.gate, backend, kind, depth, block);
             load.channel.measure(true);
-            let used = load.measure(false);
             let name = format!("a helper at hand: {kind:?} of {block} at depth {depth}");
-            println!("{name}: {used:?}");
-            assert_eq!(used.heap_calls, 0, "{name} uses the heap");
+            let used = load.check(&name, false);
             if block == SMALL {
                 assert!(load.channel.crypto_time_ns() > 0, "{name}: no cipher ran");
                 assert_eq!(load.channel.crypto_time_elsewhere_ns(), 0, "{name}");
@@ -322,10 +257,8 @@ fn check_shared(backend: BackendChoice, lower: impl Fn() -> Option<Fresh>) {
             (Kind::Write, 4, 64 * BLOCK),
         ] {
             let mut load = Load::with_block(&fresh.gate, backend, kind, depth, block);
-            let used = load.measure(false);
             let name = format!("{dispatch:?}: {kind:?} of {block} at depth {depth}");
-            println!("{name}: {used:?}");
-            assert_eq!(used.heap_calls, 0, "{name} uses the heap");
+            load.check(&name, false);
             // A helper may be late to let go of the queue's shared slots: that must not fall into the next
             // measurement.
             std::mem::forget(load);
@@ -407,6 +340,17 @@ impl Load {
             }
         }
         self.measure_once()
+    }
+
+    /// Fails where requests use the heap or, if they are made `alone`, another thread.
+    fn check(&mut self, name: &str, alone: bool) -> Used {
+        let used = self.measure(alone);
+        println!("{name}: {used:?}");
+        assert_eq!(used.heap_calls, 0, "{name} uses the heap");
+        if alone {
+            used.assert_alone(name);
+        }
+        used
     }
 
     fn measure_once(&mut self) -> Used {
@@ -493,13 +437,6 @@ impl Used {
     }
 }
 
-/// The counter must be able to count.
-fn allocation_is_counted() {
-    let before = alloc::calls();
-    drop(black_box(Box::new(black_box(7))));
-    assert_eq!(alloc::calls() - before, 2, "one allocation, one free");
-}
-
 /// The clocks and the list of tasks must be able to show a helper.
 fn second_thread_is_noticed() {
     let before = (process_time(), thread_time());
@@ -535,38 +472,4 @@ fn thread_time() -> Duration {
 
 fn time(clock: ClockId) -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap()
-}
-
-/// As much of libtest's command line as `cargo test` and `cargo nextest` use.
-fn run_as_harness(tests: &[(&str, &dyn Fn())]) {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
-    if has("--ignored") {
-        return;
-    }
-    if has("--list") {
-        tests.iter().for_each(|(name, _)| println!("{name}: test"));
-        return;
-    }
-    let wanted = arguments.iter().find(|argument| !argument.starts_with('-'));
-    let selected = tests.iter().filter(|(name, _)| match wanted {
-        Some(wanted) if has("--exact") => name == wanted,
-        Some(wanted) => name.contains(wanted.as_str()),
-        None => true,
-    });
-    for (name, test) in selected {
-        if has("--exact") {
-            test()
-        } else {
-            run_alone(name)
-        }
-        println!("test {name} ... ok");
-    }
-}
-
-/// Runs a test in a process of its own: workers that one has called up must not meet the next.
-fn run_alone(name: &str) {
-    let program = std::env::current_exe().unwrap();
-    let status = Command::new(program).args(["--exact", name]).status();
-    assert!(status.unwrap().success(), "{name} failed");
 }

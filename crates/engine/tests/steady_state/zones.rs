@@ -105,8 +105,7 @@ pub fn written_finished_and_reset() {
                 load.round();
                 let before = alloc::calls();
                 load.round();
-                let used = alloc::calls() - before;
-                assert_eq!(used, 0, "{name} over {backend:?}, {mode}, {block} bytes");
+                assert_eq!(alloc::calls() - before, 0, "{name} over {backend:?}, {mode}, {block} bytes");
             }
         }
     }

@@ -353,8 +353,7 @@ fn key_material_that_a_crash_left_is_overwritten_when_asked() {
     edited(&mut image, Edit::wipe_unused).unwrap();
     assert_eq!(self::key(&image), self::key(&Image::luks1()));
     let edit = load(&image).unwrap();
-    let wiped = edit.wipe_unused().unwrap().wiped;
-    assert!(wiped.iter().map(|place| place.size).sum::<u64>() >= 7 * 128_000);
+    assert!(edit.wipe_unused().unwrap().wiped.iter().map(|place| place.size).sum::<u64>() >= 7 * 128_000);
 }
 
 #[test]

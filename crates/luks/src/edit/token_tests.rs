@@ -23,8 +23,7 @@ fn edited(image: &mut Image, change: impl FnOnce(&Edit) -> Result<Change<'_>, Er
     let size = size(image);
     let edit = edit(image);
     let change = change(&edit).unwrap();
-    let done = change.commit(&mut Cursor::new(&mut image.bytes), size);
-    assert!(done.unwrap().warnings().is_empty());
+    assert!(change.commit(&mut Cursor::new(&mut image.bytes), size).unwrap().warnings().is_empty());
 }
 
 fn set(image: &Image, token: &str, place: TokenPlace) -> Result<u32, Error> {
@@ -47,8 +46,7 @@ fn token_is_written_as_it_was_given_and_nothing_else_changes() {
         assert_eq!(id, 0);
         Ok(change)
     });
-    let header = image.read().unwrap();
-    assert_eq!(header.token_json(0).unwrap(), TOKEN);
+    assert_eq!(image.read().unwrap().token_json(0).unwrap(), TOKEN);
     edited(&mut image, |edit| edit.remove_token(0));
     assert_eq!(image.json(), before);
 }

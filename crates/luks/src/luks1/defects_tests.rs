@@ -7,6 +7,7 @@ use crate::{Error, ErrorKind, SegmentPolicy, UnlockOptions};
 
 const SLOT_0: usize = 208;
 const SLOT_1: usize = SLOT_0 + 48;
+const SLOT_7: usize = SLOT_0 + 7 * 48;
 
 fn with(offset: usize, bytes: &[u8]) -> Image {
     let mut image = Image::luks1();
@@ -17,7 +18,7 @@ fn with(offset: usize, bytes: &[u8]) -> Image {
 #[track_caller]
 fn refused(image: &Image, expected: &str) {
     let error = image.read().expect_err("the header should be refused");
-    assert!(error.to_string().contains(expected), "{error}");
+    assert!(error.to_string().contains(expected), "{expected}: {error}");
     assert_eq!(error.kind(), ErrorKind::Device);
 }
 
@@ -29,19 +30,44 @@ fn sound_header_opens() {
     assert_eq!((segment.offset, segment.sector_size), (2 << 20, 512));
 }
 
+/// Bytes that are no header's, where they are, and what is said of them.
+const DEFECTS: [(usize, &[u8], &str); 14] = [
+    // No terminating zero.
+    (8, &[b'a'; 32], "the cipher name is"),
+    (40, &[0; 32], "the cipher mode is ''"),
+    (72, b"sha\n1\0", "the hash is 'sha\\n1'"),
+    (108, &[0; 4], "a volume key of 0 bytes"),
+    (108, &[255; 4], "a volume key of 4294967295 bytes"),
+    (164, &[0; 4], "the digest has 0 PBKDF2 iterations"),
+    (SLOT_0 + 4, &[0; 4], "key slot 0 has 0 PBKDF2 iterations"),
+    (SLOT_1, &[1, 2, 3, 4], "key slot 1 is neither active nor free (0x1020304)"),
+    (SLOT_0 + 44, &4001_u32.to_be_bytes(), "key slot 0 has 4001 stripes"),
+    (SLOT_0 + 40, &1_u32.to_be_bytes(), "key slot 0 overlaps the header"),
+    (SLOT_0 + 40, &4000_u32.to_be_bytes(), "key slot 0 reaches into the data"),
+    // Free slots, of which cryptsetup's own five hostile headers are, are checked as well.
+    (SLOT_1 + 40, &1_u32.to_be_bytes(), "key slot 1 overlaps the header"),
+    (SLOT_7 + 40, &3847_u32.to_be_bytes(), "key slot 7 reaches into the data"),
+    (SLOT_7 + 44, &44944_u32.to_be_bytes(), "key slot 7 has 44944 stripes"),
+];
+
 #[test]
-fn cipher_name_without_terminating_zero() {
-    refused(&with(8, &[b'a'; 32]), "the cipher name is");
+fn each_defect_is_refused_by_name() {
+    for (offset, bytes, expected) in DEFECTS {
+        refused(&with(offset, bytes), expected);
+    }
 }
 
 #[test]
-fn cipher_mode_empty() {
-    refused(&with(40, &[0; 32]), "the cipher mode is ''");
-}
-
-#[test]
-fn hash_with_control_characters() {
-    refused(&with(72, b"sha\n1\0"), "the hash is 'sha\\n1'");
+fn slots_that_overlap_are_refused_whether_or_not_they_are_free() {
+    let first: Vec<u8> = Image::luks1().bytes[SLOT_0..SLOT_1].to_vec();
+    refused(&with(SLOT_1, &first), "key slot 1 overlaps key slot 0");
+    let mut image = Image::luks1();
+    let second: Vec<u8> = image.bytes[SLOT_1 + 40..SLOT_1 + 44].to_vec();
+    for slot in 2..7 {
+        let start = SLOT_0 + slot * 48 + 40;
+        image.bytes[start..start + 4].copy_from_slice(&second);
+    }
+    refused(&image, "key slot 2 overlaps key slot 1");
 }
 
 #[test]
@@ -52,77 +78,18 @@ fn odd_uuid_is_shown_without_control_characters_and_does_no_harm() {
 }
 
 #[test]
-fn volume_key_of_zero_bytes() {
-    refused(&with(108, &0_u32.to_be_bytes()), "a volume key of 0 bytes");
-}
-
-#[test]
-fn volume_key_of_gigabytes() {
-    refused(&with(108, &u32::MAX.to_be_bytes()), "a volume key of 4294967295 bytes");
-}
-
-#[test]
-fn digest_without_iterations() {
-    refused(&with(164, &[0; 4]), "the digest has 0 PBKDF2 iterations");
-}
-
-#[test]
-fn slot_without_iterations() {
-    refused(&with(SLOT_0 + 4, &[0; 4]), "key slot 0 has 0 PBKDF2 iterations");
-}
-
-#[test]
-fn slot_neither_active_nor_free() {
-    refused(&with(SLOT_1, &[1, 2, 3, 4]), "key slot 1 is neither active nor free (0x1020304)");
-}
-
-#[test]
-fn slot_with_other_stripes() {
-    refused(&with(SLOT_0 + 44, &4001_u32.to_be_bytes()), "key slot 0 has 4001 stripes");
-}
-
-#[test]
-fn slot_in_the_header() {
-    refused(&with(SLOT_0 + 40, &1_u32.to_be_bytes()), "key slot 0 overlaps the header");
-}
-
-#[test]
-fn slot_in_the_data() {
-    refused(&with(SLOT_0 + 40, &4000_u32.to_be_bytes()), "key slot 0 reaches into the data");
-}
-
-#[test]
-fn slots_overlapping() {
-    let mut image = Image::luks1();
-    let slot: Vec<u8> = image.bytes[SLOT_0..SLOT_1].to_vec();
-    image.bytes[SLOT_1..SLOT_1 + 48].copy_from_slice(&slot);
-    refused(&image, "key slot 1 overlaps key slot 0");
-}
-
-/// What cryptsetup's own five hostile headers are about: each is refused there, free slots included.
-#[test]
-fn free_slots_are_checked_as_active_ones_are() {
-    const SLOT_7: usize = SLOT_0 + 7 * 48;
-    // In the header, in the data, overlapping, with other stripes.
-    refused(&with(SLOT_1 + 40, &1_u32.to_be_bytes()), "key slot 1 overlaps the header");
-    refused(&with(SLOT_7 + 40, &3847_u32.to_be_bytes()), "key slot 7 reaches into the data");
-    let mut image = Image::luks1();
-    let second: Vec<u8> = image.bytes[SLOT_1 + 40..SLOT_1 + 44].to_vec();
-    for slot in 2..7 {
-        let start = SLOT_0 + slot * 48 + 40;
-        image.bytes[start..start + 4].copy_from_slice(&second);
+fn device_that_ends_before_its_header_or_a_slot_is_truncated() {
+    for (mut image, len, expected) in [
+        (Image::luks1(), 2050 * 512 - 1, "truncated: key slot 7 needs 1049600 bytes, the device has 1049599"),
+        (Image::luks1(), 591, "truncated: the LUKS1 header needs 592 bytes, the device has 591"),
+        (with(104, &[0; 4]), 4096 + 127_999, "truncated: key slot 0"),
+    ] {
+        image.bytes.truncate(len);
+        refused(&image, expected);
     }
-    refused(&image, "key slot 2 overlaps key slot 1");
-    refused(&with(SLOT_7 + 44, &44944_u32.to_be_bytes()), "key slot 7 has 44944 stripes");
-}
-
-#[test]
-fn device_that_ends_before_its_last_slot_does_is_truncated() {
     let mut image = Image::luks1();
     image.bytes.truncate(2050 * 512);
     image.read().unwrap();
-    image.bytes.truncate(2050 * 512 - 1);
-    refused(&image, "truncated: key slot 7 needs 1049600 bytes, the device has 1049599");
 }
 
 #[test]
@@ -133,20 +100,6 @@ fn data_beyond_the_device() {
     let error = segment.unwrap()[0].data_size(size).unwrap_err();
     assert!(error.to_string().starts_with("device too small"), "{error}");
     assert_eq!(error.kind(), ErrorKind::Device);
-}
-
-#[test]
-fn file_shorter_than_the_header() {
-    let mut image = Image::luks1();
-    image.bytes.truncate(591);
-    refused(&image, "truncated: the LUKS1 header needs 592 bytes, the device has 591");
-}
-
-#[test]
-fn file_shorter_than_its_key_slot() {
-    let mut image = with(104, &[0; 4]);
-    image.bytes.truncate(4096 + 127_999);
-    refused(&image, "truncated: key slot 0");
 }
 
 #[test]

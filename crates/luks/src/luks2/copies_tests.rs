@@ -138,8 +138,7 @@ fn later_version_is_called_newer_and_not_damaged() {
         // With the primary lost, the secondary says the same.
         image.bytes[0x4006..0x4008].copy_from_slice(&version.to_be_bytes());
         image.bytes[..6].fill(0);
-        let error = image.read().unwrap_err();
-        assert!(matches!(error, Error::NewerVersion(found) if found == version));
+        assert!(matches!(image.read().unwrap_err(), Error::NewerVersion(found) if found == version));
     }
 }
 

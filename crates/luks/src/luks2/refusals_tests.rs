@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::format::Version;
+use crate::format::{FormatOptions, Version};
 use crate::testing::{Image, cheap_options};
 use crate::{Error, ErrorKind, KdfLimits, SegmentPolicy, UnlockOptions};
 
@@ -29,90 +29,59 @@ fn unlock_error(image: &Image, options: &UnlockOptions) -> Error {
 }
 
 #[test]
-fn unknown_requirement_is_refused_by_name() {
-    let image = edited(|json| {
-        json["config"]["requirements"] = json!({"mandatory": ["time-travel"]});
-    });
-    for error in [segment_error(&image), unlock_error(&image, &UnlockOptions::default())] {
-        assert!(error.to_string().contains("requires 'time-travel'"), "{error}");
-        assert_eq!(error.kind(), ErrorKind::Device);
-    }
-}
-
-#[test]
-fn reencryption_requirements_are_refused_by_name() {
-    for name in ["online-reencrypt", "online-reencrypt-v2", "offline-reencrypt"] {
-        let image = edited(|json| {
-            json["config"]["requirements"] = json!({"mandatory": [name]});
-        });
-        let message = segment_error(&image).to_string();
-        assert!(message.starts_with("reencryption in progress"), "{message}");
-        assert!(message.contains(name), "{message}");
-    }
-}
-
-#[test]
-fn reencryption_key_slot_is_refused_by_name() {
-    let image = edited(|json| {
-        json["keyslots"]["1"] = json!({
-            "type": "reencrypt", "mode": "reencrypt", "direction": "forward", "key_size": 1,
-            "area": {"type": "none", "offset": "290816", "size": "4096"},
-        });
-    });
-    for error in [segment_error(&image), unlock_error(&image, &UnlockOptions::default())] {
-        assert!(error.to_string().contains("key slot 1 is of type 'reencrypt'"), "{error}");
-    }
-}
-
-#[test]
-fn segments_with_flags_of_reencryption_are_refused() {
-    for flag in ["backup-previous", "in-reencryption"] {
-        let image = edited(|json| {
+fn headers_that_can_not_be_opened_are_refused_by_name() {
+    use ErrorKind::{Device, Parameters};
+    let requiring = |name| edited(|json| json["config"]["requirements"] = json!({"mandatory": [name]}));
+    let segment = |member, value| edited(|json| json["segments"]["0"][member] = value);
+    let flagged = |flag| {
+        edited(|json| {
             let mut segment = json["segments"]["0"].clone();
             json["segments"]["0"]["size"] = json!("4096");
             segment["offset"] = json!("1052672");
             segment["flags"] = json!([flag]);
             json["segments"]["1"] = segment;
             json["digests"]["0"]["segments"] = json!(["0", "1"]);
+        })
+    };
+    let begun = edited(|json| {
+        json["keyslots"]["1"] = json!({
+            "type": "reencrypt", "mode": "reencrypt", "direction": "forward", "key_size": 1,
+            "area": {"type": "none", "offset": "290816", "size": "4096"},
         });
-        let error = segment_error(&image);
-        assert!(matches!(error, Error::ReencryptionInProgress(_)), "{error}");
-        assert_eq!(error.kind(), ErrorKind::Device);
-    }
-}
-
-#[test]
-fn iv_tweak_other_than_zero_is_refused() {
-    let image = edited(|json| json["segments"]["0"]["iv_tweak"] = json!("8"));
-    let error = segment_error(&image);
-    assert!(error.to_string().contains("segments.0.iv_tweak: 8"), "{error}");
-    assert_eq!(error.kind(), ErrorKind::Device);
-}
-
-#[test]
-fn other_segment_types_are_refused_by_name() {
-    let image = edited(|json| json["segments"]["0"]["type"] = json!("linear"));
-    let message = segment_error(&image).to_string();
-    assert_eq!(message, "not supported yet: segment type 'linear'");
-}
-
-#[test]
-fn integrity_is_refused_by_name() {
-    let image = edited(|json| {
-        json["segments"]["0"]["integrity"] =
-            json!({"type": "hmac(sha256)", "journal_encryption": "none", "journal_integrity": "none"});
     });
-    let message = segment_error(&image).to_string();
-    assert_eq!(message, "not supported yet: integrity ('hmac(sha256)')");
-}
-
-#[test]
-fn other_ciphers_are_refused_by_name() {
-    let image = edited(|json| json["segments"]["0"]["encryption"] = json!("anubis-xts-plain64"));
-    let error = segment_error(&image);
-    assert_eq!(error.to_string(), "not supported yet: cipher anubis-xts-plain64");
-    assert_eq!(error.kind(), ErrorKind::Parameters);
-    assert_eq!(image.read().unwrap().info().segments[0].cipher.as_deref(), Some("anubis-xts-plain64"));
+    let integrity = json!({"type": "hmac(sha256)", "journal_encryption": "none", "journal_integrity": "none"});
+    for (image, kind, expected, opens) in [
+        (requiring("time-travel"), Device, "requires 'time-travel'", false),
+        (requiring("online-reencrypt"), Device, "reencryption in progress (requirement 'online-reencrypt')", false),
+        (
+            requiring("online-reencrypt-v2"),
+            Device,
+            "reencryption in progress (requirement 'online-reencrypt-v2')",
+            false,
+        ),
+        (requiring("offline-reencrypt"), Device, "reencryption in progress (requirement 'offline-reencrypt')", false),
+        (begun, Device, "key slot 1 is of type 'reencrypt'", false),
+        (flagged("backup-previous"), Device, "reencryption in progress", true),
+        (flagged("in-reencryption"), Device, "reencryption in progress", true),
+        (segment("iv_tweak", json!("8")), Device, "segments.0.iv_tweak: 8", true),
+        (segment("type", json!("linear")), Parameters, "not supported yet: segment type 'linear'", true),
+        (segment("integrity", integrity), Parameters, "not supported yet: integrity ('hmac(sha256)')", true),
+        (
+            segment("encryption", json!("anubis-xts-plain64")),
+            Parameters,
+            "not supported yet: cipher anubis-xts-plain64",
+            true,
+        ),
+    ] {
+        let mut errors = vec![segment_error(&image)];
+        errors.extend((!opens).then(|| unlock_error(&image, &UnlockOptions::default())));
+        for error in errors {
+            assert!(error.to_string().contains(expected), "{expected}: {error}");
+            assert_eq!(error.kind(), kind, "{expected}");
+        }
+    }
+    let other = segment("encryption", json!("anubis-xts-plain64"));
+    assert_eq!(other.read().unwrap().info().segments[0].cipher.as_deref(), Some("anubis-xts-plain64"));
 }
 
 #[test]
@@ -307,26 +276,17 @@ fn digest_cost_beyond_the_limits_is_refused_for_a_given_key_too() {
 }
 
 #[test]
-fn volume_key_is_checked() {
-    let image = Image::luks2();
-    let key = image.unlock(&UnlockOptions::default()).unwrap().key;
-    let header = image.read().unwrap();
-    header.verify_volume_key(&key, KdfLimits::default()).unwrap();
-    let error = header.verify_volume_key(&key[..63], KdfLimits::default()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NoKey);
-}
-
-#[test]
-fn volume_key_with_zeros_behind_it_is_another_key() {
-    let mut options = cheap_options(Version::Luks2);
-    options.key_len = 32;
-    options.data_offset = Some(1 << 20);
-    let image = Image::format(2 << 20, &options);
-    let mut key = image.unlock(&UnlockOptions::default()).unwrap().key.to_vec();
-    let header = image.read().unwrap();
-    header.verify_volume_key(&key, KdfLimits::default()).unwrap();
-    key.resize(64, 0);
-    assert!(header.verify_volume_key(&key, KdfLimits::default()).is_err());
+fn volume_key_is_checked_to_its_end_and_no_further() {
+    let options = FormatOptions { key_len: 32, data_offset: Some(1 << 20), ..cheap_options(Version::Luks2) };
+    for image in [Image::luks2(), Image::format(2 << 20, &options)] {
+        let key = image.unlock(&UnlockOptions::default()).unwrap().key.to_vec();
+        let header = image.read().unwrap();
+        header.verify_volume_key(&key, KdfLimits::default()).unwrap();
+        for other in [key[..key.len() - 1].to_vec(), [&key[..], &[0; 32]].concat()] {
+            let error = header.verify_volume_key(&other, KdfLimits::default()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NoKey);
+        }
+    }
 }
 
 #[test]

@@ -61,8 +61,7 @@ fn segments_that_follow_each_other_are_told_in_their_order_and_open() {
             (FIRST + 2 * LEN, None, 512, 0, None),
         ]
     );
-    let key = image.unlock(&UnlockOptions::default()).unwrap().key;
-    assert_eq!(key.len(), 64);
+    assert_eq!(image.unlock(&UnlockOptions::default()).unwrap().key.len(), 64);
     let one = segmented(1, |_| ()).read().unwrap();
     let others = one.segments(ALLOWS_CLEAR).unwrap();
     assert_ne!(header.identity(&segments), header.identity(&segments[..2]));

@@ -1,6 +1,6 @@
 //! Helpers for this crate's unit tests: small images in memory, and tools to break them.
 
-use std::io::Cursor;
+use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use std::sync::OnceLock;
 
 use serde_json::Value;
@@ -106,5 +106,37 @@ impl Image {
     /// Where a copy of a LUKS2 image starts.
     pub fn offset(&self, copy: Copy) -> usize {
         if copy == Copy::Primary { 0 } else { 0x4000 }
+    }
+}
+
+/// A device in memory whose writes a function carries out, and which cannot be read from byte `readable` on.
+pub(crate) struct Device<W> {
+    pub disk: Cursor<Vec<u8>>,
+    pub readable: u64,
+    pub write: W,
+}
+
+impl<W> Read for Device<W> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.disk.position() + out.len() as u64 > self.readable {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        self.disk.read(out)
+    }
+}
+
+impl<W> Seek for Device<W> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.disk.seek(to)
+    }
+}
+
+impl<W: FnMut(&mut Cursor<Vec<u8>>, &[u8]) -> io::Result<usize>> Write for Device<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (self.write)(&mut self.disk, bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

@@ -27,9 +27,7 @@ fn opens_here(cryptsetup: &Cryptsetup, arguments: &str, key_len: usize, sector_s
 
 #[test]
 fn luks2_with_every_hash() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     for hash in [
         "sha1",
         "sha224",
@@ -57,9 +55,7 @@ fn luks2_with_every_hash() {
 
 #[test]
 fn luks2_with_every_kdf() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     opens_here(&cryptsetup, &format!("--type luks2 {CHEAP_PBKDF2}"), 64, 4096);
     for kdf in ["argon2i", "argon2id"] {
         for costs in [
@@ -74,9 +70,7 @@ fn luks2_with_every_kdf() {
 
 #[test]
 fn luks2_with_every_sector_and_key_size() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     for sector_size in [512, 1024, 2048, 4096] {
         for key_bits in [256, 512] {
             let arguments = format!("--type luks2 {CHEAP_PBKDF2} --sector-size {sector_size} --key-size {key_bits}");
@@ -87,9 +81,7 @@ fn luks2_with_every_sector_and_key_size() {
 
 #[test]
 fn luks2_with_large_metadata_copies() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     for size in ["32k", "256k", "4096k"] {
         let arguments = format!("--type luks2 {CHEAP_PBKDF2} --luks2-metadata-size {size}");
         opens_here(&cryptsetup, &arguments, 64, 4096);
@@ -98,18 +90,14 @@ fn luks2_with_large_metadata_copies() {
 
 #[test]
 fn luks2_with_another_cipher_for_its_key_slots_area() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     let arguments = format!("--type luks2 {CHEAP_PBKDF2} --keyslot-cipher aes-xts-plain64 --keyslot-key-size 256");
     opens_here(&cryptsetup, &arguments, 64, 4096);
 }
 
 #[test]
 fn luks1_with_every_hash_and_key_size() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     for hash in ["sha1", "sha256", "sha512", "ripemd160", "whirlpool"] {
         for key_bits in [256, 512] {
             let arguments = format!("--type luks1 --pbkdf-force-iterations 1000 --hash {hash} --key-size {key_bits}");
@@ -120,9 +108,7 @@ fn luks1_with_every_hash_and_key_size() {
 
 #[test]
 fn label_subsystem_and_uuid_are_read() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     let image = Image::sparse(18 * MIB);
     let uuid = "970e17de-0750-443f-b6ca-2a739c5ff999";
     let arguments = format!("--type luks2 {CHEAP_PBKDF2} --label here --subsystem there --uuid {uuid}");
@@ -136,9 +122,7 @@ fn label_subsystem_and_uuid_are_read() {
 
 #[test]
 fn detached_headers_open_for_data_at_offset_0() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     for arguments in [format!("--type luks2 {CHEAP_PBKDF2}"), "--type luks1 --pbkdf-force-iterations 1000".to_owned()] {
         let mut image = Image::sparse(4 * MIB);
         let header = image.file("header");
@@ -158,9 +142,7 @@ fn detached_headers_open_for_data_at_offset_0() {
 
 #[test]
 fn slots_of_every_priority_are_tried_as_cryptsetup_tries_them() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     let image = Image::sparse(18 * MIB);
     cryptsetup.format(&format!("--type luks2 {CHEAP_PBKDF2}"), &image.path);
     // The same passphrase in slots 0 to 2: which one opens tells the order.
@@ -193,9 +175,7 @@ fn add_key(cryptsetup: &Cryptsetup, arguments: &str, image: &Image, new: &std::p
 
 #[test]
 fn damaged_primary_is_read_from_the_secondary_as_cryptsetup_does() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     use std::os::unix::fs::FileExt;
     let image = Image::sparse(18 * MIB);
     cryptsetup.format(&format!("--type luks2 {CHEAP_PBKDF2}"), &image.path);
@@ -212,9 +192,7 @@ fn damaged_primary_is_read_from_the_secondary_as_cryptsetup_does() {
 
 #[test]
 fn tokens_are_listed() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     let image = Image::sparse(18 * MIB);
     cryptsetup.format(&format!("--type luks2 {CHEAP_PBKDF2}"), &image.path);
     let add = "token add --key-slot 0 --key-description here";
@@ -227,9 +205,7 @@ fn tokens_are_listed() {
 
 #[test]
 fn unbound_key_does_not_open_the_volume() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     let image = Image::sparse(18 * MIB);
     cryptsetup.format(&format!("--type luks2 {CHEAP_PBKDF2}"), &image.path);
     let other = image.file("other");
@@ -245,9 +221,7 @@ fn unbound_key_does_not_open_the_volume() {
 
 #[test]
 fn reencryption_in_progress_is_refused_by_name() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     let image = Image::sparse(18 * MIB);
     cryptsetup.format(&format!("--type luks2 {CHEAP_PBKDF2}"), &image.path);
     let arguments = format!("reencrypt --init-only {CHEAP_PBKDF2} --key-file -");

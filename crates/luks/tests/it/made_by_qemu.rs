@@ -10,15 +10,12 @@ const SECRET: &str = "secret,id=pass,data=correct horse";
 
 #[test]
 fn luks1_made_by_qemu_opens() {
-    let Some(qemu_img) = peer::require("qemu-img") else {
-        return;
-    };
+    let Some(qemu_img) = peer::require("qemu-img") else { return };
     for (cipher, key_len) in [("aes-128", 32), ("aes-256", 64)] {
         let image = Image::sparse(0);
         let luks = format!("key-secret=pass,cipher-alg={cipher},cipher-mode=xts,iter-time=10");
         create(&qemu_img, &luks, &image);
-        let unlocked = image.unlock(PASSPHRASE).unwrap();
-        assert_eq!(unlocked.key.len(), key_len);
+        assert_eq!(image.unlock(PASSPHRASE).unwrap().key.len(), key_len);
         let segment = image.header().unwrap().segments(SegmentPolicy::default()).unwrap().remove(0);
         let size = image.open().1;
         assert_eq!(segment.data_size(size).unwrap(), 4 * MIB);
@@ -42,9 +39,7 @@ fn create(qemu_img: &Peer, luks: &str, image: &Image) {
 
 #[test]
 fn luks1_made_here_is_opened_by_qemu() {
-    let Some(qemu_img) = peer::require("qemu-img") else {
-        return;
-    };
+    let Some(qemu_img) = peer::require("qemu-img") else { return };
     let image = Image::sparse(6 * MIB);
     let (mut file, size) = image.open();
     let cost = KdfCost { iterations: Some(1000), ..KdfCost::default() };

@@ -39,9 +39,7 @@ fn accepted(cryptsetup: &Cryptsetup, options: &FormatOptions) -> Image {
 
 #[test]
 fn luks2_of_every_kind_is_accepted() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     for kdf in [KdfKind::Argon2i, KdfKind::Argon2id] {
         accepted(&cryptsetup, &FormatOptions { kdf: Some(kdf), ..options(Version::Luks2) });
     }
@@ -62,9 +60,7 @@ fn luks2_of_every_kind_is_accepted() {
 
 #[test]
 fn luks1_of_every_kind_is_accepted() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     for key_len in [32, 64] {
         for hash in ["sha1", "sha256", "sha512", "ripemd160"] {
             let hash = hash.into();
@@ -75,9 +71,7 @@ fn luks1_of_every_kind_is_accepted() {
 
 #[test]
 fn header_of_a_seed_is_accepted() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     for version in [Version::Luks1, Version::Luks2] {
         let seed = SecretBuf::copy_of(b"a seed that is no secret").unwrap();
         accepted(&cryptsetup, &FormatOptions { seed: Some(Seed::new(seed).unwrap()), ..options(version) });
@@ -97,9 +91,7 @@ fn layout(cryptsetup: &Cryptsetup, image: &Image) -> Vec<String> {
 
 #[test]
 fn layout_is_the_one_cryptsetup_chooses() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     for (version, arguments) in [
         (
             Version::Luks2,
@@ -118,9 +110,7 @@ fn layout_is_the_one_cryptsetup_chooses() {
 
 #[test]
 fn label_subsystem_uuid_and_offset_are_written() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     let uuid = "970e17de-0750-443f-b6ca-2a739c5ff999";
     let image = accepted(
         &cryptsetup,
@@ -140,9 +130,7 @@ fn label_subsystem_uuid_and_offset_are_written() {
 
 #[test]
 fn slots_that_cryptsetup_adds_changes_and_removes_are_followed() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     for version in [Version::Luks1, Version::Luks2] {
         let image = accepted(&cryptsetup, &options(version));
         let key = image.unlock(PASSPHRASE).unwrap().key;
@@ -172,9 +160,7 @@ fn slots_that_cryptsetup_adds_changes_and_removes_are_followed() {
 
 #[test]
 fn priorities_and_flags_that_cryptsetup_sets_are_followed() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     let image = accepted(&cryptsetup, &options(Version::Luks2));
     let ignore = "config --key-slot 0 --priority ignore";
     cryptsetup.run(ignore, &image.path, b"").success();
@@ -184,16 +170,13 @@ fn priorities_and_flags_that_cryptsetup_sets_are_followed() {
     let prefer = "config --key-slot 0 --priority prefer --label renamed";
     cryptsetup.run(prefer, &image.path, b"").success();
     image.unlock(PASSPHRASE).unwrap();
-    let info = image.header().unwrap().info();
-    assert_eq!(info.keyslots[0].priority, "prefer");
+    assert_eq!(image.header().unwrap().info().keyslots[0].priority, "prefer");
 }
 
 #[test]
 fn damaged_copies_are_repaired_by_cryptsetup() {
     use std::os::unix::fs::FileExt;
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     for offset in [100, 0x4000 + 100] {
         let image = accepted(&cryptsetup, &options(Version::Luks2));
         image.open().0.write_all_at(b"x", offset).unwrap();
@@ -207,9 +190,7 @@ fn damaged_copies_are_repaired_by_cryptsetup() {
 
 #[test]
 fn detached_header_is_accepted() {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     for version in [Version::Luks1, Version::Luks2] {
         let image = Image::sparse(0);
         let (mut file, size) = image.open();

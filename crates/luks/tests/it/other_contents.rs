@@ -19,9 +19,7 @@ const SECONDARY: u64 = 0x4000;
 /// what a program does not wipe everywhere is put back: the secondary copy.
 #[track_caller]
 fn refused_after(name: &str, reuse: impl FnOnce(&Path)) {
-    let Some(cryptsetup) = Cryptsetup::require() else {
-        return;
-    };
+    let Some(cryptsetup) = Cryptsetup::require() else { return };
     let image = Image::sparse(SIZE);
     cryptsetup.format(CHEAP, &image.path);
     let disk = || File::options().read(true).write(true).open(&image.path).unwrap();
@@ -60,9 +58,7 @@ fn run(peer: &Peer, arguments: &str, target: &Path, input: &str) {
 
 #[track_caller]
 fn refused_after_program(program: &str, arguments: &str, input: &str, name: &str) {
-    let Some(peer) = peer::require(program) else {
-        return;
-    };
+    let Some(peer) = peer::require(program) else { return };
     refused_after(name, |disk| run(&peer, arguments, disk, input));
 }
 
@@ -92,9 +88,7 @@ fn partition_tables() {
 /// LVM takes block devices only.
 #[test]
 fn lvm() {
-    let (Some(pvcreate), Some(losetup)) = (peer::require("pvcreate"), peer::require("losetup")) else {
-        return;
-    };
+    let (Some(pvcreate), Some(losetup)) = (peer::require("pvcreate"), peer::require("losetup")) else { return };
     if !rustix::process::geteuid().is_root() {
         return peer::skip("a loop device needs root");
     }

@@ -38,8 +38,7 @@ fn list_meta_context_matches_nothing_asked_wildcard_and_name() {
         (b"blind", &[]),
     ];
     for (name, query) in missing {
-        let found = kinds(&mut handshake, opt::LIST_META_CONTEXT, &context_data(name, query));
-        assert_eq!(found, [rep::ACK]);
+        assert_eq!(kinds(&mut handshake, opt::LIST_META_CONTEXT, &context_data(name, query)), [rep::ACK]);
     }
     assert_eq!(enter(&mut handshake, opt::GO, &info_data(b"a", &[])).base_allocation, None);
 }
@@ -53,8 +52,7 @@ fn set_meta_context_selects_base_allocation_for_its_export() {
     let context = (rep::META_CONTEXT, b"\0\0\0\x01base:allocation".to_vec());
     assert_eq!(replies(opt::SET_META_CONTEXT, &output), [context, (rep::ACK, vec![])]);
     // The default export and its name are the same export.
-    let negotiated = enter(&mut handshake, opt::EXPORT_NAME, b"a");
-    assert_eq!(negotiated.base_allocation, Some(BASE_ALLOCATION_ID));
+    assert_eq!(enter(&mut handshake, opt::EXPORT_NAME, b"a").base_allocation, Some(BASE_ALLOCATION_ID));
 }
 
 #[test]
@@ -74,8 +72,7 @@ fn set_meta_context_replaces_the_selection_even_when_it_fails() {
         let mut handshake = haggling(TlsMode::Off);
         select_base(&mut handshake, b"a");
         kinds(&mut handshake, opt::SET_META_CONTEXT, data);
-        let negotiated = enter(&mut handshake, opt::GO, &info_data(b"a", &[]));
-        assert_eq!(negotiated.base_allocation, None, "{data:x?}");
+        assert_eq!(enter(&mut handshake, opt::GO, &info_data(b"a", &[])).base_allocation, None, "{data:x?}");
     }
 }
 

@@ -110,8 +110,7 @@ const SET_BASE: (u32, &[&[u8]]) = (opt::SET_META_CONTEXT, &[b"base:allocation"])
 
 fn select_base(handshake: &mut Handshake, name: &[u8]) {
     assert_eq!(kinds(handshake, opt::STRUCTURED_REPLY, b""), [rep::ACK]);
-    let selected = kinds(handshake, SET_BASE.0, &context_data(name, SET_BASE.1));
-    assert_eq!(selected, [rep::META_CONTEXT, rep::ACK]);
+    assert_eq!(kinds(handshake, SET_BASE.0, &context_data(name, SET_BASE.1)), [rep::META_CONTEXT, rep::ACK]);
 }
 
 #[test]
@@ -175,39 +174,29 @@ fn export_name_leaves_out_the_zeroes_when_declined() {
 }
 
 #[test]
-fn export_name_empty_is_the_first_export() {
+fn export_name_empty_is_the_export_of_that_very_name_or_else_the_first() {
     assert_eq!(enter(&mut haggling(TlsMode::Off), opt::EXPORT_NAME, b"").export, 0);
-}
-
-#[test]
-fn export_name_empty_prefers_an_export_with_that_very_name() {
     let offer = offer_of(vec![export("a"), export("")], TlsMode::Off);
-    let mut handshake = past_flags(offer, FIXED);
-    assert_eq!(enter(&mut handshake, opt::EXPORT_NAME, b"").export, 1);
+    assert_eq!(enter(&mut past_flags(offer, FIXED), opt::EXPORT_NAME, b"").export, 1);
 }
 
 #[test]
-fn export_name_unknown_drops_the_connection() {
-    let error = refused(&mut haggling(TlsMode::Off), opt::EXPORT_NAME, b"c");
-    assert_eq!(error, ProtocolError::UnknownExport);
-    let mut handshake = past_flags(offer_of(vec![], TlsMode::Off), FIXED);
-    assert_eq!(refused(&mut handshake, opt::EXPORT_NAME, b""), ProtocolError::UnknownExport);
-}
-
-#[test]
-fn export_name_too_long_drops_the_connection_before_its_data_arrives() {
+fn export_name_that_cannot_be_entered_drops_the_connection() {
+    let none = || past_flags(offer_of(vec![], TlsMode::Off), FIXED);
+    for (mut handshake, name, expected) in [
+        (haggling(TlsMode::Off), &b"c"[..], ProtocolError::UnknownExport),
+        (none(), b"", ProtocolError::UnknownExport),
+        (haggling(TlsMode::Off), &[b'x'; 4096], ProtocolError::UnknownExport),
+        // Block sizes must be asked for.
+        (haggling(TlsMode::Off), b"strict", ProtocolError::BlockSizeRequired),
+    ] {
+        assert_eq!(refused(&mut handshake, opt::EXPORT_NAME, name), expected);
+    }
+    // Before its data arrives.
     let mut header = option(opt::EXPORT_NAME, &[b'x'; 4097]);
     header.truncate(OPTION_HEADER_LEN);
     let error = haggling(TlsMode::Off).feed(&header, &mut Vec::new()).unwrap_err();
     assert_eq!(error, ProtocolError::NameTooLong(4097));
-    let error = refused(&mut haggling(TlsMode::Off), opt::EXPORT_NAME, &[b'x'; 4096]);
-    assert_eq!(error, ProtocolError::UnknownExport);
-}
-
-#[test]
-fn export_name_drops_where_block_sizes_must_be_asked_for() {
-    let error = refused(&mut haggling(TlsMode::Off), opt::EXPORT_NAME, b"strict");
-    assert_eq!(error, ProtocolError::BlockSizeRequired);
 }
 
 #[test]
@@ -222,7 +211,8 @@ fn abort_is_acknowledged_and_its_data_ignored() {
 }
 
 #[test]
-fn list_names_every_export_with_its_description() {
+fn list_names_every_export_with_its_description_and_takes_no_data() {
+    assert_eq!(kinds(&mut haggling(TlsMode::Off), opt::LIST, b"x"), [rep::ERR_INVALID]);
     let offer = offer_of(vec![export("a"), ExportInfo { description: String::new(), ..export("") }], TlsMode::Off);
     let (step, output) = send(&mut past_flags(offer, FIXED), opt::LIST, b"");
     assert_eq!(step, Step::NeedMore);
@@ -235,11 +225,6 @@ fn list_names_every_export_with_its_description() {
         expected.extend(data);
     }
     assert_eq!(output, expected);
-}
-
-#[test]
-fn list_with_data_is_invalid() {
-    assert_eq!(kinds(&mut haggling(TlsMode::Off), opt::LIST, b"x"), [rep::ERR_INVALID]);
 }
 
 #[test]

@@ -27,8 +27,7 @@ fn offers_that_the_protocol_forbids_are_refused() {
     let new = |export: ExportInfo| ServerOffer::new(vec![export], TlsMode::Off).unwrap_err();
     let sizes = |minimum, preferred, maximum| BlockSizes { minimum, preferred, maximum };
     for name in ["x".repeat(4097), "a\0b".to_owned()] {
-        let bad = new(ExportInfo { name, ..export("a") });
-        assert_eq!(bad, OfferError::BadString { index: 0, what: "name" });
+        assert_eq!(new(ExportInfo { name, ..export("a") }), OfferError::BadString { index: 0, what: "name" });
     }
     let bad = new(ExportInfo { description: "x".repeat(4097), ..export("a") });
     assert_eq!(bad, OfferError::BadString { index: 0, what: "description" });

@@ -38,8 +38,7 @@ fn arguments_are_where_the_kernel_puts_them() {
     assert_eq!(parsed(code::WRITE, &write), Ok(Call::Write { offset: 7, size: 3, durable: false }));
     for (flags, wanted) in [(0o10_000, true), (0o4_010_000, true), (0o40_002, false)] {
         let write = [longs(&[0, 7, 3, 0, flags]), vec![1, 2, 3]].concat();
-        let call = parsed(code::WRITE, &write);
-        assert!(matches!(call, Ok(Call::Write { durable, .. }) if durable == wanted));
+        assert!(matches!(parsed(code::WRITE, &write), Ok(Call::Write { durable, .. }) if durable == wanted));
     }
     let allocate = longs(&[0, 5, 6, 3]);
     assert_eq!(parsed(code::FALLOCATE, &allocate), Ok(Call::Allocate { offset: 5, length: 6, mode: 3 }));
@@ -50,8 +49,7 @@ fn arguments_are_where_the_kernel_puts_them() {
     assert_eq!(parsed(code::SETATTR, &size(8)), Ok(Call::SetAttributes(change)));
     assert_eq!(parsed(code::SETATTR, &size(1 << 4)), Ok(Call::SetAttributes(Change::default())));
     for bit in [1, 2, 4] {
-        let cut = parsed(code::SETATTR, &size(bit));
-        assert_eq!(cut, Err(Errno::INVAL), "it is behind the end");
+        assert_eq!(parsed(code::SETATTR, &size(bit)), Err(Errno::INVAL), "it is behind the end");
     }
     let (mode, uid, gid) = (0o100_640, 1000, 100);
     let owner = longs(&[7, 0, 99, 0, 0, 0, 0, 0, mode << 32, uid << 32, gid]);

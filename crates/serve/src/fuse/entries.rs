@@ -320,9 +320,7 @@ mod tests {
 
     #[test]
     fn read_whose_bytes_are_elsewhere_fails_and_the_next_one_does_not() {
-        let Some((_ring, mut entries)) = entries(2) else {
-            return;
-        };
+        let Some((_ring, mut entries)) = entries(2) else { return };
         for (from, error) in [(0, 0), (1, Errno::IO.raw_os_error()), (0, 0)] {
             entries.begin(0, 7, Form::Data, 0, 4096);
             let data = entries.part(from, 0, 4096).expect("a part");
@@ -335,9 +333,7 @@ mod tests {
 
     #[test]
     fn answer_is_unsent_until_the_kernel_has_taken_it() {
-        let Some((mut ring, mut entries)) = entries(1) else {
-            return;
-        };
+        let Some((mut ring, mut entries)) = entries(1) else { return };
         entries.ready.clear();
         entries.begin(0, 7, Form::Empty, 0, 0);
         entries.end(0, Ok(()), 0);

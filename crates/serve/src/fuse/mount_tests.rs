@@ -42,17 +42,14 @@ impl Place {
 
 #[test]
 fn mount_that_covers_ours_is_left_alone() {
-    let Some(place) = Place::new() else {
-        return;
-    };
+    let Some(place) = Place::new() else { return };
     let (mut ours, _descriptors) = Mount::new(&place.wanted(), 2).unwrap();
     let (mut theirs, _others) = Mount::new(&place.wanted(), 1).unwrap();
     assert_ne!(ours.identity(), theirs.identity());
     let top = || identity_at(&place.point);
     ours.breaker()();
     assert_eq!(top().as_deref(), theirs.identity());
-    let refused = unmount(&place.point, true, ours.identity());
-    assert!(matches!(refused, Err(MountError::NotMounted)));
+    assert!(matches!(unmount(&place.point, true, ours.identity()), Err(MountError::NotMounted)));
     ours.end().unwrap();
     assert_eq!(top().as_deref(), theirs.identity());
     theirs.breaker()();
@@ -65,9 +62,7 @@ fn mount_that_covers_ours_is_left_alone() {
 
 #[test]
 fn mount_that_somebody_else_has_undone_is_not_undone_again() {
-    let Some(place) = Place::new() else {
-        return;
-    };
+    let Some(place) = Place::new() else { return };
     let (mut ours, _descriptors) = Mount::new(&place.wanted(), 1).unwrap();
     unmount(&place.point, false, ours.identity()).unwrap();
     ours.let_go();
@@ -78,17 +73,14 @@ fn mount_that_somebody_else_has_undone_is_not_undone_again() {
 
 #[test]
 fn nothing_is_mounted_where_the_path_leads_elsewhere_by_now() {
-    let Some(place) = Place::new() else {
-        return;
-    };
+    let Some(place) = Place::new() else { return };
     let moved = place.point.with_file_name("moved");
     std::fs::rename(&place.point, &moved).unwrap();
     for other in [None, Some(())] {
         if other.is_some() {
             std::os::unix::fs::symlink(&moved, &place.point).unwrap();
         }
-        let refused = Mount::new(&place.wanted(), 1);
-        assert!(matches!(refused, Err(MountError::Moved)));
+        assert!(matches!(Mount::new(&place.wanted(), 1), Err(MountError::Moved)));
         assert_eq!((identity_at(&place.point), identity_at(&moved)), (None, None));
     }
 }

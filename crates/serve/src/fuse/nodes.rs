@@ -240,8 +240,7 @@ mod tests {
         assert!(matches!(nodes.kind(ROOT), Some(Kind::Disk(_))));
         assert!(nodes.kind(2).is_none());
         assert_eq!(nodes.find(ROOT, b"disk"), None);
-        let mode = nodes.attributes(ROOT).unwrap().mode;
-        assert_eq!(mode, 0o100_600);
+        assert_eq!(nodes.attributes(ROOT).unwrap().mode, 0o100_600);
     }
 
     #[test]

@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn what_is_asked_again_at_once_goes_on_from_where_it_began() {
         let Some(now) = Stalls::now() else {
-            return;
+            return cryptline_testkit::peer::skip("the kernel tells no pressure");
         };
         let mut busy = Busy::new(1);
         // However slow this machine is, no time has passed since then.

@@ -42,16 +42,14 @@ fn an_export_leaves_with_its_last_client_and_keeps_its_name_until_then() {
     assert!(matches!(exports.retire("b", false), Ok(Retired::Leaving(2))));
     assert_eq!(find(&exports, "b"), None);
     assert!(exports.enter(id).is_none(), "whoever was told of it before");
-    let taken = exports.add(export("b"));
-    assert_eq!(taken, Err(OfferError::DuplicateName("b".to_owned())));
+    assert_eq!(exports.add(export("b")), Err(OfferError::DuplicateName("b".to_owned())));
     for visit in visits {
         assert!(exports.left(id).is_none());
         drop(visit);
     }
     let closing = exports.left(id).unwrap();
     assert!(exports.left(id).is_none(), "one thread closes it");
-    let twice = exports.retire("b", true).err();
-    assert_eq!(twice, Some(RemoveError::Closing("b".to_owned())));
+    assert_eq!(exports.retire("b", true).err(), Some(RemoveError::Closing("b".to_owned())));
     exports.forget(closing, &Ok(()));
     assert_eq!(closed.load(Ordering::Relaxed), 1);
     assert_eq!(exports.status().len(), 1);
@@ -66,11 +64,9 @@ fn nobody_gets_another_disk_than_the_one_that_an_empty_name_meant() {
     assert!(matches!(exports.retire("b", false), Ok(Retired::Closing(_))));
     assert_eq!(find(&exports, ""), find(&exports, "a"));
     exports.add(export("c")).unwrap();
-    let taken = exports.add(export(""));
-    assert_eq!(taken, Err(OfferError::DuplicateName(String::new())));
+    assert_eq!(exports.add(export("")), Err(OfferError::DuplicateName(String::new())));
     assert_eq!(exports.default_name().as_deref(), Some("a"));
-    let unknown = exports.retire("x", true).err();
-    assert_eq!(unknown, Some(RemoveError::Unknown("x".to_owned())));
+    assert_eq!(exports.retire("x", true).err(), Some(RemoveError::Unknown("x".to_owned())));
     assert!(matches!(exports.retire("a", true), Ok(Retired::Closing(_))));
     assert_eq!((find(&exports, ""), exports.default_name()), (None, None));
     exports.add(export("")).unwrap();

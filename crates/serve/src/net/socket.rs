@@ -185,8 +185,7 @@ mod tests {
         assert_eq!(socket.place().to_string(), theirs.to_string());
         assert!(sockopt::socket_keepalive(&watched).unwrap());
         assert_eq!(sockopt::tcp_keepidle(&watched).unwrap(), KEEPALIVE_IDLE);
-        let interval = sockopt::tcp_keepintvl(&watched).unwrap();
-        assert_eq!(interval, KEEPALIVE_INTERVAL);
+        assert_eq!(sockopt::tcp_keepintvl(&watched).unwrap(), KEEPALIVE_INTERVAL);
         assert_eq!(sockopt::tcp_keepcnt(&watched).unwrap(), KEEPALIVE_COUNT);
     }
 }

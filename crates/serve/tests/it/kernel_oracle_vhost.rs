@@ -6,22 +6,17 @@ use std::ops::Range;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cryptline_engine::base::DirectMode;
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{BackendChoice, Gate};
-use cryptline_serve::lane::Poll;
-use cryptline_serve::stats::ExportStats;
-use cryptline_serve::vhost_user::{Disk, Front, Server, ServerOptions};
-use cryptline_serve::{Flushed, StopHandle};
-use cryptline_sys::lock;
+use cryptline_serve::vhost_user::{Disk, Front};
 use cryptline_testkit::oracle::{Check, Oracle, Outcomes, judge};
 use cryptline_testkit::peer;
 use cryptline_testkit::suite::{Fresh, devices};
 
+use crate::common::serving::{Serving, disk, options};
 use crate::common::stack;
 
 const SIZE: u64 = 64 << 20;
@@ -48,56 +43,15 @@ fn find(serial: &str) -> String {
     FIND.replace("WANTED", serial)
 }
 
-type Log = Arc<Mutex<Vec<String>>>;
-
-struct Served {
-    stop: StopHandle,
-    thread: JoinHandle<Flushed>,
-    log: Log,
+fn listen(name: &str, socket: &Path, gate: &Gate) -> Disk {
+    let front = Front::Listener(UnixListener::bind(socket).expect("bound"));
+    Disk { queues: 2, ..disk(name, gate, front) }
 }
 
-fn disk(name: &str, socket: &Path, gate: &Gate) -> Disk {
-    Disk {
-        name: name.to_owned(),
-        gate: gate.clone(),
-        block: 512,
-        serial: name.to_owned(),
-        queues: 2,
-        queue_size: None,
-        stats: ExportStats::new(false),
-        front: Front::Listener(UnixListener::bind(socket).expect("bound")),
-    }
-}
-
-fn serve(disks: Vec<Disk>) -> Served {
-    let log = Log::default();
-    let lines = Arc::clone(&log);
-    let options = ServerOptions {
-        backend: BackendChoice::Auto,
-        poll: Poll::default(),
-        grace: Duration::from_secs(5),
-        log: Arc::new(move |event| {
-            if event.is_trouble() {
-                lock(&lines).push(event.to_string());
-            }
-        }),
-    };
-    let server = Server::new(disks, options).expect("it can be served");
-    let stop = StopHandle::new().expect("an eventfd");
-    let pulled = stop.clone();
-    let thread = std::thread::spawn(move || server.run(&pulled).expect("it could listen"));
-    Served { stop, thread, log }
-}
-
-impl Served {
-    /// Everything is durable, and nobody has complained.
-    fn end_well(self) {
-        self.stop.stop();
-        assert_eq!(self.thread.join().expect("no panic"), Ok(()));
-        let lines = lock(&self.log);
-        let mut lines = lines.iter().filter(|line| !line.contains(GROWN));
-        assert_eq!(lines.next(), None);
-    }
+/// Everything is durable, and nobody has complained.
+fn end_well(mut serving: Serving) {
+    assert_eq!(serving.end(), Ok(()));
+    assert_eq!(serving.log().iter().find(|line| !line.contains(GROWN)), None);
 }
 
 /// The disks of the guest: name, QEMU's properties, and how many queues and which ring its driver finds.
@@ -117,12 +71,8 @@ const FILE_SYSTEMS: [(&str, &str); 2] =
 
 #[test]
 fn kernel_oracle_guest_uses_our_disks_as_any_other() {
-    let Some(mut oracle) = Oracle::new() else {
-        return;
-    };
-    let Some(tools) = peer::require_all(TOOLS) else {
-        return;
-    };
+    let Some(mut oracle) = Oracle::new() else { return };
+    let Some(tools) = peer::require_all(TOOLS) else { return };
     for tool in &tools {
         oracle.program(tool);
     }
@@ -136,10 +86,10 @@ fn kernel_oracle_guest_uses_our_disks_as_any_other() {
     let mut disks = Vec::new();
     for ((name, properties, ..), volume) in DISKS.into_iter().zip(&volumes) {
         let socket = folder.path().join(name);
-        disks.push(disk(name, &socket, &volume.gate));
+        disks.push(listen(name, &socket, &volume.gate));
         oracle.vhost_user_with(&socket, properties);
     }
-    let served = serve(disks);
+    let serving = Serving::start(disks, options(BackendChoice::Auto, Duration::from_secs(5)));
     let [encrypted, _, packed, growing, _] = &volumes;
     let sectors = growing.gate.size() / 512;
     ask(&mut oracle, sectors);
@@ -166,7 +116,7 @@ fn kernel_oracle_guest_uses_our_disks_as_any_other() {
     for ((case, _), volume) in FILE_SYSTEMS.into_iter().zip([encrypted, packed]) {
         checks.push(Check::new(case, |outcomes| is_what_the_guest_saw(outcomes, case, &volume.gate)));
     }
-    checks.push(Check::new("end of the server", |_| served.end_well()));
+    checks.push(Check::new("end of the server", |_| end_well(serving)));
     judge(checks, &outcomes, Vec::new());
 }
 

@@ -15,18 +15,14 @@ use std::io::Write as _;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cryptline_engine::BackendChoice;
-use cryptline_serve::lane::Poll;
-use cryptline_serve::stats::ExportStats;
-use cryptline_serve::vhost_user::{Disk, Front, Server, ServerOptions};
-use cryptline_serve::{Flushed, StopHandle};
-use cryptline_sys::lock;
+use cryptline_serve::StopHandle;
+use cryptline_serve::vhost_user::{Disk, Front, Server};
 use cryptline_testkit::suite::{Fresh, Watchdog};
 
+use crate::common::serving::{Serving, disk, options};
 use crate::common::vhost::{
     Asked, DESCRIPTORS, Driver, EVENT_IDX, FLUSH, FrontEnd, GUEST, Machine, Piece, USED, USER, WRITE, event,
 };
@@ -37,11 +33,10 @@ const OK: u8 = 0;
 const IO_ERROR: u8 = 1;
 const UNSUPPORTED: u8 = 2;
 
+/// A server, whose last flush must succeed.
 struct Served {
     socket: PathBuf,
-    log: Arc<Mutex<Vec<String>>>,
-    stop: StopHandle,
-    thread: Option<JoinHandle<Flushed>>,
+    serving: Serving,
     _folder: tempfile::TempDir,
     _keep: Vec<Box<dyn std::any::Any>>,
     _watchdog: Watchdog,
@@ -57,39 +52,11 @@ impl Served {
     }
 
     fn with_queues(over: Fresh, backend: BackendChoice, queue_size: Option<u16>) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let socket = folder.path().join("socket");
-        let disk = Disk {
-            name: "disk".to_owned(),
-            gate: over.gate,
-            block: 4096,
-            serial: "the serial number".to_owned(),
-            queues: 2,
-            queue_size,
-            stats: ExportStats::new(false),
-            front: Front::Listener(UnixListener::bind(&socket).expect("bound")),
-        };
-        let log: Arc<Mutex<Vec<String>>> = Arc::default();
-        let lines = Arc::clone(&log);
-        let options = ServerOptions {
-            backend,
-            poll: Poll::default(),
-            grace: Duration::from_millis(500),
-            log: Arc::new(move |event| {
-                if event.is_trouble() {
-                    lock(&lines).push(event.to_string());
-                }
-            }),
-        };
-        let server = Server::new(vec![disk], options).expect("a server");
-        let stop = StopHandle::new().expect("an eventfd");
-        let pulled = stop.clone();
-        let serve = move || server.run(&pulled).expect("it could listen");
+        let (folder, front) = listening();
+        let disk = Disk { block: 4096, queues: 2, queue_size, ..disk("the serial number", &over.gate, front) };
         Self {
-            socket,
-            log,
-            stop,
-            thread: Some(std::thread::spawn(serve)),
+            socket: folder.path().join("socket"),
+            serving: Serving::start(vec![disk], options(backend, Duration::from_millis(500))),
             _folder: folder,
             _keep: over.keep,
             _watchdog: Watchdog::start(Duration::from_secs(120)),
@@ -106,14 +73,36 @@ impl Served {
 
     /// Waits until a line says so.
     fn says(&self, what: &str) {
-        wait_until(what, || lock(&self.log).iter().any(|it| it.contains(what)));
+        wait_until(what, || self.serving.log().iter().any(|it| it.contains(what)));
     }
+}
 
-    fn end_well(mut self) {
-        self.stop.stop();
-        let thread = self.thread.take().expect("once");
-        assert_eq!(thread.join().expect("no panic"), Ok(()));
-    }
+/// A socket on which front-ends are waited for.
+fn listening() -> (tempfile::TempDir, Front) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let listener = UnixListener::bind(folder.path().join("socket")).expect("bound");
+    (folder, Front::Listener(listener))
+}
+
+/// The place of a buffer for the requests under way of one queue.
+fn place(front: &FrontEnd) -> Vec<u8> {
+    let asked = [&[0; 16], [1, common::vhost::SIZE].map(u16::to_ne_bytes).as_flattened(), &[0; 4]].concat();
+    front.ask(31, &asked).expect("a place")
+}
+
+/// Hands the buffer over; whether it was taken.
+fn hand_over(front: &FrontEnd, place: &[u8], buffer: &Machine) -> bool {
+    front.tell_with(32, place, &[buffer.file.as_fd()]).expect("an answer")
+}
+
+/// A region of the machine's memory, as front-ends add and remove it.
+fn region(guest: u64, len: u64) -> Vec<u8> {
+    [0, guest, len, USER, 0].map(u64::to_ne_bytes).concat()
+}
+
+/// Stops the queue and starts it again.
+fn restart(driver: &Driver) {
+    driver.start_queue(driver.front.base(0).expect("a base"));
 }
 
 fn ram() -> Served {
@@ -162,8 +151,6 @@ fn configuration_has_as_many_bytes_as_are_asked_for() {
     let part = driver.front.config(34, 1);
     assert_eq!(part[12..], [2]);
     assert_eq!(driver.front.config(250, 7).len(), 0, "not all of it is there");
-    drop(driver);
-    served.end_well();
 }
 
 #[test]
@@ -193,15 +180,12 @@ fn requests_end_as_the_standard_says() {
         (13, change(0, u32::MAX, 0), IO_ERROR),
         (11, [change(8, 8, 0), change(8, 8, 0)].concat(), UNSUPPORTED),
     ] {
-        let ended = driver.run(&kind(number, &payload)).0;
-        assert_eq!(ended, expected, "{number} {payload:?}");
+        assert_eq!(driver.run(&kind(number, &payload)).0, expected, "{number} {payload:?}");
     }
     for (sector, len) in [(end, 512), (end - 1, 1024), (u64::MAX, 512), (0, 511), (0, 0)] {
         assert_eq!(driver.run(&read(sector, len)).0, IO_ERROR, "{sector} {len}");
     }
     works(&mut driver);
-    drop(driver);
-    served.end_well();
 }
 
 #[test]
@@ -219,8 +203,6 @@ fn write_is_durable_where_nobody_flushes() {
             assert_eq!(driver.run(&write(0, &data)).0, OK);
         }
         assert!(disk.stable()[..4096] == data);
-        drop(driver);
-        served.end_well();
     }
 }
 
@@ -233,7 +215,7 @@ fn queue_is_stopped_and_goes_on_where_it_was() {
         for _ in 0..40 {
             let base = driver.front.base(0).expect("a base");
             assert_eq!(base, u32::from(driver.available));
-            driver.start_queue(u16::try_from(base).expect("small"));
+            driver.start_queue(base);
             works(&mut driver);
         }
         // Requests that are there before the kick descriptor, and before the queue is enabled.
@@ -241,7 +223,7 @@ fn queue_is_stopped_and_goes_on_where_it_was() {
         driver.put(&read(0, 512));
         driver.kick();
         assert!(driver.take_within(Duration::from_millis(20)).is_none());
-        driver.start_queue(u16::try_from(base).expect("small"));
+        driver.start_queue(base);
         driver.take();
         driver.front.queue(18, 0, 0);
         driver.put(&read(0, 512));
@@ -250,8 +232,6 @@ fn queue_is_stopped_and_goes_on_where_it_was() {
         assert!(driver.take_within(Duration::from_millis(20)).is_none());
         driver.front.queue(18, 0, 1);
         driver.take();
-        drop(driver);
-        served.end_well();
     }
 }
 
@@ -264,8 +244,6 @@ fn interrupts_go_where_the_front_end_wants_them_next() {
         driver.front.queue_file(13, 0, &driver.call);
         works(&mut driver);
     }
-    drop(driver);
-    served.end_well();
 }
 
 #[test]
@@ -276,8 +254,6 @@ fn queue_without_a_kick_descriptor_is_looked_at() {
     driver.front.queue(10, 0, base);
     driver.front.tell(12, &(1u64 << 8).to_ne_bytes());
     works(&mut driver);
-    drop(driver);
-    served.end_well();
 }
 
 #[test]
@@ -287,8 +263,6 @@ fn driver_without_event_indices_is_served() {
     for _ in 0..50 {
         works(&mut driver);
     }
-    drop(driver);
-    served.end_well();
 }
 
 #[test]
@@ -328,7 +302,6 @@ fn hostile_ring_ends_and_the_next_front_end_is_served() {
         assert!(driver.front.base(0).is_some(), "messages are answered");
         drop(driver);
         works(&mut served.driver());
-        served.end_well();
     }
 }
 
@@ -350,8 +323,6 @@ fn data_outside_the_memory_fails_its_request_alone() {
     assert_eq!(driver.status(head), IO_ERROR);
     assert!(driver.run(&read(0, 4096)).2 == before, "nothing was written");
     works(&mut driver);
-    drop(driver);
-    served.end_well();
 }
 
 #[test]
@@ -380,7 +351,6 @@ fn message_that_makes_no_sense_ends_the_connection_and_no_more() {
     // Half a message, and away.
     served.connect().write_all(&[1, 0]).expect("sent");
     works(&mut served.driver());
-    served.end_well();
 }
 
 #[test]
@@ -403,13 +373,6 @@ fn what_is_refused_is_told_to_who_asks_for_it() {
     assert_eq!(start(), Some(false), "no memory");
     served.says("queue 0 is started without shared memory (QEMU shares its memory-backend with share=on)");
     let machine = Machine::new();
-    let region = |guest: u64, len: u64| {
-        let mut payload = vec![0; 8];
-        for word in [guest, len, USER, 0] {
-            payload.extend(word.to_ne_bytes());
-        }
-        payload
-    };
     let add = |payload: &[u8]| front.tell_with(37, payload, &[machine.file.as_fd()]);
     assert_eq!(add(&region(GUEST, 1 << 20)), Some(true));
     front.queue_addresses(0, [USER + (1 << 20); 3]);
@@ -421,7 +384,6 @@ fn what_is_refused_is_told_to_who_asks_for_it() {
     assert_eq!(tell(38, &region(GUEST, 1 << 20)), Some(true));
     drop(front);
     works(&mut served.driver());
-    served.end_well();
 }
 
 #[test]
@@ -437,12 +399,10 @@ fn queue_of_a_front_end_that_lacks_what_is_needed_is_refused_by_name() {
         front.queue(8, 0, 128);
         front.queue_addresses(0, [USER; 3]);
         let kick = event();
-        let told = front.tell_with(12, &0u64.to_ne_bytes(), &[kick.as_fd()]);
-        assert_eq!(told, Some(false), "{why}");
+        assert_eq!(front.tell_with(12, &0u64.to_ne_bytes(), &[kick.as_fd()]), Some(false), "{why}");
         served.says(why);
     }
     works(&mut served.driver());
-    served.end_well();
 }
 
 /// A front-end keeps the buffer; its server goes and another comes, while requests lie in the ring.
@@ -452,36 +412,23 @@ fn requests_of_a_server_that_is_gone_are_done_by_the_next() {
     let gate = over.gate.clone();
     let first = Served::new(over);
     let mut driver = first.driver();
-    let mut asked = vec![0; 16];
-    asked.extend(1u16.to_ne_bytes());
-    asked.extend(256u16.to_ne_bytes());
-    asked.extend([0; 4]);
-    driver.front.send(31, 0, &asked, &[]);
-    let reply = driver.front.reply().expect("a place");
-    assert_eq!(reply.len(), 24);
-    let size = u64::from_ne_bytes(reply[..8].try_into().expect("eight"));
-    assert!(size >= 16 + 16 * 256);
+    let place = place(&driver.front);
+    assert_eq!(place.len(), 24);
+    assert!(u64::from_ne_bytes(place[..8].try_into().expect("eight")) >= 16 + 16 * 256);
     // A buffer of the front-end's own making does as well.
     let buffer = Machine::new();
-    let set = |front: &FrontEnd| {
-        let told = front.tell_with(32, &reply, &[buffer.file.as_fd()]);
-        assert_eq!(told, Some(true));
-    };
-    set(&driver.front);
-    let base = driver.front.base(0).expect("a base");
-    driver.start_queue(u16::try_from(base).expect("small"));
+    assert!(hand_over(&driver.front, &place, &buffer));
+    restart(&driver);
     works(&mut driver);
-    first.end_well();
+    drop(first);
     let (done, data) = (driver.used, pattern(0, 4096, 9));
     driver.put(&write(0, &data));
     driver.put(&write(16, &data));
     // As if the first server had taken the second of them only, and been killed.
     driver.machine.store(common::vhost::AVAILABLE + 2, driver.available);
     let second = Served::new(Fresh::new(gate));
-    driver.front = FrontEnd::new(second.connect());
-    driver.front.agree(1 << 30 | 1 << 32 | 1 << 28 | FLUSH | EVENT_IDX);
-    driver.front.share(&driver.machine);
-    set(&driver.front);
+    driver.go_to(second.connect(), 1 << 30 | 1 << 32 | 1 << 28 | FLUSH | EVENT_IDX);
+    assert!(hand_over(&driver.front, &place, &buffer));
     // What the front-end believes is of no account.
     driver.start_queue(done);
     for _ in 0..2 {
@@ -491,7 +438,6 @@ fn requests_of_a_server_that_is_gone_are_done_by_the_next() {
     assert_eq!(driver.machine.load(USED + 2), driver.used);
     works(&mut driver);
     drop(driver);
-    second.end_well();
 }
 
 #[test]
@@ -500,8 +446,8 @@ fn server_stops_with_a_front_end_that_does_nothing() {
     let driver = served.driver();
     // It waits until the first one leaves.
     let idle = served.connect();
-    served.stop.stop();
-    served.end_well();
+    served.serving.stop.stop();
+    drop(served);
     assert_eq!(driver.front.reply(), None);
     drop(idle);
 }

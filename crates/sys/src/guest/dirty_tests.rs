@@ -82,8 +82,7 @@ fn nothing_is_written_that_has_no_place_in_the_log() {
     let last = GUEST + 56 * PAGE;
     assert_eq!(memory.write(last, &[1]), Err(GuestFault::Outside));
     assert_eq!(memory.write(last - 1, &[1; 2]), Err(GuestFault::Outside));
-    let range = memory.user_range(USER + 56 * PAGE, 8).unwrap();
-    assert_eq!(range.store16(0, 1), Err(GuestFault::Outside));
+    assert_eq!((memory.user_range(USER + 56 * PAGE, 8).unwrap()).store16(0, 1), Err(GuestFault::Outside));
     let mut bytes = [7; 2];
     memory.read(last - 1, &mut bytes).unwrap();
     assert_eq!(bytes, [0; 2]);

@@ -18,6 +18,21 @@ fn filled(byte: u8, len: usize) -> Buffer {
     buffer
 }
 
+fn file_in(ring: &mut Ring) -> (FileId, Source) {
+    let file = OwnedFd::from(tempfile::tempfile().unwrap());
+    (ring.add_file(Arc::new(file)), ring.add_source())
+}
+
+/// The end of a socket whose other end is in the ring.
+fn socket_in(ring: &mut Ring) -> (UnixStream, FileId, Source) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    (theirs, ring.add_file(Arc::new(ours.into())), ring.add_source())
+}
+
+fn receive(file: FileId) -> Io {
+    Io::Receive { file, buffer: filled(0, 16), start: 0, len: 16 }
+}
+
 fn finish(ring: &mut Ring, source: Source) -> Done {
     loop {
         if let Some(done) = ring.next_done(source) {
@@ -30,8 +45,7 @@ fn finish(ring: &mut Ring, source: Source) -> Done {
 #[test]
 fn what_is_written_is_read_back() {
     both(|mut ring| {
-        let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
-        let (file, source) = (ring.add_file(file), ring.add_source());
+        let (file, source) = file_in(&mut ring);
         let write = Io::Write { file, buffer: filled(7, 8192), start: 4096, len: 4096, offset: 512, durable: true };
         ring.submit(source, 1, write).unwrap();
         let done = finish(&mut ring, source);
@@ -53,8 +67,7 @@ fn registered_arena_gives_the_same_bytes() {
     let mut ring = Ring::new(BackendChoice::Auto, 16).unwrap();
     let arena = Arena::new(4096, 4).unwrap();
     ring.register(&arena);
-    let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
-    let (file, source) = (ring.add_file(file), ring.add_source());
+    let (file, source) = file_in(&mut ring);
     let _first = arena.take().unwrap();
     let mut buffer = arena.take().unwrap();
     buffer.fill(9);
@@ -69,9 +82,7 @@ fn registered_arena_gives_the_same_bytes() {
 #[test]
 fn sockets_carry_batches_and_their_end_is_seen() {
     both(|mut ring| {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let file = ring.add_file(Arc::new(OwnedFd::from(ours)));
-        let source = ring.add_source();
+        let (mut theirs, file, source) = socket_in(&mut ring);
         ring.submit(source, 1, Io::Receive { file, buffer: filled(0, 4096), start: 1, len: 4095 }).unwrap();
         let mut batch = SendBatch::new(64, 4);
         batch.push_header(b"head");
@@ -86,7 +97,7 @@ fn sockets_carry_batches_and_their_end_is_seen() {
         let done = finish(&mut ring, source);
         assert_eq!((done.token, done.result), (1, Ok(5)));
         drop(theirs);
-        ring.submit(source, 3, Io::Receive { file, buffer: filled(0, 16), start: 0, len: 16 }).unwrap();
+        ring.submit(source, 3, receive(file)).unwrap();
         assert_eq!(finish(&mut ring, source).result, Ok(0));
     });
 }
@@ -94,8 +105,8 @@ fn sockets_carry_batches_and_their_end_is_seen() {
 #[test]
 fn sources_get_only_their_own_completions() {
     both(|mut ring| {
-        let file = ring.add_file(Arc::new(OwnedFd::from(tempfile::tempfile().unwrap())));
-        let (one, two) = (ring.add_source(), ring.add_source());
+        let (file, one) = file_in(&mut ring);
+        let two = ring.add_source();
         ring.submit(one, 1, Io::Sync { file }).unwrap();
         ring.submit(two, 2, Io::Sync { file }).unwrap();
         assert_eq!(finish(&mut ring, two).token, 2);
@@ -111,8 +122,7 @@ fn untaken_completion_of_one_source_does_not_starve_another() {
         let file = ring.add_file(Arc::new(OwnedFd::from(tempfile::tempfile().unwrap())));
         let (idle, busy) = (ring.add_source(), ring.add_source());
         ring.submit(idle, 1, Io::Sync { file }).unwrap();
-        let receive = Io::Receive { file: socket, buffer: filled(0, 16), start: 0, len: 16 };
-        ring.submit(busy, 2, receive).unwrap();
+        ring.submit(busy, 2, receive(socket)).unwrap();
         // The sync of `idle` is finished and stays in its inbox from here.
         while ring.in_flight() > 1 {
             ring.wait().unwrap();
@@ -125,12 +135,9 @@ fn untaken_completion_of_one_source_does_not_starve_another() {
 #[test]
 fn full_ring_gives_the_operation_back() {
     let mut ring = Ring::new(BackendChoice::Auto, 1).unwrap();
-    let (ours, _theirs) = UnixStream::pair().unwrap();
-    let file = ring.add_file(Arc::new(OwnedFd::from(ours)));
-    let source = ring.add_source();
-    let receive = || Io::Receive { file, buffer: filled(0, 16), start: 0, len: 16 };
-    ring.submit(source, 1, receive()).unwrap();
-    assert!(ring.submit(source, 2, receive()).is_err());
+    let (_theirs, file, source) = socket_in(&mut ring);
+    ring.submit(source, 1, receive(file)).unwrap();
+    assert!(ring.submit(source, 2, receive(file)).is_err());
 }
 
 #[test]
@@ -151,8 +158,7 @@ fn dropping_a_ring_with_a_receive_in_flight_frees_its_buffer() {
 #[test]
 fn limited_transfer_comes_back_short_in_both_engines() {
     both(|mut ring| {
-        let file = ring.add_file(Arc::new(OwnedFd::from(tempfile::tempfile().unwrap())));
-        let source = ring.add_source();
+        let (file, source) = file_in(&mut ring);
         ring.limit_transfer(1000);
         let write = Io::Write { file, buffer: filled(7, 4096), start: 0, len: 4096, offset: 0, durable: false };
         ring.submit(source, 1, write).unwrap();
@@ -167,8 +173,7 @@ fn limited_transfer_comes_back_short_in_both_engines() {
 #[test]
 fn operation_carried_out_at_once_is_there_to_be_taken() {
     both(|mut ring| {
-        let file = ring.add_file(Arc::new(OwnedFd::from(tempfile::tempfile().unwrap())));
-        let source = ring.add_source();
+        let (file, source) = file_in(&mut ring);
         let write = Io::Write { file, buffer: filled(7, 4096), start: 96, len: 4000, offset: 10, durable: false };
         ring.submit_at_once(source, 5, write);
         let done = ring.next_done(source).expect("it is finished");
@@ -207,11 +212,8 @@ fn wait_with_nothing_in_flight_returns_at_the_earliest_moment_and_not_before() {
 #[test]
 fn completion_ends_a_wait_before_its_moment() {
     every_way_to_wait(|mut ring| {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let file = ring.add_file(Arc::new(OwnedFd::from(ours)));
-        let source = ring.add_source();
-        let receive = Io::Receive { file, buffer: filled(0, 16), start: 0, len: 16 };
-        ring.submit(source, 1, receive).unwrap();
+        let (mut theirs, file, source) = socket_in(&mut ring);
+        ring.submit(source, 1, receive(file)).unwrap();
         let far = Instant::now() + Duration::from_secs(3600);
         // Handed to the kernel here, and not ready.
         ring.wake_by(Instant::now() + Duration::from_millis(1));
@@ -322,10 +324,8 @@ fn a_wait_that_must_stay_awake_does_not_wait() {
 fn waker_and_socket_end_the_same_wait() {
     both(|mut ring| {
         let waker = ring.waker().unwrap();
-        let (mut near, far) = UnixStream::pair().unwrap();
-        let (file, source) = (ring.add_file(Arc::new(far.into())), ring.add_source());
-        let receive = Io::Receive { file, buffer: filled(0, 16), start: 0, len: 16 };
-        ring.submit(source, 1, receive).unwrap();
+        let (mut near, file, source) = socket_in(&mut ring);
+        ring.submit(source, 1, receive(file)).unwrap();
         let thread = std::thread::spawn(move || waker.wake());
         ring.wait().unwrap();
         thread.join().unwrap();
@@ -340,11 +340,9 @@ fn reserved_operations_come_on_top_of_the_depth() {
     both(|mut ring| {
         ring.reserve(16);
         assert_eq!(ring.depth(), 32);
-        let (near, far) = UnixStream::pair().unwrap();
-        let (file, source) = (ring.add_file(Arc::new(far.into())), ring.add_source());
+        let (near, file, source) = socket_in(&mut ring);
         for token in 0..32 {
-            let receive = Io::Receive { file, buffer: filled(0, 16), start: 0, len: 16 };
-            ring.submit(source, token, receive).unwrap();
+            ring.submit(source, token, receive(file)).unwrap();
         }
         drop(near);
         for _ in 0..32 {
@@ -376,8 +374,7 @@ fn a_message_is_read_once_there_is_one() {
         let (file, source) = (ring.add_file(eventfd()), ring.add_source());
         let signals = ring.add_source();
         for round in 1..=100 {
-            let batch = ReceiveBatch::new(8, 0);
-            ring.submit(source, round, Io::ReadMessage { file, batch }).unwrap();
+            ring.submit(source, round, Io::ReadMessage { file, batch: ReceiveBatch::new(8, 0) }).unwrap();
             ring.poll().unwrap();
             assert!(ring.next_done(source).is_none());
             ring.submit(signals, 0, signal(file, round)).unwrap();
@@ -446,8 +443,7 @@ fn who_loses_a_message_to_another_reader_waits_for_the_next() {
         let event = eventfd();
         let (file, source) = (ring.add_file(Arc::clone(&event)), ring.add_source());
         for token in 0..2 {
-            let batch = ReceiveBatch::new(8, 0);
-            ring.submit(source, token, Io::ReadMessage { file, batch }).unwrap();
+            ring.submit(source, token, Io::ReadMessage { file, batch: ReceiveBatch::new(8, 0) }).unwrap();
         }
         rustix::io::write(&event, &5u64.to_ne_bytes()).unwrap();
         let first = finish(&mut ring, source).token;
@@ -466,8 +462,7 @@ fn who_loses_a_message_to_another_reader_waits_for_the_next() {
 fn a_ring_that_waits_for_a_message_can_be_dropped() {
     both(|mut ring| {
         let (file, source) = (ring.add_file(eventfd()), ring.add_source());
-        let batch = ReceiveBatch::new(8, 0);
-        ring.submit(source, 1, Io::ReadMessage { file, batch }).unwrap();
+        ring.submit(source, 1, Io::ReadMessage { file, batch: ReceiveBatch::new(8, 0) }).unwrap();
         ring.poll().unwrap();
     });
 }

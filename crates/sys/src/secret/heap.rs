@@ -189,8 +189,7 @@ mod tests {
 
     #[test]
     fn a_value_larger_than_a_chunk_has_one_of_its_own() {
-        let boxed = SecretBox::new([7_u8; 3 * CHUNK]);
-        assert!(boxed.iter().all(|byte| *byte == 7));
+        assert!((SecretBox::new([7_u8; 3 * CHUNK])).iter().all(|byte| *byte == 7));
     }
 
     #[test]

@@ -157,8 +157,7 @@ mod tests {
             return crate::skip("there is no io_uring");
         };
         for limit in [Duration::ZERO, Duration::from_millis(1)] {
-            let late = wait(&mut ring, limit).unwrap_err();
-            assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+            assert_eq!(wait(&mut ring, limit).unwrap_err().kind(), io::ErrorKind::TimedOut);
         }
     }
 

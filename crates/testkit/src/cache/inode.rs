@@ -137,9 +137,7 @@ impl Inode {
         let units = range.start / self.unit..range.end.div_ceil(self.unit);
         let (mut count, mut lost) = (0, false);
         for touched in self.units.range_mut(units).map(|(_, touched)| touched) {
-            let Some(cached) = touched.cached.clone().filter(|_| touched.dirty) else {
-                continue;
-            };
+            let Some(cached) = touched.cached.clone().filter(|_| touched.dirty) else { continue };
             count += 1;
             touched.dirty = false;
             if fault.is_some() && (chance.is_calm() || !chance.one_in(3)) {

@@ -74,9 +74,7 @@ impl State {
 
     /// Takes over what was stored in the mappings of a file.
     pub(super) fn absorb(&mut self, file: FileOf) {
-        let Some(real) = self.real.get(&file.0) else {
-            return;
-        };
+        let Some(real) = self.real.get(&file.0) else { return };
         let mut page = vec![0; PAGE];
         for range in pages_with_data(real, self.files[file.0].size()) {
             let page = &mut page[..range.len()];
@@ -89,9 +87,7 @@ impl State {
 
     /// Shows programs what the cache has now.
     pub(super) fn reflect(&mut self, file: FileOf) {
-        let Some(real) = self.real.get(&file.0) else {
-            return;
-        };
+        let Some(real) = self.real.get(&file.0) else { return };
         let (mut stored, mut shown) = (vec![0; PAGE], vec![0; PAGE]);
         for range in pages_with_data(real, self.files[file.0].size()) {
             let (stored, shown) = (&mut stored[..range.len()], &mut shown[..range.len()]);
@@ -109,9 +105,7 @@ fn pages_with_data(file: &File, size: usize) -> Vec<Range<usize>> {
     let mut pages = Vec::new();
     let mut at = 0;
     while at < size {
-        let Ok(data) = rustix::fs::seek(file, SeekFrom::Data(at as u64)) else {
-            break;
-        };
+        let Ok(data) = rustix::fs::seek(file, SeekFrom::Data(at as u64)) else { break };
         let hole = rustix::fs::seek(file, SeekFrom::Hole(data)).unwrap_or(size as u64);
         let (from, to) = (to_usize(data), to_usize(hole).min(size));
         let first = from / PAGE * PAGE;

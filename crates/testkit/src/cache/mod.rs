@@ -249,9 +249,7 @@ impl Kernel for Machine {
             return;
         }
         // Sockets and the like are the system's.
-        let Some(&number) = state.names.get(&name_of(file)) else {
-            return;
-        };
+        let Some(&number) = state.names.get(&name_of(file)) else { return };
         let flags = rustix::fs::fcntl_getfl(file).expect("an open file has flags");
         let open = Open {
             identity,

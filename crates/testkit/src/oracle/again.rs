@@ -124,11 +124,8 @@ mod tests {
     #[test]
     fn machine_is_booted_again_with_its_disks_as_they_were_when_the_emulator_crashes() {
         let folder = tempfile::tempdir().expect("a folder");
-        let Some(oracle) = crashing(folder.path(), BOOTS_MAX - 1) else {
-            return;
-        };
-        let outcomes = oracle.run();
-        assert_eq!(outcomes.passed("disk is as it was"), "\u{7}".repeat(7));
+        let Some(oracle) = crashing(folder.path(), BOOTS_MAX - 1) else { return };
+        assert_eq!(oracle.run().passed("disk is as it was"), "\u{7}".repeat(7));
         let disk = fs::read(folder.path().join("disk")).expect("a disk");
         assert!(disk.starts_with(b"written") && disk.len() == DISK_BYTES);
     }
@@ -136,14 +133,11 @@ mod tests {
     #[test]
     fn oracle_reports_an_emulator_that_crashes_every_time() {
         let folder = tempfile::tempdir().expect("a folder");
-        let Some(oracle) = crashing(folder.path(), BOOTS_MAX) else {
-            return;
-        };
+        let Some(oracle) = crashing(folder.path(), BOOTS_MAX) else { return };
         let run = std::panic::AssertUnwindSafe(|| oracle.run());
         let why = std::panic::catch_unwind(run).expect_err("it never booted");
         let why = why.downcast::<String>().expect("a message");
         assert!(why.contains("did not boot") && why.contains("signal 11"), "{why}");
-        let runs = fs::read_to_string(folder.path().join("runs")).expect("a count");
-        assert_eq!(runs.lines().count(), 3);
+        assert_eq!(fs::read_to_string(folder.path().join("runs")).expect("a count").lines().count(), 3);
     }
 }

@@ -215,9 +215,7 @@ mod tests {
 
     #[test]
     fn busybox_unpacks_what_the_archive_packs() {
-        let Some(busybox) = peer::require("busybox") else {
-            return;
-        };
+        let Some(busybox) = peer::require("busybox") else { return };
         let mut archive = Archive::default();
         archive.file("/a/b/odd", 0o640, b"12345");
         archive.file("a/empty", 0o600, b"");

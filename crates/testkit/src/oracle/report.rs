@@ -47,9 +47,7 @@ fn parse(cases: &[Case], results: &[u8]) -> Result<Vec<Outcome>, String> {
 /// `end INDEX STATUS BEGAN ENDED STDOUT STDERR KERNEL` and the three parts.
 fn outcome(rest: &mut &[u8], index: usize, case: &Case) -> Option<Outcome> {
     let numbers: Vec<_> = line(rest)?.strip_prefix("end ")?.split(' ').collect();
-    let [number, status, began, ended, stdout, stderr, kernel] = numbers[..] else {
-        return None;
-    };
+    let [number, status, began, ended, stdout, stderr, kernel] = numbers[..] else { return None };
     let [stdout, stderr, kernel] = [stdout, stderr, kernel].map(|bytes| bytes.parse::<usize>().ok());
     let (began, ended): (f64, f64) = (began.parse().ok()?, ended.parse().ok()?);
     let mut part = |length| {

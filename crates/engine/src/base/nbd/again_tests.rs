@@ -73,9 +73,7 @@ fn serve(accept: &dyn Fn() -> Client, store: &Mutex<Store>, dies: &dyn Fn(usize)
     let (mut client, mut witness) = (accept(), accept());
     loop {
         let is_request = |header: &RequestHeader| header.command != cmd::DISC;
-        let Some(header) = client.next().filter(is_request) else {
-            return;
-        };
+        let Some(header) = client.next().filter(is_request) else { return };
         let payload = client.bytes(header.payload_length() as usize);
         let mut store = cryptline_sys::lock(store);
         let death = dies(store.requests);
@@ -161,7 +159,7 @@ fn outlives(backend: BackendChoice, dies: impl Fn(usize) -> Option<Death> + Send
     let gate = again(&server, LONG);
     use_disk(&gate, backend, &store);
     drop(gate);
-    server.end();
+    drop(server);
     cryptline_sys::lock(&store).requests
 }
 
@@ -209,8 +207,6 @@ fn change_that_a_server_refuses_since_it_ends_is_made_by_the_next_whoever_that_i
             Request::write(u64::from(index) * 4096, data, false, index.into())
         };
         finish(&mut channel, (0..2).map(write).collect(), &[]);
-        drop((channel, gate));
-        server.end();
     }
 }
 
@@ -224,12 +220,9 @@ fn server_that_refuses_everything_since_it_ends_and_does_not_is_given_up() {
             client.see_end();
         }
     });
-    let gate = again(&server, LONG);
-    let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+    let (_gate, mut disk) = server.disk_again(LONG, BackendChoice::Auto);
     let refused = Err(Fault::Io(rustix::io::Errno::SHUTDOWN));
     assert_eq!(disk.read_at(0, &mut [0; BLOCK]), refused);
-    drop((disk, gate));
-    server.end();
 }
 
 #[test]
@@ -250,16 +243,13 @@ fn change_under_way_to_a_server_that_still_runs_is_lost_and_latches() {
         witness.see_end();
     });
     // As long as is waited for the witness to end.
-    let gate = again(&server, Duration::from_secs(2));
-    let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+    let (_gate, mut disk) = server.disk_again(Duration::from_secs(2), BackendChoice::Auto);
     let mut found = [0; BLOCK];
     assert_eq!(disk.read_at(0, &mut found), Ok(()));
     assert_eq!(found, [7; BLOCK]);
     assert_eq!(disk.write_at(0, &[1; BLOCK], false), Err(Fault::Lost));
     assert_eq!(disk.flush(), Err(Fault::Latched));
     assert!(disk.read_at(0, &mut found).is_err());
-    drop((disk, gate));
-    server.end();
 }
 
 #[test]
@@ -273,12 +263,10 @@ fn server_that_does_not_answer_again_is_given_up_in_time() {
             // Whoever connects waits for a greeting.
             let _ = ended.recv();
         });
-        let gate = again(&server, Duration::from_millis(300));
-        let mut disk = Blocking::new(&gate, backend).unwrap();
+        let (gate, mut disk) = server.disk_again(Duration::from_millis(300), backend);
         assert_eq!(disk.read_at(0, &mut [0; BLOCK]), Err(Fault::Lost));
         assert_eq!(disk.flush(), Err(Fault::Latched));
         drop((disk, gate, end));
-        server.end();
     }
 }
 
@@ -289,11 +277,11 @@ fn server_that_hangs_up_whatever_it_is_asked_is_given_up_in_time() {
             accept().next();
         }
     });
-    let gate = again(&server, Duration::from_millis(500));
-    let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+    let (_gate, mut disk) = server.disk_again(Duration::from_millis(500), BackendChoice::Auto);
     assert_eq!(disk.read_at(0, &mut [0; BLOCK]), Err(Fault::Lost));
     assert_eq!(disk.flush(), Err(Fault::Latched));
-    // The server's thread waits for more clients, and ends with the process.
+    // Its thread waits for more clients, and ends with the process.
+    std::mem::forget(server);
 }
 
 #[test]
@@ -305,12 +293,9 @@ fn server_that_breaks_a_rule_is_not_asked_again() {
         client.see_end();
         witness.see_end();
     });
-    let gate = again(&server, LONG);
-    let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+    let (_gate, mut disk) = server.disk_again(LONG, BackendChoice::Auto);
     assert_eq!(disk.read_at(0, &mut [0; BLOCK]), Err(Fault::Lost));
     assert_eq!(disk.flush(), Err(Fault::Latched));
-    drop((disk, gate));
-    server.end();
 }
 
 #[test]
@@ -320,7 +305,6 @@ fn server_that_cannot_make_single_writes_durable_is_not_connected_to_again() {
     let refused = NbdDevice::open_again(&server.uri, false, Some(LONG)).err();
     let text = refused.unwrap().to_string();
     assert!(text.contains("NBD_FLAG_SEND_FUA"), "{text}");
-    server.end();
 }
 
 #[test]
@@ -332,13 +316,10 @@ fn server_that_ended_while_nothing_was_under_way_is_not_missed_even_by_a_write()
             gone.send(()).unwrap();
             accept().expect(cmd::WRITE);
         });
-        let gate = again(&server, LONG);
-        let mut disk = Blocking::new(&gate, backend).unwrap();
+        let (_gate, mut disk) = server.disk_again(LONG, backend);
         assert_eq!(disk.flush(), Ok(()));
         has_gone.recv().unwrap();
         assert_eq!(disk.write_at(0, &[1; BLOCK], false), Ok(()));
-        drop((disk, gate));
-        server.end();
     }
 }
 
@@ -383,14 +364,13 @@ fn ends_tls(ends: usize, command: u16, answers_first: bool) -> (Server, Gate, mp
 #[test]
 fn server_that_says_by_tls_that_nothing_more_comes_is_asked_again() {
     for backend in BACKENDS {
-        let (server, gate, _has_ended) = ends_tls(2, cmd::READ, false);
+        let (_server, gate, _has_ended) = ends_tls(2, cmd::READ, false);
         let mut disk = Blocking::new(&gate, backend).unwrap();
         let mut found = [0; BLOCK];
         assert_eq!(disk.read_at(0, &mut found), Ok(()));
         assert_eq!(found, [7; BLOCK]);
         assert_eq!(disk.flush(), Ok(()));
         drop((disk, gate));
-        server.end();
     }
 }
 
@@ -398,14 +378,13 @@ fn server_that_says_by_tls_that_nothing_more_comes_is_asked_again() {
 #[test]
 fn server_that_said_so_while_nothing_was_under_way_is_not_missed_even_by_a_write() {
     for backend in BACKENDS {
-        let (server, gate, has_ended) = ends_tls(1, cmd::WRITE, true);
+        let (_server, gate, has_ended) = ends_tls(1, cmd::WRITE, true);
         let mut disk = Blocking::new(&gate, backend).unwrap();
         assert_eq!(disk.flush(), Ok(()));
         has_ended.recv().unwrap();
         assert_eq!(disk.write_at(0, &[1; BLOCK], false), Ok(()));
         assert_eq!(disk.flush(), Ok(()));
         drop((disk, gate));
-        server.end();
     }
 }
 
@@ -447,7 +426,8 @@ fn request_that_ends_the_server_each_time_is_given_up_though_others_are_answered
         ended = done.drain(..).find(|end| end.request.token == BAD);
     }
     assert_eq!(ended.unwrap().result, Err(Fault::Lost));
-    // The server's thread may wait for one more client, and ends with the process.
+    // Its thread may wait for one more client, and ends with the process.
+    std::mem::forget(server);
 }
 
 #[test]
@@ -480,7 +460,5 @@ fn queue_that_waits_for_a_silent_server_ends_at_once() {
         let heard = std::io::Read::read(&mut silent, &mut [0]);
         let error = heard.map_err(|error| error.kind()).unwrap_err();
         assert_eq!(error, std::io::ErrorKind::WouldBlock);
-        drop(silent);
-        server.end();
     }
 }

@@ -6,7 +6,7 @@ use cryptline_nbd::{NbdError, TransmissionFlags as Flags};
 use cryptline_sys::BackendChoice;
 use rustix::io::Errno;
 
-use super::scripted::{Client, Offer, SIZE, Server, USUAL};
+use super::scripted::{Client, Offer, SIZE, Server, USUAL, chunk};
 use super::*;
 use crate::Gate;
 use crate::blocking::Blocking;
@@ -27,17 +27,14 @@ fn ends(offer: Offer, hangs_up: bool, answer: impl Fn(u64) -> Vec<u8> + Send + C
                 client.see_end();
             }
         });
-        let gate = server.gate();
-        let mut disk = Blocking::new(&gate, backend).unwrap();
-        let read = disk.read_at(AT, &mut [0; BLOCK]);
-        assert_eq!(read, Err(Fault::Lost));
+        let (gate, mut disk) = server.disk(backend);
+        assert_eq!(disk.read_at(AT, &mut [0; BLOCK]), Err(Fault::Lost));
         assert_eq!(disk.flush(), Err(Fault::Latched));
         assert_eq!(disk.write_at(0, &[0; 512], true), Err(Fault::Latched));
         assert!(disk.write_at(0, &[0; 512], false).is_err());
         drop(disk);
         let refused = Blocking::new(&gate, backend).err().unwrap();
         assert!(refused.to_string().contains("was lost"), "{refused}");
-        server.end();
     }
 }
 
@@ -45,16 +42,6 @@ fn data(cookie: u64, offset: u64, len: usize, last: Last) -> Vec<u8> {
     let length = u32::try_from(len).unwrap();
     let head = reply::offset_data(cookie, offset, length, last);
     [&head[..], &vec![7; len]].concat()
-}
-
-/// A chunk with any header and payload.
-fn chunk(cookie: u64, flags: u16, kind: u16, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = reply::none(cookie).to_vec();
-    bytes[4..6].copy_from_slice(&flags.to_be_bytes());
-    bytes[6..8].copy_from_slice(&kind.to_be_bytes());
-    bytes[16..].copy_from_slice(&u32::try_from(payload.len()).unwrap().to_be_bytes());
-    bytes.extend(payload);
-    bytes
 }
 
 #[test]
@@ -111,13 +98,11 @@ fn reply_that_nobody_waits_for_ends_the_connection() {
         client.say(&reply::simple(header.cookie, Ok(())));
         client.see_end();
     });
-    let gate = server.gate();
-    let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+    let (_gate, mut disk) = server.disk(BackendChoice::Auto);
     // Both may come together, and then the first is no good either.
     let _ = disk.flush();
     assert!(disk.flush().is_err());
     assert_eq!(disk.flush(), Err(Fault::Latched));
-    server.end();
 }
 
 #[test]
@@ -131,14 +116,12 @@ fn read_in_pieces_and_holes_in_any_order_is_put_together() {
             client.say(&reply::none(cookie));
             client.expect(cmd::FLUSH);
         });
-        let gate = server.gate();
-        let mut disk = Blocking::new(&gate, backend).unwrap();
+        let (_gate, mut disk) = server.disk(backend);
         let (mut found, mut wanted) = ([1; BLOCK], [7; BLOCK]);
         wanted[1000..3000].fill(0);
         disk.read_at(AT, &mut found).unwrap();
         assert!(found == wanted);
         assert_eq!(disk.flush(), Ok(()));
-        server.end();
     }
 }
 
@@ -166,13 +149,11 @@ fn large_read_goes_around_the_receive_buffer_whatever_the_pieces() {
             }
             client.expect(cmd::FLUSH);
         });
-        let gate = server.gate();
-        let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+        let (_gate, mut disk) = server.disk(BackendChoice::Auto);
         let mut found = vec![0; LEN];
         disk.read_at(AT, &mut found).unwrap();
         assert!(found.iter().enumerate().all(|(at, byte)| *byte == byte_at(at)));
         assert_eq!(disk.flush(), Ok(()));
-        server.end();
     }
 }
 
@@ -196,14 +177,12 @@ fn errors_of_the_server_are_faults_and_the_connection_goes_on() {
             let cookie = client.request().cookie;
             client.say(&data(cookie, AT, BLOCK, Last::Yes));
         });
-        let gate = server.gate();
-        let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+        let (gate, mut disk) = server.disk(BackendChoice::Auto);
         assert_eq!(disk.read_at(AT, &mut [0; BLOCK]), Err(fault));
         assert_eq!(disk.write_at(AT, &[1; BLOCK], false), Err(fault));
         let is_lost = error != NbdError::NoSpc;
         assert_eq!(gate.is_latched(), is_lost, "{error:?}");
         assert_eq!(disk.read_at(AT, &mut [0; BLOCK]), Ok(()));
-        server.end();
     }
 }
 
@@ -217,13 +196,11 @@ fn discard_and_zeroing_that_the_server_does_not_want_lose_nothing() {
         }
         client.expect(cmd::FLUSH);
     });
-    let gate = server.gate();
-    let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+    let (_gate, mut disk) = server.disk(BackendChoice::Auto);
     assert_eq!(disk.discard(0, 4096), Err(Fault::NotSupported));
     assert_eq!(disk.write_zeroes(0, 4096, true), Err(Fault::NotSupported));
     assert_eq!(disk.write_zeroes(0, 4096, false), Err(Fault::NotSupported));
     assert_eq!(disk.flush(), Ok(()));
-    server.end();
 }
 
 #[test]
@@ -246,15 +223,13 @@ fn hint_that_fails_or_is_not_wanted_has_lost_nothing() {
             }
             client.expect(cmd::FLUSH);
         });
-        let gate = server.gate();
-        let mut disk = Blocking::new(&gate, backend).unwrap();
+        let (gate, mut disk) = server.disk(backend);
         disk.write_at(AT, &[1; BLOCK], false).unwrap();
         for (_, result) in ends {
             assert_eq!(disk.cache(AT, 8192), result);
         }
         assert!(!gate.is_latched());
         assert_eq!(disk.flush(), Ok(()));
-        server.end();
     }
 }
 
@@ -269,11 +244,9 @@ fn hint_that_is_answered_with_data_or_not_at_all_ends_the_connection() {
                 client.see_end();
             }
         });
-        let gate = server.gate();
-        let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+        let (_gate, mut disk) = server.disk(BackendChoice::Auto);
         assert_eq!(disk.cache(AT, BLOCK as u64), Err(Fault::Lost));
         assert_eq!(disk.flush(), Err(Fault::Latched));
-        server.end();
     }
 }
 
@@ -283,11 +256,9 @@ fn hint_is_not_sent_to_a_server_that_knows_none() {
     let server = Server::start(none, |client| {
         client.expect(cmd::FLUSH);
     });
-    let gate = server.gate();
-    let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+    let (_gate, mut disk) = server.disk(BackendChoice::Auto);
     assert_eq!(disk.cache(AT, 4096), Err(Fault::NotSupported));
     assert_eq!(disk.flush(), Ok(()));
-    server.end();
 }
 
 #[test]
@@ -312,15 +283,13 @@ fn request_longer_than_the_server_takes_goes_in_parts_each_durable() {
             client.say(&all[at..at + 4096]);
         }
     });
-    let gate = server.gate();
-    let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+    let (_gate, mut disk) = server.disk(BackendChoice::Auto);
     let written: Vec<u8> = (0..4 * BLOCK).map(|at| byte_at(7 * at)).collect();
     disk.write_at(AT, &written, true).unwrap();
     disk.cache(AT, 4 * 4096).unwrap();
     let mut found = vec![0; 4 * BLOCK];
     disk.read_at(AT, &mut found).unwrap();
     assert!(found == written);
-    server.end();
 }
 
 #[test]
@@ -334,13 +303,10 @@ fn durable_write_without_fua_is_a_write_and_a_flush() {
         assert_eq!(header.command, cmd::FLUSH);
         client.say(&reply::simple(header.cookie, Err(NbdError::Io)));
     });
-    let gate = server.gate();
-    let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+    let (_gate, mut disk) = server.disk(BackendChoice::Auto);
     assert_eq!(disk.write_at(0, &[1; 512], true), Ok(()));
-    let failed = disk.write_at(0, &[1; 512], true);
-    assert_eq!(failed, Err(Fault::Io(Errno::IO)));
+    assert_eq!(disk.write_at(0, &[1; 512], true), Err(Fault::Io(Errno::IO)));
     assert_eq!(disk.flush(), Err(Fault::Latched));
-    server.end();
 }
 
 #[test]
@@ -350,13 +316,11 @@ fn server_without_flush_gets_every_change_durable_and_no_flush() {
         assert_eq!(client.expect(cmd::WRITE).0.flags, cmd_flag::FUA);
         assert_eq!(client.expect(cmd::WRITE_ZEROES).0.flags, cmd_flag::FUA);
     });
-    let gate = server.gate();
-    let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+    let (_gate, mut disk) = server.disk(BackendChoice::Auto);
     assert_eq!(disk.write_at(0, &[1; 512], false), Ok(()));
     assert_eq!(disk.flush(), Ok(()));
     assert_eq!(disk.write_zeroes(0, 512, true), Ok(()));
     assert_eq!(disk.flush(), Ok(()));
-    server.end();
 }
 
 #[test]
@@ -365,14 +329,12 @@ fn server_that_can_make_nothing_durable_is_opened_read_only_or_not_at_all() {
     let server = Server::start(nothing, Client::see_end);
     let refused = NbdDevice::open(&server.uri, false).err().unwrap();
     assert!(refused.to_string().contains("neither flush nor FUA"), "{refused}");
-    server.end();
+    drop(server);
     let server = Server::start(nothing, Client::see_end);
     let gate = Gate::new(NbdDevice::open(&server.uri, true).unwrap());
     let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
     assert_eq!(disk.flush(), Ok(()));
     assert_eq!(disk.write_at(0, &[1; 512], false), Err(Fault::ReadOnly));
-    drop((disk, gate));
-    server.end();
 }
 
 #[test]
@@ -391,8 +353,6 @@ fn one_connection_serves_one_queue_at_a_time() {
     drop(first);
     let mut second = Blocking::new(&gate, BackendChoice::Syscalls).unwrap();
     assert_eq!(second.flush(), Ok(()));
-    drop((second, gate));
-    server.end();
 }
 
 #[test]
@@ -409,8 +369,6 @@ fn geometry_is_what_the_server_says() {
     assert_eq!(geometry.preferred_block, 65536);
     assert!(geometry.read_only && geometry.rotational);
     assert!(!geometry.discard && !geometry.write_zeroes);
-    drop(gate);
-    server.end();
 }
 
 #[test]

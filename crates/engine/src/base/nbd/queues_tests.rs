@@ -53,7 +53,6 @@ fn write_that_is_answered_after_the_flush_sent_behind_it_is_not_forgotten() {
         drop(channel);
         let text = next(&gate);
         assert!(text.contains("was lost"), "{text}");
-        server.end();
     }
 }
 
@@ -74,7 +73,6 @@ fn write_under_way_at_the_end_of_a_queue_latches_though_the_server_hangs_up() {
         drop(channel);
         let text = next(&gate);
         assert!(text.contains("was lost"), "{text}");
-        server.end();
     }
 }
 
@@ -93,7 +91,7 @@ fn read_under_way_at_the_end_of_a_queue_takes_nothing_but_its_connection() {
     finish(&mut channel, 0);
     submit(&mut channel, Request::read(0, buffer(), 3));
     drop(channel);
-    server.end();
+    drop(server);
     let text = next(&gate);
     assert!(!text.contains("was lost"), "{text}");
 }
@@ -130,7 +128,6 @@ fn small_blocks_over_one_connection_are_read_written_and_flushed() {
         disk.flush().unwrap();
         let text = next(&gate);
         assert!(text.contains("one at a time"), "{text}");
-        server.end();
     }
 }
 
@@ -163,8 +160,6 @@ fn layer_that_takes_two_queues_for_each_has_half_as_many() {
         let few = Gate::new(Few(gate.clone(), below));
         assert_eq!(in_bytes(few).most_queues(), above, "over {below}");
     }
-    drop(gate);
-    server.end();
 }
 
 #[test]
@@ -179,14 +174,11 @@ fn connection_to_an_export_of_another_size_is_no_connection_to_this_one() {
             first.expect(cmd::WRITE);
             first.see_end();
         });
-        let gate = server.gate();
-        let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+        let (gate, mut disk) = server.disk(BackendChoice::Auto);
         let text = next(&gate);
         assert!(text.contains("has changed since it was opened"), "{text}");
         // Who is connected goes on.
         disk.write_at(0, &[1; 512], false).unwrap();
         assert_eq!(gate.geometry().size, SIZE);
-        drop((disk, gate));
-        server.end();
     }
 }

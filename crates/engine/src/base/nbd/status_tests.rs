@@ -8,8 +8,7 @@ use cryptline_nbd::{NbdError, TransmissionFlags as Flags};
 use cryptline_sys::BackendChoice;
 
 use super::NbdDevice;
-use super::scripted::{Client, Offer, SIZE, Server, USUAL};
-use crate::blocking::Blocking;
+use super::scripted::{Client, Offer, SIZE, Server, USUAL, chunk};
 use crate::{Extent, Gate};
 
 const CONTEXT: u32 = 7;
@@ -22,15 +21,6 @@ fn connections(accept: &dyn Fn() -> Client) -> (Client, Client, Client) {
     let status = accept();
     witness.expect(cmd::FLUSH);
     (first, witness, status)
-}
-
-fn chunk(cookie: u64, flags: u16, kind: u16, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = reply::none(cookie).to_vec();
-    bytes[4..6].copy_from_slice(&flags.to_be_bytes());
-    bytes[6..8].copy_from_slice(&kind.to_be_bytes());
-    bytes[16..].copy_from_slice(&u32::try_from(payload.len()).unwrap().to_be_bytes());
-    bytes.extend(payload);
-    bytes
 }
 
 /// The one chunk of an answer.
@@ -68,14 +58,11 @@ fn holes_are_what_the_server_says_and_a_write_of_ours_is_asked_about_again() {
             status.say(&told(question.cookie, CONTEXT, &[(512, 0)]));
         }
     });
-    let gate = server.gate();
-    let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+    let (gate, mut disk) = server.disk(BackendChoice::Auto);
     let found = gate.extent(1000, SIZE - 1000).unwrap();
     assert_eq!((found.len, found.hole, found.zero), (3096, false, false));
     disk.write_at(8192, &[1; 512], false).unwrap();
     assert_eq!(extent(&gate, 8192), (512, false, false));
-    drop((disk, gate));
-    server.end();
 }
 
 #[test]
@@ -107,14 +94,12 @@ fn answers_that_break_a_rule_are_data_and_nobody_is_asked_again() {
             first.expect(cmd::WRITE);
             first.expect(cmd::FLUSH);
         });
-        let gate = server.gate();
-        let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+        let (gate, mut disk) = server.disk(BackendChoice::Auto);
         for _ in 0..2 {
             assert_eq!(extent(&gate, 0), (SIZE, false, false));
         }
         disk.write_at(0, &[1; 512], false).unwrap();
         disk.flush().unwrap();
-        server.end();
     }
 }
 
@@ -134,7 +119,6 @@ fn server_that_cannot_tell_is_asked_again_and_one_that_hangs_up_is_not() {
     for _ in 0..4 {
         assert_eq!(extent(&gate, 0), (SIZE, false, false));
     }
-    server.end();
 }
 
 #[test]
@@ -154,8 +138,6 @@ fn holes_come_back_with_a_server_whose_lost_connections_are_made_again() {
     let gate = Gate::new(NbdDevice::open_again(&server.uri, false, patience).unwrap());
     assert_eq!(extent(&gate, 0), (SIZE, false, false));
     assert_eq!(extent(&gate, 0), (SIZE, true, true));
-    drop(gate);
-    server.end();
 }
 
 #[test]
@@ -163,7 +145,7 @@ fn server_of_one_connection_and_one_that_knows_no_holes_have_none() {
     let server = Server::start(USUAL, |_| {});
     let gate = server.gate();
     assert_eq!(extent(&gate, 4096), (SIZE - 4096, false, false));
-    server.end();
+    drop(server);
     let silent = Offer { allocation: None, ..TELLS };
     let server = Server::several(silent, |accept| {
         let (_first, _witness) = (accept(), accept());
@@ -173,7 +155,6 @@ fn server_of_one_connection_and_one_that_knows_no_holes_have_none() {
     for _ in 0..2 {
         assert_eq!(extent(&gate, 4096), (SIZE - 4096, false, false));
     }
-    server.end();
 }
 
 #[test]
@@ -185,5 +166,4 @@ fn another_server_at_the_same_address_is_not_believed() {
     });
     let gate = server.gate();
     assert_eq!(extent(&gate, 0), (SIZE, false, false));
-    server.end();
 }

@@ -175,8 +175,7 @@ mod tests {
         let end = 4096 + 64 * 4096;
         assert_eq!(asked.question(5000, 64 * MIB), Some(4096..end));
         assert_eq!(asked.question(64 * MIB, 64 * MIB), None);
-        let incomplete = Allocation::new(4 * MIB, 4 * MIB, Answers::Incomplete);
-        assert_eq!(incomplete.question(0, 64 * MIB), None);
+        assert_eq!((Allocation::new(4 * MIB, 4 * MIB, Answers::Incomplete)).question(0, 64 * MIB), None);
     }
 
     #[test]

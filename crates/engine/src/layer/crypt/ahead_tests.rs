@@ -48,8 +48,7 @@ fn what_no_helper_takes_is_encrypted_here_after_some_passes_or_when_there_is_not
     let mut done = Vec::new();
     for zone in 0..2 {
         let request = Request::write(zone * ZONE, filled(1), false, zone);
-        let submitted = exchange.submit(&mut ring, &mut below, request, 3);
-        assert!(matches!(submitted, Ok(Submitted::Pending)));
+        assert!(matches!(exchange.submit(&mut ring, &mut below, request, 3), Ok(Submitted::Pending)));
         assert_eq!(exchange.slots.waiting(), 1);
         let passes = if zone == 0 { PASSES_MAX } else { 0 };
         for _ in 0..passes {

@@ -401,7 +401,6 @@ mod tests {
     fn large_read_that_is_one_message_stays_one() {
         let policy = Policy::new(Dispatch::default(), None, false);
         let buffer = cryptline_sys::Buffer::alloc(1 << 20).unwrap();
-        let plan = policy.without_overlap().plan(&Request::read(0, buffer, 0), 64, 0);
-        assert_eq!(plan, Plan::Inline);
+        assert_eq!(policy.without_overlap().plan(&Request::read(0, buffer, 0), 64, 0), Plan::Inline);
     }
 }

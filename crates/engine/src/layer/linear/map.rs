@@ -106,8 +106,7 @@ mod tests {
             for offset in [range.start, range.start + range.len - 1] {
                 let (way, len) = map.find(offset);
                 assert_eq!(way.device, range.device);
-                let below = offset.wrapping_add(way.shift);
-                assert_eq!(below, range.offset + offset - range.start);
+                assert_eq!(offset.wrapping_add(way.shift), range.offset + offset - range.start);
                 assert_eq!(len, range.start + range.len - offset);
             }
         }
@@ -115,12 +114,9 @@ mod tests {
 
     #[test]
     fn ranges_that_are_neighbours_below_too_are_one() {
-        let whole = Map::new([range(0, 512, 3, 512), range(512, 512, 3, 1024)], 1);
-        assert_eq!(whole.count(), 1);
-        let swapped = Map::new([range(0, 512, 3, 512), range(512, 512, 3, 0)], 1);
-        assert_eq!(swapped.count(), 2);
-        let apart = Map::new([range(0, 512, 3, 512), range(512, 512, 4, 1024)], 1);
-        assert_eq!(apart.count(), 2);
+        assert_eq!(Map::new([range(0, 512, 3, 512), range(512, 512, 3, 1024)], 1).count(), 1);
+        assert_eq!(Map::new([range(0, 512, 3, 512), range(512, 512, 3, 0)], 1).count(), 2);
+        assert_eq!(Map::new([range(0, 512, 3, 512), range(512, 512, 4, 1024)], 1).count(), 2);
     }
 
     #[test]
@@ -131,7 +127,6 @@ mod tests {
         assert_eq!(map.alone(&discard(1024, 512)).unwrap().device, 1);
         assert_eq!(map.alone(&discard(512, 1024)), None);
         assert_eq!(map.alone(&Request::flush(0)).unwrap().device, 0);
-        let two = Map::new([range(0, 512, 0, 0), range(512, 512, 1, 0)], 2);
-        assert_eq!(two.alone(&Request::flush(0)), None);
+        assert_eq!(Map::new([range(0, 512, 0, 0), range(512, 512, 1, 0)], 2).alone(&Request::flush(0)), None);
     }
 }

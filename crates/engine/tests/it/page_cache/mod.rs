@@ -19,15 +19,15 @@ mod surround;
 mod world;
 mod zoned;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use careless::{Mistake, careless, forgetful};
+use careless::forgetful;
 use cryptline_engine::dispatch::Mode;
 use cryptline_engine::layer::Exclusion;
 use cryptline_testkit::suite::devices::{
     AES_512, AES_512_SECOND, AES_4096, AUTO, CBC_4096, INLINE, QUEUE, QUEUE_FLAGS,
 };
-use cryptline_testkit::suite::{Watchdog, noise};
+use cryptline_testkit::suite::noise;
 use history::Habits;
 use hunt::Broken;
 use stack::Stack;
@@ -37,28 +37,14 @@ fn hunt(stack: &Stack, seed: u64, cases: usize) -> Result<usize, Broken> {
     hunt::hunt(&stack.scope(), seed, cases, |history, log| stack.run(history, log))
 }
 
-/// The seed, and the number of histories, that the environment asks for; and what ends the test where they hang.
-fn asked_for(usual: usize) -> (u64, usize, Watchdog) {
-    let number = |name| {
-        let text = std::env::var(name).ok()?;
-        Some(text.parse::<u64>().expect("a number"))
-    };
+fn usual_seed() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let seed = number("CRYPTLINE_SEED").unwrap_or_else(|| noise(since.as_secs() ^ u64::from(since.subsec_nanos())));
-    let cases = number("CRYPTLINE_CASES").map_or(usual, |cases| usize::try_from(cases).unwrap());
-    let times = u32::try_from(cases.div_ceil(usual)).unwrap();
-    (seed, cases, Watchdog::start(Duration::from_secs(200) * times))
+    noise(since.as_secs() ^ u64::from(since.subsec_nanos()))
 }
 
 /// Runs histories over a stack that must keep its promises.
 fn keeps_its_promises(stack: &Stack, cases: usize) {
-    let (seed, cases, _watchdog) = asked_for(cases);
-    match hunt(stack, seed, cases) {
-        Ok(kept) => assert!(cases < 100 || kept > cases / 4, "nothing was promised"),
-        Err(Broken { count, seed, story }) => {
-            panic!("a promise was broken in history {count}, CRYPTLINE_SEED={seed}:\n{story}")
-        }
-    }
+    hunt::keeps_its_promises(cases, usual_seed(), |seed, cases| hunt(stack, seed, cases));
 }
 
 /// A test for each stack, and how many histories it gets.
@@ -109,7 +95,7 @@ promises_are_kept! {
 }
 
 fn zones_keep_their_promises(mode: Option<Mode>, cases: usize) {
-    let (seed, cases, _watchdog) = asked_for(cases);
+    let (seed, cases, _watchdog) = hunt::asked_for(cases, usual_seed());
     let kept = zoned::hunt(&zoned::Zoned::new(mode), seed, cases);
     let kept = kept.unwrap_or_else(|story| panic!("a promise was broken {story}"));
     assert!(cases < 100 || kept > cases / 4, "nothing was promised");
@@ -130,29 +116,7 @@ fn zones_encrypted_with_helpers() {
     zones_keep_their_promises(Some(Mode::Auto), 400);
 }
 
-/// The histories would see each mistake that was made once; and see none where there is none.
 #[test]
 fn known_mistakes_are_found() {
-    let _watchdog = Watchdog::start(Duration::from_secs(200));
-    let quiet = Habits::QUIET;
-    let durable = Habits { durable: true, ..quiet };
-    let shared = Habits { restless: true, foreign: true, ..quiet };
-    let hasty = Habits { hasty: true, ..quiet };
-    for (mistake, habits) in [
-        (Mistake::ForgivesNoSpace, durable),
-        (Mistake::AsksItsOwnFileOnly, shared),
-        (Mistake::BelievesTheFirst, hasty),
-        (Mistake::FlushesNothing, quiet),
-    ] {
-        let mut stack = careless(Mistake::None);
-        stack.habits = habits;
-        let kept = hunt(&stack, noise(7), 2_000);
-        let kept = kept.unwrap_or_else(|broken| panic!("{habits:?}:\n{}", broken.story));
-        assert!(kept > 1_000, "{habits:?}: only {kept} writes were promised");
-        let mut stack = careless(mistake);
-        stack.habits = habits;
-        let found = hunt(&stack, noise(7), 20_000);
-        let Err(broken) = found else { panic!("{mistake:?} was not found") };
-        println!("{mistake:?} after {} histories:\n{}\n", broken.count, broken.story);
-    }
+    hunt::finds_known_mistakes(2_000, 20_000, |stack, cases| hunt(stack, noise(7), cases));
 }

@@ -45,8 +45,7 @@ impl Story {
         for (token, (offset, len)) in (0..).zip(WRITES) {
             let before = clear_of(&mut driver);
             stage.forget();
-            let done = driver.run(driver.write_request(offset, len, 2, token));
-            assert_eq!(done.result, Ok(()));
+            assert_eq!(driver.run(driver.write_request(offset, len, 2, token)).result, Ok(()));
             steps.push(Step { written: stage.written(), after: clear_of(&mut driver), before });
         }
         Self { layout, image, steps }

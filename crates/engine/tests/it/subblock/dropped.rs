@@ -30,8 +30,7 @@ impl Doomed {
     /// Begins a write that will not be waited for.
     fn begin(&mut self, driver: &Driver, (offset, len): (u64, u64)) {
         let request = driver.write_request(offset, len, 66, 1);
-        let submitted = self.queue.submit(&mut self.ring, request);
-        assert!(matches!(submitted, Submitted::Pending));
+        assert!(matches!(self.queue.submit(&mut self.ring, request), Submitted::Pending));
         self.ring.poll().unwrap();
     }
 }

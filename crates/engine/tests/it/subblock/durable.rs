@@ -4,23 +4,16 @@ use cryptline_engine::layer::{Exclusion, Zeroes};
 use cryptline_testkit::suite::Driver;
 use cryptline_testkit::suite::devices::CBC_4096;
 
-use super::{BLOCK, SECTOR, SETUPS, durably, in_small_blocks, settle, small, write};
+use super::{BLOCK, SECTOR, Scene, durably, each_backend_and_medium, settle, small, write};
 use cryptline_testkit::scripted::Op::{DurableWrite, Flush, Read, Write};
-use cryptline_testkit::scripted::{Entry, Manner, Scripted};
+use cryptline_testkit::scripted::{Entry, Scripted};
 
 /// Plays over every backend, on media that answer at once and later.
 fn scenes(play: impl Fn(&Scripted, &mut Driver)) {
-    for setup in SETUPS {
-        for at_once in [true, false] {
-            let stage = small(Manner { block: 512, at_once, start: CBC_4096.start });
-            let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
-            let mut driver = Driver::new(&gate, setup);
-            let mut model = driver.fill_device(1);
-            stage.forget();
-            play(&stage, &mut driver);
-            let _ = &mut model;
-        }
-    }
+    each_backend_and_medium(CBC_4096.start, 512, |setup, manner| {
+        let mut scene = Scene::new(setup, small(manner), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
+        play(&scene.stage, &mut scene.one);
+    });
 }
 
 #[test]
@@ -52,8 +45,7 @@ fn durable_write_over_two_sectors_edges_is_flushed_once() {
         driver.submit(durably(driver.write_request(3 * SECTOR - BLOCK, 2 * BLOCK, 2, 1)));
         assert_eq!(settle(&mut [driver]), [1]);
         assert_eq!((stage.count(Write), stage.count(Flush)), (2, 1));
-        let last = stage.record().pop();
-        assert_eq!(last, Some(Entry::Ended(Flush, 0, 0)));
+        assert_eq!(stage.record().pop(), Some(Entry::Ended(Flush, 0, 0)));
     });
 }
 

@@ -1,50 +1,30 @@
 //! Who waits for whom, and what is put into one rewrite.
 
+use cryptline_engine::Ring;
 use cryptline_engine::layer::{Exclusion, Zeroes};
-use cryptline_engine::{Gate, Ring};
-use cryptline_testkit::model::ModelDisk;
 use cryptline_testkit::suite::Driver;
 use cryptline_testkit::suite::devices::{CBC_4096, SIZE};
 
-use super::{BLOCK, NULL_4096, SECTOR, SETUPS, data_of, discard, in_small_blocks, pattern, settle, settle_all, write};
+use super::{BLOCK, NULL_4096, SECTOR, SETUPS, Scene, each_backend_and_medium};
+use super::{data_of, discard, in_small_blocks, pattern, settle, settle_all, write};
 use cryptline_testkit::scripted::Op::{Discard, Read, Write};
 use cryptline_testkit::scripted::{Manner, Scripted};
 
-/// A volume on a stage, filled, with two queues into it.
-struct Scene {
-    stage: Scripted,
-    gate: Gate,
-    model: ModelDisk,
-    one: Driver,
-    other: Driver,
-}
-
-/// Plays a scene over every backend, on a medium that answers at once and on one that does not.
-fn scenes(exclusion: Exclusion, play: impl Fn(Scene)) {
-    for setup in SETUPS {
-        for at_once in [true, false] {
-            println!("{setup:?}, at once: {at_once}");
-            let stage = Scripted::new(Manner { block: 512, at_once, start: CBC_4096.start }, SIZE);
-            let gate = in_small_blocks(stage.gate(), &CBC_4096, exclusion, Zeroes::Decrypt);
-            let mut one = Driver::new(&gate, setup);
-            let model = one.fill_device(1);
-            stage.forget();
-            play(Scene { other: Driver::new(&gate, setup), stage, gate, model, one });
-        }
-    }
-}
-
-impl Scene {
-    fn verify_all(mut self) {
-        self.one.verify_all(&self.model);
-    }
+/// Plays a scene over every backend, on a medium that answers at once and on one that does not. All is as the model
+/// says in the end.
+fn scenes(exclusion: Exclusion, play: impl Fn(&mut Scene)) {
+    each_backend_and_medium(CBC_4096.start, 512, |setup, manner| {
+        let mut scene = Scene::new(setup, Scripted::new(manner, SIZE), &CBC_4096, exclusion, Zeroes::Decrypt);
+        play(&mut scene);
+        scene.one.verify_all(&scene.model);
+    });
 }
 
 #[test]
 fn aligned_write_is_not_lost_between_read_and_write_back() {
     for same_queue in [false, true] {
-        scenes(Exclusion::Shared, |mut scene| {
-            let Scene { stage, model, one, other, .. } = &mut scene;
+        scenes(Exclusion::Shared, |scene| {
+            let Scene { stage, model, one, other, .. } = scene;
             stage.hold(Read, 3 * SECTOR);
             let rewrite = write(one, model, (3 * SECTOR + BLOCK, BLOCK), 2, 1);
             one.submit(rewrite);
@@ -62,7 +42,6 @@ fn aligned_write_is_not_lost_between_read_and_write_back() {
             assert_eq!(settle(&mut [one, other]), [1, 2]);
             let expected = [(Read, 3 * SECTOR, SECTOR), (Write, 3 * SECTOR, SECTOR), (Write, 2 * SECTOR, 3 * SECTOR)];
             assert_eq!(stage.begun(), expected);
-            scene.verify_all();
         });
     }
 }
@@ -70,8 +49,8 @@ fn aligned_write_is_not_lost_between_read_and_write_back() {
 #[test]
 fn rewrite_waits_for_an_aligned_write_under_way() {
     for same_queue in [false, true] {
-        scenes(Exclusion::Shared, |mut scene| {
-            let Scene { stage, model, one, other, .. } = &mut scene;
+        scenes(Exclusion::Shared, |scene| {
+            let Scene { stage, model, one, other, .. } = scene;
             stage.hold(Write, 3 * SECTOR);
             let aligned = write(one, model, (3 * SECTOR, 2 * SECTOR), 3, 1);
             one.submit(aligned);
@@ -85,15 +64,14 @@ fn rewrite_waits_for_an_aligned_write_under_way() {
             assert_eq!(stage.count(Read), 0, "what it read would be old");
             stage.release();
             assert_eq!(settle(&mut [one, other]), [1, 2]);
-            scene.verify_all();
         });
     }
 }
 
 #[test]
 fn rewrite_waits_for_a_claimed_aligned_write_too() {
-    scenes(Exclusion::Shared, |mut scene| {
-        let Scene { stage, model, one, other, .. } = &mut scene;
+    scenes(Exclusion::Shared, |scene| {
+        let Scene { stage, model, one, other, .. } = scene;
         // While somebody rewrites elsewhere, aligned writes have claims.
         stage.hold(Read, 0);
         one.submit(write(one, model, (0, BLOCK), 2, 1));
@@ -107,14 +85,13 @@ fn rewrite_waits_for_a_claimed_aligned_write_too() {
         assert_eq!(stage.begun(), begun);
         stage.release();
         assert_eq!(settle(&mut [one, other]), [1, 2, 3]);
-        scene.verify_all();
     });
 }
 
 #[test]
 fn reads_of_a_sector_wait_for_its_rewrite_and_see_no_half_of_it() {
-    scenes(Exclusion::Shared, |mut scene| {
-        let Scene { stage, model, one, other, .. } = &mut scene;
+    scenes(Exclusion::Shared, |scene| {
+        let Scene { stage, model, one, other, .. } = scene;
         stage.hold(Write, 3 * SECTOR);
         let place = (3 * SECTOR + BLOCK, BLOCK);
         one.submit(write(one, model, place, 2, 1));
@@ -134,14 +111,13 @@ fn reads_of_a_sector_wait_for_its_rewrite_and_see_no_half_of_it() {
             let bytes = data_of(completion);
             model.check(read.offset, bytes).unwrap();
         }
-        scene.verify_all();
     });
 }
 
 #[test]
 fn rewrite_waits_for_reads_of_its_sector() {
-    scenes(Exclusion::Shared, |mut scene| {
-        let Scene { stage, model, one, other, .. } = &mut scene;
+    scenes(Exclusion::Shared, |scene| {
+        let Scene { stage, model, one, other, .. } = scene;
         stage.hold(Read, 3 * SECTOR);
         other.submit(other.read_request(3 * SECTOR + 5 * BLOCK, BLOCK, 1));
         one.submit(write(one, model, (3 * SECTOR, BLOCK), 2, 2));
@@ -149,7 +125,6 @@ fn rewrite_waits_for_reads_of_its_sector() {
         assert_eq!(stage.count(Read), 1);
         stage.release();
         assert_eq!(settle(&mut [one, other]), [1, 2]);
-        scene.verify_all();
     });
 }
 
@@ -174,30 +149,24 @@ fn meanwhile_elsewhere(scene: &mut Scene) -> Vec<u64> {
 
 #[test]
 fn other_sectors_do_not_wait_for_a_rewrite() {
-    scenes(Exclusion::Shared, |mut scene| {
-        assert_eq!(meanwhile_elsewhere(&mut scene), [2, 3, 4, 5, 6, 7]);
-        scene.verify_all();
+    scenes(Exclusion::Shared, |scene| {
+        assert_eq!(meanwhile_elsewhere(scene), [2, 3, 4, 5, 6, 7]);
     });
 }
 
 #[test]
 fn everything_waits_for_an_exclusive_rewrite() {
-    scenes(Exclusion::Exclusive, |mut scene| {
-        assert_eq!(meanwhile_elsewhere(&mut scene), [0; 0]);
-        scene.verify_all();
+    scenes(Exclusion::Exclusive, |scene| {
+        assert_eq!(meanwhile_elsewhere(scene), [0; 0]);
     });
 }
 
 #[test]
 fn exclusive_overwrite_of_part_of_a_sector_excludes_everything_too() {
     for setup in SETUPS {
-        let manner = Manner { block: 512, at_once: true, start: NULL_4096.start };
-        let stage = Scripted::new(manner, SIZE);
-        let gate = in_small_blocks(stage.gate(), &NULL_4096, Exclusion::Exclusive, Zeroes::Decrypt);
-        let mut one = Driver::new(&gate, setup);
-        let mut other = Driver::new(&gate, setup);
-        let mut model = one.fill_device(1);
-        stage.forget();
+        let stage = Scripted::new(Manner { block: 512, at_once: true, start: NULL_4096.start }, SIZE);
+        let scene = Scene::new(setup, stage, &NULL_4096, Exclusion::Exclusive, Zeroes::Decrypt);
+        let Scene { stage, mut model, mut one, mut other, .. } = scene;
         stage.hold(Write, BLOCK);
         one.submit(write(&one, &mut model, (BLOCK, BLOCK), 2, 1));
         other.submit(other.read_request(9 * SECTOR, SECTOR, 2));
@@ -227,31 +196,27 @@ fn queue_behind_a_rewrite(scene: &mut Scene, queued: std::ops::Range<u64>) {
 
 #[test]
 fn queued_writes_to_a_sector_are_put_into_the_next_rewrite() {
-    scenes(Exclusion::Shared, |mut scene| {
-        queue_behind_a_rewrite(&mut scene, 1..8);
-        let ended = settle(&mut [&mut scene.one]);
-        assert_eq!(ended, [1, 2, 3, 4, 5, 6, 7, 100]);
+    scenes(Exclusion::Shared, |scene| {
+        queue_behind_a_rewrite(scene, 1..8);
+        assert_eq!(settle(&mut [&mut scene.one]), [1, 2, 3, 4, 5, 6, 7, 100]);
         let begun: Vec<_> = scene.stage.begun().iter().map(|begun| begun.0).collect();
         assert_eq!(begun, [Read, Write, Read, Write]);
-        scene.verify_all();
     });
 }
 
 #[test]
 fn queued_writes_that_cover_a_sector_read_nothing() {
-    scenes(Exclusion::Shared, |mut scene| {
-        queue_behind_a_rewrite(&mut scene, 0..8);
-        let ended = settle(&mut [&mut scene.one]);
-        assert_eq!(ended, [0, 1, 2, 3, 4, 5, 6, 7, 100]);
+    scenes(Exclusion::Shared, |scene| {
+        queue_behind_a_rewrite(scene, 0..8);
+        assert_eq!(settle(&mut [&mut scene.one]), [0, 1, 2, 3, 4, 5, 6, 7, 100]);
         let begun: Vec<_> = scene.stage.begun().iter().map(|begun| begun.0).collect();
         assert_eq!(begun, [Read, Write, Write]);
-        scene.verify_all();
     });
 }
 
 #[test]
 fn rewrites_by_many_queues_of_one_sector_all_arrive() {
-    scenes(Exclusion::Shared, |mut scene| {
+    scenes(Exclusion::Shared, |scene| {
         let setup = SETUPS[0];
         let mut others: Vec<_> = (0..6).map(|_| Driver::new(&scene.gate, setup)).collect();
         scene.stage.hold(Read, 3 * SECTOR);
@@ -265,50 +230,46 @@ fn rewrites_by_many_queues_of_one_sector_all_arrive() {
         scene.stage.release();
         assert_eq!(settle(&mut all), [0, 1, 2, 3, 4, 5]);
         assert_eq!(scene.stage.count(Write), 6);
-        scene.verify_all();
     });
 }
 
 #[test]
 fn two_queues_on_one_ring_wake_each_other() {
-    for setup in SETUPS {
-        for at_once in [true, false] {
-            let stage = Scripted::new(Manner { block: 512, at_once, start: CBC_4096.start }, SIZE);
-            let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
-            let helper = Driver::new(&gate, setup);
-            let mut ring = Ring::new(setup.backend, 16).unwrap();
-            let mut queues = [0, 1].map(|_| gate.open_queue(&mut ring).unwrap());
-            let mut done = Vec::new();
-            for round in 0..50 {
-                for (of, queue) in (0..).zip(&mut queues) {
-                    for block in 0..4 {
-                        let offset = 3 * SECTOR + (2 * block + of) * BLOCK;
-                        let request = helper.write_request(offset, BLOCK, round, block);
-                        if let cryptline_engine::Submitted::Done(end) = queue.submit(&mut ring, request) {
-                            done.push(end);
-                        }
+    each_backend_and_medium(CBC_4096.start, 512, |setup, manner| {
+        let stage = Scripted::new(manner, SIZE);
+        let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
+        let helper = Driver::new(&gate, setup);
+        let mut ring = Ring::new(setup.backend, 16).unwrap();
+        let mut queues = [0, 1].map(|_| gate.open_queue(&mut ring).unwrap());
+        let mut done = Vec::new();
+        for round in 0..50 {
+            for (of, queue) in (0..).zip(&mut queues) {
+                for block in 0..4 {
+                    let offset = 3 * SECTOR + (2 * block + of) * BLOCK;
+                    let request = helper.write_request(offset, BLOCK, round, block);
+                    if let cryptline_engine::Submitted::Done(end) = queue.submit(&mut ring, request) {
+                        done.push(end);
                     }
                 }
-                // Waits for real: one that is never woken hangs here.
-                while queues.iter().any(|queue| queue.in_flight() > 0) {
-                    ring.wait().unwrap();
-                    for queue in &mut queues {
-                        queue.poll(&mut ring, &mut done);
-                    }
-                }
-                assert_eq!(done.drain(..).filter(|end| end.result.is_ok()).count(), 8);
             }
-            let mut reader = Driver::new(&gate, setup);
-            let read = reader.read(3 * SECTOR, SECTOR).unwrap();
-            assert!(read == pattern(3 * SECTOR, SECTOR, 49));
+            // Waits for real: one that is never woken hangs here.
+            while queues.iter().any(|queue| queue.in_flight() > 0) {
+                ring.wait().unwrap();
+                for queue in &mut queues {
+                    queue.poll(&mut ring, &mut done);
+                }
+            }
+            assert_eq!(done.drain(..).filter(|end| end.result.is_ok()).count(), 8);
         }
-    }
+        let mut reader = Driver::new(&gate, setup);
+        assert!(reader.read(3 * SECTOR, SECTOR).unwrap() == pattern(3 * SECTOR, SECTOR, 49));
+    });
 }
 
 #[test]
 fn discard_of_a_sector_waits_for_its_rewrite() {
-    scenes(Exclusion::Shared, |mut scene| {
-        let Scene { stage, model, one, other, .. } = &mut scene;
+    scenes(Exclusion::Shared, |scene| {
+        let Scene { stage, model, one, other, .. } = scene;
         stage.hold(Read, 3 * SECTOR);
         one.submit(write(one, model, (3 * SECTOR, BLOCK), 2, 1));
         settle(&mut [one, other]);
@@ -319,9 +280,7 @@ fn discard_of_a_sector_waits_for_its_rewrite() {
         assert_eq!(stage.count(Discard), 0);
         stage.release();
         assert_eq!(settle(&mut [one, other]), [1, 2]);
-        let last = stage.begun().pop();
-        assert_eq!(last, Some((Discard, 3 * SECTOR, SECTOR)));
-        scene.verify_all();
+        assert_eq!(stage.begun().pop(), Some((Discard, 3 * SECTOR, SECTOR)));
     });
 }
 
@@ -329,8 +288,8 @@ fn discard_of_a_sector_waits_for_its_rewrite() {
 fn request_over_more_sectors_than_there_are_slots_excludes_rewrites_too() {
     // 12 sectors of the device share no slot; the whole device is still fewer sectors than slots, so
     // what is asked here is that a long request holds every sector of it.
-    scenes(Exclusion::Shared, |mut scene| {
-        let Scene { stage, model, one, other, .. } = &mut scene;
+    scenes(Exclusion::Shared, |scene| {
+        let Scene { stage, model, one, other, .. } = scene;
         stage.hold(Read, 0);
         one.submit(write(one, model, (0, BLOCK), 2, 1));
         settle(&mut [one, other]);
@@ -343,6 +302,5 @@ fn request_over_more_sectors_than_there_are_slots_excludes_rewrites_too() {
         assert_eq!(stage.count(Read), 1);
         stage.release();
         assert_eq!(settle(&mut [one, other]), [1, 2, 3]);
-        scene.verify_all();
     });
 }

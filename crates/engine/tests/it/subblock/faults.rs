@@ -2,14 +2,12 @@
 
 use cryptline_engine::layer::{Exclusion, Zeroes};
 use cryptline_engine::{Completion, Fault, Operation};
-use cryptline_testkit::model::ModelDisk;
-use cryptline_testkit::suite::Driver;
 use cryptline_testkit::suite::devices::CBC_4096;
 use rustix::io::Errno;
 
-use super::{BLOCK, SECTOR, SETUPS, durably, in_small_blocks, settle, settle_all, small, write, zero};
+use super::{BLOCK, SECTOR, SETUPS, Scene, durably, settle, settle_all, small, write, zero};
+use cryptline_testkit::scripted::Manner;
 use cryptline_testkit::scripted::Op::{self, DurableWrite, Flush, Read, Write};
-use cryptline_testkit::scripted::{Manner, Scripted};
 
 const EIO: Fault = Fault::Io(Errno::IO);
 
@@ -20,13 +18,6 @@ const HEAD: u64 = 2 * SECTOR;
 const BODY: u64 = 3 * SECTOR;
 const TAIL: u64 = 5 * SECTOR;
 
-struct Scene {
-    stage: Scripted,
-    model: ModelDisk,
-    one: Driver,
-    other: Driver,
-}
-
 /// Plays a scene with this fault: over every backend, on media that answer at once and later, the
 /// fault on submission and on return.
 fn with_fault(op: Op, at: u64, play: impl Fn(Scene)) {
@@ -34,12 +25,9 @@ fn with_fault(op: Op, at: u64, play: impl Fn(Scene)) {
         for (at_once, late) in [(true, false), (true, true), (false, false), (false, true)] {
             println!("{op:?} of sector {} over {setup:?}, at once: {at_once}, late: {late}", at / SECTOR);
             let stage = small(Manner { block: 512, at_once, start: CBC_4096.start });
-            let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
-            let mut one = Driver::new(&gate, setup);
-            let model = one.fill_device(1);
-            stage.forget();
-            stage.fail(op, at, EIO, late);
-            play(Scene { other: Driver::new(&gate, setup), stage, model, one });
+            let scene = Scene::new(setup, stage, &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
+            scene.stage.fail(op, at, EIO, late);
+            play(scene);
         }
     }
 }
@@ -56,7 +44,7 @@ impl Scene {
     /// Nothing is claimed any more, and nobody is counted as a rewriter: then whole sectors go without
     /// claims, and a rewrite waits for any such request.
     fn assert_nothing_is_claimed(&mut self) {
-        let Self { stage, model, one, other } = self;
+        let Self { stage, model, one, other, .. } = self;
         stage.hold(Write, 9 * SECTOR);
         one.submit(write(one, model, (9 * SECTOR, SECTOR), 8, 800));
         other.submit(write(other, model, (7 * SECTOR, BLOCK), 8, 801));
@@ -75,7 +63,7 @@ impl Scene {
 fn failing_part_of_a_write_fails_it_once_and_nobody_else() {
     for (op, at) in [(Read, HEAD), (Read, TAIL), (Write, HEAD), (Write, BODY), (Write, TAIL)] {
         with_fault(op, at, |mut scene| {
-            let Scene { stage, model, one, other } = &mut scene;
+            let Scene { stage, model, one, other, .. } = &mut scene;
             let (offset, len) = CUT;
             one.submit(one.write_request(offset, len, 2, 1));
             // Its neighbours: blocks of the same sectors and of others, by both queues.
@@ -101,7 +89,7 @@ fn failing_part_of_a_write_fails_it_once_and_nobody_else() {
 fn failing_part_of_a_read_fails_it_once_and_nobody_else() {
     for at in [HEAD, BODY, TAIL] {
         with_fault(Read, at, |mut scene| {
-            let Scene { stage, model, one, other } = &mut scene;
+            let Scene { stage, model, one, other, .. } = &mut scene;
             let (offset, len) = CUT;
             one.submit(one.read_request(offset, len, 1));
             one.submit(one.read_request(HEAD, BLOCK, 2));
@@ -130,9 +118,8 @@ fn failing_part_of_a_zeroing_fails_it_once() {
     for (op, at) in [(Read, HEAD), (Write, HEAD), (Op::Zero, BODY), (Write, TAIL)] {
         for late in [false, true] {
             let stage = small(Manner { block: 4096, at_once: false, start: NULL_4096.start });
-            let gate = in_small_blocks(stage.gate(), &NULL_4096, Exclusion::Shared, Zeroes::Decrypt);
-            let mut one = Driver::new(&gate, SETUPS[0]);
-            let mut model = one.fill_device(1);
+            let scene = Scene::new(SETUPS[0], stage, &NULL_4096, Exclusion::Shared, Zeroes::Decrypt);
+            let Scene { stage, mut model, mut one, .. } = scene;
             stage.fail(op, at, EIO, late);
             let (offset, len) = CUT;
             one.submit(zero(offset, len, 1));
@@ -153,9 +140,8 @@ fn writes_put_into_one_rewrite_fail_together_each_once() {
     for (op, strikes) in [(Read, 1), (Write, 1)] {
         for late in [false, true] {
             let stage = small(Manner { block: 512, at_once: false, start: CBC_4096.start });
-            let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
-            let mut one = Driver::new(&gate, SETUPS[0]);
-            let mut model = one.fill_device(1);
+            let scene = Scene::new(SETUPS[0], stage, &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
+            let Scene { stage, mut model, mut one, .. } = scene;
             stage.hold(Write, TAIL);
             one.submit(write(&one, &mut model, (TAIL, BLOCK), 2, 1));
             settle(&mut [&mut one]);

@@ -40,9 +40,7 @@ fn check_extents(gate: &Gate, driver: &mut Driver) -> u64 {
 fn over_bases(play: impl Fn(&Gate, &mut Driver)) {
     for layout in LAYOUTS {
         for base in [devices::ram, devices::file_buffered, devices::file_direct] {
-            let Some(Fresh { gate, keep: _keep }) = base() else {
-                continue;
-            };
+            let Some(Fresh { gate, keep: _keep }) = base() else { continue };
             let gate = in_small_blocks(gate, layout, Exclusion::Shared, Zeroes::Detect);
             play(&gate, &mut Driver::new(&gate, Setup::ALL[0]));
         }

@@ -64,6 +64,35 @@ fn small(manner: Manner) -> Scripted {
     Scripted::new(manner, manner.start + 16 * SECTOR)
 }
 
+/// A volume on a disk that does its work when it is told to, filled, with two queues into it.
+struct Scene {
+    stage: Scripted,
+    gate: Gate,
+    model: ModelDisk,
+    one: Driver,
+    other: Driver,
+}
+
+impl Scene {
+    fn new(setup: Setup, stage: Scripted, layout: &Layout, exclusion: Exclusion, zeroes: Zeroes) -> Self {
+        println!("{setup:?}");
+        let gate = in_small_blocks(stage.gate(), layout, exclusion, zeroes);
+        let mut one = Driver::new(&gate, setup);
+        let model = one.fill_device(1);
+        stage.forget();
+        Self { other: Driver::new(&gate, setup), stage, gate, model, one }
+    }
+}
+
+/// Calls `play` for every backend, and media that answer at once and later.
+fn each_backend_and_medium(start: u64, block: u32, mut play: impl FnMut(Setup, Manner)) {
+    for setup in SETUPS {
+        for at_once in [true, false] {
+            play(setup, Manner { block, at_once, start });
+        }
+    }
+}
+
 /// Queues by io_uring and by system calls: what wakes them is not the same.
 const SETUPS: [Setup; 2] = [Setup::ALL[0], Setup::ALL[2]];
 

@@ -1,30 +1,21 @@
 //! Discards and zeroes of parts of sectors.
 
 use cryptline_engine::layer::{Exclusion, Zeroes};
+use cryptline_testkit::model::ModelDisk;
 use cryptline_testkit::suite::Driver;
 use cryptline_testkit::suite::devices::{AES_4096, CBC_4096, Layout};
 
-use super::{BLOCK, NULL_4096, SECTOR, SETUPS, cache, discard, in_small_blocks, settle, small, write, zero};
+use super::{BLOCK, NULL_4096, SECTOR, Scene, cache, discard, each_backend_and_medium, settle, small, write, zero};
 use cryptline_testkit::scripted::Op::{Cache, Discard, Read, Zero};
-use cryptline_testkit::scripted::{Manner, Scripted};
+use cryptline_testkit::scripted::Scripted;
 
-fn scenes(
-    layout: &Layout,
-    block: u32,
-    zeroes: Zeroes,
-    play: impl Fn(&Scripted, &mut Driver, &mut cryptline_testkit::model::ModelDisk),
-) {
-    for setup in SETUPS {
-        for at_once in [true, false] {
-            let stage = small(Manner { block, at_once, start: layout.start });
-            let gate = in_small_blocks(stage.gate(), layout, Exclusion::Shared, zeroes);
-            let mut driver = Driver::new(&gate, setup);
-            let mut model = driver.fill_device(1);
-            stage.forget();
-            play(&stage, &mut driver, &mut model);
-            driver.verify_all(&model);
-        }
-    }
+fn scenes(layout: &Layout, block: u32, zeroes: Zeroes, play: impl Fn(&Scripted, &mut Driver, &mut ModelDisk)) {
+    each_backend_and_medium(layout.start, block, |setup, manner| {
+        let scene = Scene::new(setup, small(manner), layout, Exclusion::Shared, zeroes);
+        let Scene { stage, mut model, one: mut driver, .. } = scene;
+        play(&stage, &mut driver, &mut model);
+        driver.verify_all(&model);
+    });
 }
 
 #[test]
@@ -36,8 +27,7 @@ fn discard_of_part_of_a_sector_succeeds_and_leaves_it_alone() {
             (4 * SECTOR - BLOCK, 2 * BLOCK),
             (4 * SECTOR - BLOCK, SECTOR),
         ] {
-            let done = driver.run(discard(offset, len, 1));
-            assert_eq!(done.result, Ok(()));
+            assert_eq!(driver.run(discard(offset, len, 1)).result, Ok(()));
         }
         assert_eq!(stage.begun(), [], "nothing can be given back");
     });
@@ -47,8 +37,7 @@ fn discard_of_part_of_a_sector_succeeds_and_leaves_it_alone() {
 fn discard_is_cut_to_whole_sectors_and_comes_back_as_it_was() {
     scenes(&CBC_4096, 512, Zeroes::Decrypt, |stage, driver, model| {
         // `run` checks that the same offset and length come back.
-        let done = driver.run(discard(3 * SECTOR - BLOCK, 2 * SECTOR + 3 * BLOCK, 1));
-        assert_eq!(done.result, Ok(()));
+        assert_eq!((driver.run(discard(3 * SECTOR - BLOCK, 2 * SECTOR + 3 * BLOCK, 1))).result, Ok(()));
         assert_eq!(stage.begun(), [(Discard, 3 * SECTOR, 2 * SECTOR)]);
         model.discard(3 * SECTOR, 2 * SECTOR);
     });
@@ -77,8 +66,7 @@ fn hint_is_of_whole_sectors_and_waits_for_no_rewrite() {
 #[test]
 fn discarded_part_that_reads_as_zeros_is_whole_sectors_of_it() {
     scenes(&CBC_4096, 512, Zeroes::Detect, |_, driver, model| {
-        let done = driver.run(discard(3 * SECTOR - BLOCK, SECTOR + 3 * BLOCK, 1));
-        assert_eq!(done.result, Ok(()));
+        assert_eq!((driver.run(discard(3 * SECTOR - BLOCK, SECTOR + 3 * BLOCK, 1))).result, Ok(()));
         model.zero(3 * SECTOR, SECTOR);
     });
     // XTS needs not be cut coarser than its blocks.

@@ -327,9 +327,7 @@ impl History {
 fn on(make: impl Fn() -> Option<Fresh>, mixes_in_place: bool) {
     for (round, setup) in (0..).zip(Setup::ALL) {
         for ground in [Ground::Owned, Ground::Contended] {
-            let Some(fresh) = make() else {
-                return;
-            };
+            let Some(fresh) = make() else { return };
             println!("{setup:?}, {ground:?}");
             assert!(BLOCKS / 8 * SECTOR < fresh.gate.geometry().size);
             let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -94,10 +94,8 @@ fn header_that_would_not_open_is_not_written() {
 #[test]
 fn same_version_is_refused() {
     let image = image(|_| {});
-    let error = error_of(&image, Version::Luks2).to_string();
-    assert_eq!(error, "it is LUKS2 already");
-    let error = error_of(&Image::luks1(), Version::Luks1).to_string();
-    assert_eq!(error, "it is LUKS1 already");
+    assert_eq!(error_of(&image, Version::Luks2).to_string(), "it is LUKS2 already");
+    assert_eq!(error_of(&Image::luks1(), Version::Luks1).to_string(), "it is LUKS1 already");
 }
 
 /// They would lie where LUKS2 has its key slots, the moved one first.
@@ -109,8 +107,7 @@ fn luks1_with_metadata_of_luksmeta_behind_its_key_slots_is_left_alone() {
     image.bytes[behind..behind + 4096].fill(7);
     let size = image.bytes.len() as u64;
     let edit = Edit::load(&mut Cursor::new(&image.bytes), size).unwrap();
-    let planned = edit.convert(Version::Luks2, &mut Cursor::new(&image.bytes), size);
-    assert!(planned.is_ok());
+    assert!(edit.convert(Version::Luks2, &mut Cursor::new(&image.bytes), size).is_ok());
     image.bytes[behind..behind + 8].copy_from_slice(b"LUKSMETA");
     let error = error_of(&image, Version::Luks2);
     assert_eq!(error.kind(), ErrorKind::Parameters, "{error}");

@@ -132,9 +132,7 @@ mod tests {
                 assert_eq!(error_of(fault, form), expected, "{fault:?}");
             }
         }
-        let fast = error_of(Fault::NotSupported, Form::FastZero);
-        assert_eq!(fast, NbdError::NotSup);
-        let full = error_of(Fault::NoSpace, Form::FastZero);
-        assert_eq!(full, NbdError::NoSpc);
+        assert_eq!(error_of(Fault::NotSupported, Form::FastZero), NbdError::NotSup);
+        assert_eq!(error_of(Fault::NoSpace, Form::FastZero), NbdError::NoSpc);
     }
 }

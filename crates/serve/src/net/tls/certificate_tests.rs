@@ -29,9 +29,7 @@ fn told(openssl: &Peer, folder: &Path, what: &str) -> String {
 
 #[test]
 fn fields_are_those_that_openssl_shows() {
-    let Some(openssl) = peer::require("openssl") else {
-        return;
-    };
+    let Some(openssl) = peer::require("openssl") else { return };
     let folder = TempDir::new().expect("a folder");
     let long = format!("/CN={}/O=x", "a".repeat(60));
     let all = "/DC=org/DC=example/C=DE/ST=Nieder\\, Sachsen/L=x/O=Example/OU=a/OU=b/CN=Zoë/emailAddress=a@b.c/UID=7\
@@ -55,9 +53,7 @@ fn fields_are_those_that_openssl_shows() {
 
 #[test]
 fn damaged_certificate_is_read_as_another_or_not_at_all() {
-    let Some(openssl) = peer::require("openssl") else {
-        return;
-    };
+    let Some(openssl) = peer::require("openssl") else { return };
     let folder = TempDir::new().expect("a folder");
     let certificate = made(&openssl, folder.path(), "/CN=alice+UID=7/O=Example", &["-days", "2"]);
     // All of it is inside two sequences that say how long they are.
@@ -79,9 +75,7 @@ fn damaged_certificate_is_read_as_another_or_not_at_all() {
 
 #[test]
 fn host_is_the_first_name_that_is_no_pattern() {
-    let Some(openssl) = peer::require("openssl") else {
-        return;
-    };
+    let Some(openssl) = peer::require("openssl") else { return };
     let folder = TempDir::new().expect("a folder");
     for (names, host) in [
         ("IP:127.0.0.1,DNS:*.example.org,DNS:a.example.org,DNS:b.example.org", Some("a.example.org")),

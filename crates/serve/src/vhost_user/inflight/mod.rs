@@ -33,8 +33,7 @@ mod tests {
         assert_eq!(size_of_queue(128, true), 4160);
         for size in [1, 3, 128, 32768] {
             for is_packed in [false, true] {
-                let bytes = size_of_queue(size, is_packed);
-                assert!(bytes.is_multiple_of(ALIGNMENT));
+                assert!(size_of_queue(size, is_packed).is_multiple_of(ALIGNMENT));
             }
             assert!(size_of_queue(size, false) >= split::entry(size));
             assert!(size_of_queue(size, true) >= packed::entry(size));

@@ -172,8 +172,7 @@ fn flags_of_the_other_lap_offer_nothing() {
     let mut ring = open(&guest, layout());
     for flags in [0, USED, AVAILABLE | USED] {
         describe(&guest, RING, &[((BUFFERS, 16), 1, flags | WRITE)]);
-        let taken = ring.next(&guest.memory, &mut Chain::new());
-        assert_eq!(taken, Ok(false), "{flags:#x}");
+        assert_eq!(ring.next(&guest.memory, &mut Chain::new()), Ok(false), "{flags:#x}");
         assert_eq!(ring.ask_for_kick(), Ok(false));
     }
     put(&guest, START, 1);
@@ -191,8 +190,7 @@ fn more_than_the_ring_has_places_for_ends_it() {
     assert_eq!(ring.next(&guest.memory, &mut Chain::new()), Ok(false));
     // All of them are under way, and the driver goes on as if the first were not.
     put(&guest, START.plus(SIZE, SIZE), 9);
-    let error = take(&guest, &mut ring).unwrap_err();
-    assert_eq!(error, RingError::Ahead(SIZE + 1));
+    assert_eq!(take(&guest, &mut ring).unwrap_err(), RingError::Ahead(SIZE + 1));
     // So does a chain that reaches into what is under way.
     let guest = Guest::new();
     let mut ring = open(&guest, layout());
@@ -268,8 +266,7 @@ fn requests_end_out_of_order_for_many_laps() {
             }
         }
         for step in [2, 0, 3, 1] {
-            let element = used_at(&guest, heard);
-            assert_eq!(element.map(|(id, _)| id), Some(10 * lap + step));
+            assert_eq!(used_at(&guest, heard).map(|(id, _)| id), Some(10 * lap + step));
             heard = heard.plus(1, SIZE);
         }
         assert_eq!(used_at(&guest, heard), None);
@@ -386,9 +383,7 @@ fn nonsense_in_the_inflight_buffer_is_an_error_or_harmless() {
             let Ok(mut ring) = open() else { continue };
             let mut chain = Chain::new();
             for _ in 0..=SIZE {
-                let Ok(true) = ring.next(&guest.memory, &mut chain) else {
-                    break;
-                };
+                let Ok(true) = ring.next(&guest.memory, &mut chain) else { break };
                 ring.finish(&chain, 1).unwrap();
             }
             let _ = ring.publish();

@@ -1,16 +1,12 @@
 //! Split rings: what drivers may do, and what hostile ones try.
 
-use std::os::fd::OwnedFd;
+use cryptline_sys::GuestFault;
+use rustix::fs::ftruncate;
 
-use cryptline_sys::{GuestFault, GuestRegion};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-
+use super::super::guest::{GUEST, Guest, MEMORY, USER};
 use super::*;
 
 const SIZE: u16 = 8;
-const MEMORY: u64 = 1 << 20;
-const GUEST: u64 = 0x10_0000;
-const USER: u64 = 0x7000_0000;
 const DESCRIPTORS: u64 = 0;
 const AVAILABLE: u64 = 0x1000;
 const USED: u64 = 0x2000;
@@ -18,43 +14,10 @@ const INFLIGHT: u64 = 0x3000;
 /// An indirect table.
 const TABLE: u64 = 0x4000;
 
-/// A driver's side, by hand.
-struct Guest {
-    file: OwnedFd,
-    memory: GuestMemory,
-    bytes: GuestRange,
-}
-
 impl Guest {
-    fn new() -> Self {
-        let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&file, MEMORY).unwrap();
-        let mut memory = GuestMemory::default();
-        let region = GuestRegion { guest: GUEST, user: USER, len: MEMORY, offset: 0 };
-        memory.add(region, &file).unwrap();
-        let bytes = memory.user_range(USER, 1 << 20).unwrap();
-        Self { file, memory, bytes }
-    }
-
-    fn put(&self, at: u64, bytes: &[u8]) {
-        self.bytes.write(at.try_into().unwrap(), bytes).unwrap();
-    }
-
-    fn set16(&self, at: u64, value: u16) {
-        self.put(at, &value.to_le_bytes());
-    }
-
-    fn get16(&self, at: u64) -> u16 {
-        self.bytes.load16(at.try_into().unwrap()).unwrap()
-    }
-
     /// Descriptor `index` of the table at `table`.
-    fn describe(&self, table: u64, index: u16, (address, len): (u64, u32), flags: u16, next: u16) {
-        let mut bytes = address.to_le_bytes().to_vec();
-        bytes.extend(len.to_le_bytes());
-        bytes.extend(flags.to_le_bytes());
-        bytes.extend(next.to_le_bytes());
-        self.put(table + 16 * u64::from(index), &bytes);
+    fn link(&self, table: u64, index: u16, bytes: (u64, u32), flags: u16, next: u16) {
+        self.describe(table + 16 * u64::from(index), bytes, [flags, next]);
     }
 
     /// Makes heads available from `base` on.
@@ -85,7 +48,7 @@ impl Guest {
     }
 
     fn inflight(&self) -> GuestRange {
-        self.bytes.part(INFLIGHT.try_into().unwrap(), 512).unwrap()
+        self.part(INFLIGHT, 512)
     }
 
     fn ring_with_inflight(&self) -> SplitRing {
@@ -107,20 +70,20 @@ impl Guest {
 /// A chain of a readable and a writable segment.
 fn simple(guest: &Guest, head: u16) {
     let next = (head + 1) % SIZE;
-    guest.describe(DESCRIPTORS, head, (GUEST + 0x8000, 16), NEXT, next);
-    guest.describe(DESCRIPTORS, next, (GUEST + 0x9000, 513), WRITE, 0);
+    guest.link(DESCRIPTORS, head, (GUEST + 0x8000, 16), NEXT, next);
+    guest.link(DESCRIPTORS, next, (GUEST + 0x9000, 513), WRITE, 0);
 }
 
 #[test]
 fn chain_is_read_and_written_across_its_segments() {
     let guest = Guest::new();
     let table = GUEST + TABLE;
-    guest.describe(DESCRIPTORS, 3, (table, 5 * 16), INDIRECT, 0);
-    guest.describe(TABLE, 0, (GUEST + 0x8000, 3), NEXT, 2);
-    guest.describe(TABLE, 2, (GUEST + 0x9000, 0), NEXT, 1);
-    guest.describe(TABLE, 1, (GUEST + 0xa000, 5), NEXT, 4);
-    guest.describe(TABLE, 4, (GUEST + 0xb000, 2), NEXT | WRITE, 3);
-    guest.describe(TABLE, 3, (GUEST + 0xc000, 4), WRITE, 0);
+    guest.link(DESCRIPTORS, 3, (table, 5 * 16), INDIRECT, 0);
+    guest.link(TABLE, 0, (GUEST + 0x8000, 3), NEXT, 2);
+    guest.link(TABLE, 2, (GUEST + 0x9000, 0), NEXT, 1);
+    guest.link(TABLE, 1, (GUEST + 0xa000, 5), NEXT, 4);
+    guest.link(TABLE, 4, (GUEST + 0xb000, 2), NEXT | WRITE, 3);
+    guest.link(TABLE, 3, (GUEST + 0xc000, 4), WRITE, 0);
     guest.put(0x8000, b"abc");
     guest.put(0xa000, b"defgh");
     guest.offer(0, &[3]);
@@ -147,12 +110,12 @@ fn table_of_as_many_segments_as_drivers_are_told_of_is_a_request_and_one_of_more
     let most = u16::try_from(SEGMENTS_MAX).unwrap();
     for (count, is_taken) in [(most, true), (most + 1, false)] {
         let bytes = 16 * u32::from(count);
-        guest.describe(DESCRIPTORS, 0, (GUEST + TABLE, bytes), INDIRECT, 0);
+        guest.link(DESCRIPTORS, 0, (GUEST + TABLE, bytes), INDIRECT, 0);
         // A header, data, and a status.
         for index in 0..count - 1 {
-            guest.describe(TABLE, index, (GUEST + 0x8000, 512), NEXT, index + 1);
+            guest.link(TABLE, index, (GUEST + 0x8000, 512), NEXT, index + 1);
         }
-        guest.describe(TABLE, count - 1, (GUEST + 0x9000, 1), WRITE, 0);
+        guest.link(TABLE, count - 1, (GUEST + 0x9000, 1), WRITE, 0);
         match guest.walk() {
             Ok(chain) => {
                 let readable = u64::from(count - 1) * 512;
@@ -179,10 +142,10 @@ fn head_or_next_outside_the_table_ends_the_ring() {
     guest.offer(0, &[SIZE]);
     assert_eq!(guest.walk().unwrap_err(), RingError::Index(SIZE.into()));
     guest.offer(0, &[0]);
-    guest.describe(DESCRIPTORS, 0, (GUEST, 16), NEXT, 0xffff);
+    guest.link(DESCRIPTORS, 0, (GUEST, 16), NEXT, 0xffff);
     assert_eq!(guest.walk().unwrap_err(), RingError::Index(0xffff));
-    guest.describe(DESCRIPTORS, 0, (GUEST + TABLE, 32), INDIRECT, 0);
-    guest.describe(TABLE, 0, (GUEST, 16), NEXT, 2);
+    guest.link(DESCRIPTORS, 0, (GUEST + TABLE, 32), INDIRECT, 0);
+    guest.link(TABLE, 0, (GUEST, 16), NEXT, 2);
     assert_eq!(guest.walk().unwrap_err(), RingError::Index(2));
 }
 
@@ -191,11 +154,11 @@ fn chain_that_loops_ends_the_ring_whatever_its_segments_hold() {
     for len in [16, 0] {
         let guest = Guest::new();
         guest.offer(0, &[0]);
-        guest.describe(DESCRIPTORS, 0, (GUEST, len), NEXT, 1);
-        guest.describe(DESCRIPTORS, 1, (GUEST, len), NEXT, 0);
+        guest.link(DESCRIPTORS, 0, (GUEST, len), NEXT, 1);
+        guest.link(DESCRIPTORS, 1, (GUEST, len), NEXT, 0);
         assert_eq!(guest.walk().unwrap_err(), RingError::Long, "{len}");
-        guest.describe(DESCRIPTORS, 0, (GUEST + TABLE, 16), INDIRECT, 0);
-        guest.describe(TABLE, 0, (GUEST, len), NEXT, 0);
+        guest.link(DESCRIPTORS, 0, (GUEST + TABLE, 16), INDIRECT, 0);
+        guest.link(TABLE, 0, (GUEST, len), NEXT, 0);
         assert_eq!(guest.walk().unwrap_err(), RingError::Long, "{len}");
     }
 }
@@ -204,8 +167,8 @@ fn chain_that_loops_ends_the_ring_whatever_its_segments_hold() {
 fn readable_segment_behind_a_writable_one_ends_the_ring() {
     let guest = Guest::new();
     guest.offer(0, &[0]);
-    guest.describe(DESCRIPTORS, 0, (GUEST, 16), NEXT | WRITE, 1);
-    guest.describe(DESCRIPTORS, 1, (GUEST, 16), 0, 0);
+    guest.link(DESCRIPTORS, 0, (GUEST, 16), NEXT | WRITE, 1);
+    guest.link(DESCRIPTORS, 1, (GUEST, 16), 0, 0);
     assert_eq!(guest.walk().unwrap_err(), RingError::Order);
 }
 
@@ -214,13 +177,13 @@ fn indirect_table_that_must_not_be_ends_the_ring() {
     let guest = Guest::new();
     guest.offer(0, &[0]);
     let table = GUEST + TABLE;
-    guest.describe(TABLE, 0, (table, 16), INDIRECT, 0);
+    guest.link(TABLE, 0, (table, 16), INDIRECT, 0);
     for (len, flags) in [(16, INDIRECT), (0, INDIRECT), (17, INDIRECT), (16, INDIRECT | NEXT)] {
-        guest.describe(DESCRIPTORS, 0, (table, len), flags, 1);
+        guest.link(DESCRIPTORS, 0, (table, len), flags, 1);
         assert_eq!(guest.walk().unwrap_err(), RingError::Indirect, "{len} {flags}");
     }
-    guest.describe(TABLE, 0, (GUEST, 16), 0, 0);
-    guest.describe(DESCRIPTORS, 0, (table, 16), INDIRECT, 0);
+    guest.link(TABLE, 0, (GUEST, 16), 0, 0);
+    guest.link(DESCRIPTORS, 0, (table, 16), INDIRECT, 0);
     guest.walk().unwrap();
     let layout = Layout { indirect: false, ..guest.layout() };
     let mut ring = SplitRing::open(layout, &guest.memory, None).unwrap();
@@ -232,10 +195,10 @@ fn addresses_outside_the_memory_are_errors() {
     let guest = Guest::new();
     guest.offer(0, &[0]);
     for address in [0, GUEST - 1, GUEST + MEMORY - 8, u64::MAX - 8, u64::MAX] {
-        guest.describe(DESCRIPTORS, 0, (address, 32), INDIRECT, 0);
+        guest.link(DESCRIPTORS, 0, (address, 32), INDIRECT, 0);
         let outside = RingError::Memory(GuestFault::Outside);
         assert_eq!(guest.walk().unwrap_err(), outside, "{address:#x}");
-        guest.describe(DESCRIPTORS, 0, (address, u32::MAX), 0, 0);
+        guest.link(DESCRIPTORS, 0, (address, u32::MAX), 0, 0);
         let chain = guest.walk().unwrap();
         let mut bytes = [0; 64];
         assert_eq!(chain.read(&guest.memory, 0, &mut bytes), Err(GuestFault::Outside));

@@ -4,7 +4,7 @@
 //! let served = Setup::new(stack::crypt_over_ram(8 << 20)).start();
 //! Raw::connect(&served)...          our own client, byte by byte
 //! peer.run([served.uri()])          somebody else's
-//! served.end_well();                no thread left, the last flush succeeded
+//! drop(served);                     no thread left, the last flush succeeded
 //! ```
 
 #![allow(dead_code, reason = "each test program uses its own part")]
@@ -13,6 +13,7 @@ pub mod fuse;
 pub mod packed;
 pub mod pieces;
 pub mod raw;
+pub mod serving;
 pub mod silent;
 pub mod stack;
 pub mod turnstile;
@@ -219,29 +220,24 @@ impl Served {
 
     /// Stops the server, which must end in time and with every connection's thread.
     pub fn end(mut self) -> Ended {
+        self.join()
+    }
+
+    fn join(&mut self) -> Ended {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
         let started = Instant::now();
-        let ended = self.stop_and_join().expect("stopped once");
-        let limit = self.grace + LATE_MAX;
-        assert!(started.elapsed() < limit, "{:?}", started.elapsed());
-        ended
-    }
-
-    /// Stops the server; the last flush must succeed.
-    pub fn end_well(self) {
-        assert_eq!(self.end(), Ok(()));
-    }
-
-    fn stop_and_join(&mut self) -> Option<Ended> {
         self.stop.stop();
-        let thread = self.thread.take()?;
-        Some(thread.join().expect("the server does not panic"))
+        let ended = thread.join().expect("the server does not panic");
+        assert!(started.elapsed() < self.grace + LATE_MAX, "{:?}", started.elapsed());
+        ended
     }
 }
 
+/// The last flush must succeed.
 impl Drop for Served {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            let _ = self.stop_and_join();
+            assert_eq!(self.join(), Ok(()));
         }
     }
 }

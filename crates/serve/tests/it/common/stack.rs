@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use cryptline_engine::base::{DirectMode, Image, RamDevice};
+use cryptline_engine::base::{DirectMode, FileDevice, Image, RamDevice};
 use cryptline_engine::dispatch::{Dispatch, Mode};
 use cryptline_engine::{Gate, Geometry, Operation, Request};
 use cryptline_testkit::scripted::{answering, geometry};
@@ -40,31 +40,25 @@ pub fn file_read_only(size: u64) -> Fresh {
 
 /// The same, and its path.
 pub fn file_at(size: u64, direct: DirectMode, read_only: bool) -> (Fresh, PathBuf) {
-    let (path, folder) = image(size);
-    let image = Image::open(&path, read_only).expect("an image");
-    let device = image.into_device(4096, direct).expect("a device");
-    let fresh = Fresh { gate: Gate::new(device), keep: vec![Box::new(folder)] };
-    (fresh, path)
+    made(size, read_only, direct, Gate::new)
 }
 
 /// A sparse file through the page cache that the device grows with, and its path.
 pub fn growing_file(size: u64) -> (Fresh, PathBuf) {
-    let (path, folder) = image(size);
-    let image = Image::open(&path, false).expect("an image");
-    let device = image.into_device(4096, DirectMode::Off).expect("a device");
-    let fresh = Fresh { gate: Gate::new(device.growing()), keep: vec![Box::new(folder)] };
-    (fresh, path)
+    made(size, false, DirectMode::Off, |device| Gate::new(device.growing()))
 }
 
-/// A sparse file of `size` bytes. Beside the test program: `/tmp` may be in memory.
-fn image(size: u64) -> (PathBuf, TempDir) {
+/// A device over a sparse file of `size` bytes. Beside the test program: `/tmp` may be in memory.
+fn made(size: u64, read_only: bool, direct: DirectMode, gate: fn(FileDevice) -> Gate) -> (Fresh, PathBuf) {
     let program = std::env::current_exe().expect("a test has a program");
     let folder = program.parent().unwrap_or(Path::new("."));
     let folder = TempDir::new_in(folder).expect("a temporary folder");
     let path = folder.path().join("image");
     let file = std::fs::File::create(&path).expect("a new file");
     file.set_len(size).expect("a sparse file");
-    (path, folder)
+    let image = Image::open(&path, read_only).expect("an image");
+    let device = image.into_device(4096, direct).expect("a device");
+    (Fresh { gate: gate(device), keep: vec![Box::new(folder)] }, path)
 }
 
 /// The clear disk over AES over memory, `size` bytes with what the layout leaves out.
@@ -85,6 +79,17 @@ pub fn dispatched_over_file(size: u64, dispatch: Dispatch) -> Fresh {
 /// The clear disk over AES over a file.
 pub fn crypt_over_file(size: u64) -> Fresh {
     devices::crypt(file(size, DirectMode::Auto), &AES_4096)
+}
+
+/// AES over a faulty disk in memory, and over a faulty file: 3 MiB.
+pub fn faulty(rules: &[&str], dispatch: Dispatch) -> [Fresh; 2] {
+    [ram(3 << 20), file(3 << 20, DirectMode::Auto)]
+        .map(|base| devices::dispatched(devices::faulty(base, rules), &AES_4096, dispatch))
+}
+
+/// A byte of the clear disk as a byte of the faulty disk below.
+pub fn below(offset: u64) -> u64 {
+    AES_4096.start + offset
 }
 
 /// A disk with a volatile cache: a write that is neither durable nor flushed is lost when the

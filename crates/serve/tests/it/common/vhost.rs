@@ -221,8 +221,7 @@ impl FrontEnd {
             }
         }
         let file = machine.file.as_fd();
-        let shared = self.tell_with(5, &payload, &[file, file]);
-        assert_eq!(shared, Some(true));
+        assert_eq!(self.tell_with(5, &payload, &[file, file]), Some(true));
     }
 
     /// A number for a queue.
@@ -239,8 +238,7 @@ impl FrontEnd {
     }
 
     pub fn queue_file(&self, request: u32, index: u64, file: &OwnedFd) {
-        let told = self.tell_with(request, &index.to_ne_bytes(), &[file.as_fd()]);
-        assert_eq!(told, Some(true));
+        assert_eq!(self.tell_with(request, &index.to_ne_bytes(), &[file.as_fd()]), Some(true));
     }
 
     /// Stops a queue: where it would go on.
@@ -335,6 +333,13 @@ impl Driver {
         front.queue_file(12, 0, &self.kick);
         front.queue_file(13, 0, &self.call);
         front.queue(18, 0, 1);
+    }
+
+    /// Goes to another server, which it tells its features and memory. The queue is not started.
+    pub fn go_to(&mut self, stream: UnixStream, features: u64) {
+        self.front = FrontEnd::new(stream);
+        self.front.agree(features);
+        self.front.share(&self.machine);
     }
 
     /// Lets the queue go on as one whose driver flushes, or does not.

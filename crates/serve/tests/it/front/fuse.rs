@@ -80,11 +80,7 @@ impl Server for Fuse {
         );
         let session = fuse::session(&self.gate, &ours, theirs, options);
         lock(&self.sessions).push(session);
-        let flags = rustix::fs::fcntl_getfl(&ours).expect("flags");
-        let nonblocking = flags | OFlags::NONBLOCK;
-        rustix::fs::fcntl_setfl(&ours, nonblocking).expect("flags");
-        let kernel = Kernel::new(ours, self.gate.geometry().size, piece);
-        Box::new(kernel)
+        Box::new(Kernel::new(ours, self.gate.geometry().size, piece))
     }
 
     fn connections(&self) -> usize {
@@ -175,7 +171,16 @@ struct Progress {
 }
 
 impl Kernel {
+    /// The kernel of a session of a disk, which has nothing to complain of.
+    fn of(gate: &Gate, (ours, theirs, _): (OwnedFd, OwnedFd, bool), piece: usize) -> (Self, Session) {
+        let options = fuse::options(Default::default(), Duration::from_secs(5), |line| panic!("{line}"), || ());
+        let session = fuse::session(gate, &ours, theirs, options);
+        (Self::new(ours, gate.size(), piece), session)
+    }
+
     fn new(socket: OwnedFd, size: u64, piece: usize) -> Self {
+        let flags = rustix::fs::fcntl_getfl(&socket).expect("flags");
+        rustix::fs::fcntl_setfl(&socket, flags | OFlags::NONBLOCK).expect("flags");
         Self {
             socket,
             size,
@@ -328,8 +333,7 @@ impl Kernel {
         let out = if self.to_send.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
         let mut watched = [PollFd::new(&self.socket, PollFlags::IN | out)];
         let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
-        let ready = rustix::event::poll(&mut watched, Some(&limit));
-        assert_ne!(ready, Ok(0), "no answer in time");
+        assert_ne!(rustix::event::poll(&mut watched, Some(&limit)), Ok(0), "no answer in time");
     }
 }
 
@@ -367,8 +371,7 @@ impl Client for Kernel {
 /// The number of the error that answers a message, 0 for none.
 fn answer_to(kernel: &mut Kernel, message: Vec<u8>) -> i32 {
     kernel.to_send.push_back(message);
-    let len = kernel.receive_one().expect("an answer");
-    assert!(len >= 16);
+    assert!(kernel.receive_one().expect("an answer") >= 16);
     -i32::from_ne_bytes(kernel.message[4..8].try_into().unwrap())
 }
 
@@ -380,19 +383,13 @@ fn set_attributes(valid: u64, value: u64) -> Vec<u8> {
 
 #[test]
 fn answer_that_cannot_be_written_is_a_failure_and_the_next_one_is_written() {
-    let over = crate::common::stack::crypt_over_ram(4 << 20);
-    let (ours, theirs, _) = fuse::sockets();
-    rustix::net::sockopt::set_socket_send_buffer_size(&theirs, 64 << 10).expect("a small one");
-    let grace = Duration::from_secs(5);
-    let options = fuse::options(Default::default(), grace, |line| panic!("{line}"), || ());
-    let session = fuse::session(&over.gate, &ours, theirs, options);
-    let flags = rustix::fs::fcntl_getfl(&ours).expect("flags");
-    rustix::fs::fcntl_setfl(&ours, flags | OFlags::NONBLOCK).expect("flags");
-    let mut kernel = Kernel::new(ours, over.gate.geometry().size, PIECE);
+    let over = stack::crypt_over_ram(4 << 20);
+    let sockets = fuse::sockets();
+    rustix::net::sockopt::set_socket_send_buffer_size(&sockets.1, 64 << 10).expect("a small one");
+    let (mut kernel, session) = Kernel::of(&over.gate, sockets, PIECE);
     let client: &mut dyn Client = &mut kernel;
     for _ in 0..3 {
-        let long = client.run(Ask::Read(crate::front::client::at(0, 300 << 10)));
-        assert_eq!(long, Err(Errno::IO));
+        assert_eq!(client.run(Ask::Read(crate::front::client::at(0, 300 << 10))), Err(Errno::IO));
         assert_eq!(client.read(0, 4096).len(), 4096);
     }
     drop(kernel);
@@ -401,14 +398,8 @@ fn answer_that_cannot_be_written_is_a_failure_and_the_next_one_is_written() {
 
 #[test]
 fn calls_that_make_no_sense_are_refused_and_the_next_one_is_served() {
-    let over = crate::common::stack::crypt_over_ram(4 << 20);
-    let (ours, theirs, _) = fuse::sockets();
-    let grace = Duration::from_secs(5);
-    let options = fuse::options(Default::default(), grace, |line| panic!("{line}"), || ());
-    let session = fuse::session(&over.gate, &ours, theirs, options);
-    let flags = rustix::fs::fcntl_getfl(&ours).expect("flags");
-    rustix::fs::fcntl_setfl(&ours, flags | OFlags::NONBLOCK).expect("flags");
-    let mut kernel = Kernel::new(ours, over.gate.geometry().size, PIECE_SMALL);
+    let over = stack::crypt_over_ram(4 << 20);
+    let (mut kernel, session) = Kernel::of(&over.gate, fuse::sockets(), PIECE_SMALL);
     let huge = u64::from(u32::MAX);
     for (message, errno) in [
         (fuse::call(4711, 2, &[0; 5], &[]), Errno::NOSYS),
@@ -474,8 +465,6 @@ fn disks_of_one_session_have_data_counts_and_failures_of_their_own() {
         let stats = [(); 2].map(|()| ExportStats::new(true));
         options.stats = stats.to_vec();
         let session = fuse::session_of(nodes, &ours, theirs, options);
-        let flags = rustix::fs::fcntl_getfl(&ours).expect("flags");
-        rustix::fs::fcntl_setfl(&ours, flags | OFlags::NONBLOCK).expect("flags");
         let mut kernel = Kernel::new(ours, SIZE, PIECE_SMALL);
         let at = SIZE - 8192;
         let write = |node, byte| {
@@ -503,8 +492,7 @@ fn disks_of_one_session_have_data_counts_and_failures_of_their_own() {
             assert_eq!(answer_to(&mut kernel, message), 0);
         }
         assert_eq!(kernel.message[16..][..4096], [5; 4096]);
-        let failed = session.finish().expect_err("one of them");
-        assert_eq!(failed.0, "two");
+        assert_eq!(session.finish().expect_err("one of them").0, "two");
         let written = stats.map(|it| it.snapshot().operations[OperationKind::Write as usize].bytes);
         assert_eq!(written, [8192, 4096]);
     }

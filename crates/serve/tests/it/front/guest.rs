@@ -72,9 +72,7 @@ in_the_guest! { ublk kernel_nbd }
 
 #[test]
 fn kernel_oracle_fronts_of_the_kernel_keep_their_promises() {
-    let Some(mut oracle) = Oracle::with(Linux::Newest) else {
-        return;
-    };
+    let Some(mut oracle) = Oracle::with(Linux::Newest) else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");
     oracle.this_program(folder.path());
     oracle.memory_mib(1280).processors(2);

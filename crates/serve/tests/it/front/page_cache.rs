@@ -15,12 +15,12 @@ use cryptline_engine::Gate;
 use cryptline_engine::layer::Exclusion;
 use cryptline_testkit::cache::FileOf;
 use cryptline_testkit::suite::devices::{AES_512, AUTO, INLINE};
-use cryptline_testkit::suite::{Fresh, Watchdog, noise};
+use cryptline_testkit::suite::{Fresh, noise};
 
-use crate::front::careless::{Mistake, careless, forgetful};
+use crate::front::careless::forgetful;
 use crate::front::client::{Ask, Client, Front, How, Outcome, Server, Zeroing, at};
 use crate::front::history::{CLIENTS, Habits, History, Move, Place, Step};
-use crate::front::hunt::{Broken, hunt};
+use crate::front::hunt::{self, Broken};
 use crate::front::promises::{self, Content, Promises, SECTOR};
 use crate::front::stack::{Ended, Stack};
 use crate::front::stacks;
@@ -157,9 +157,7 @@ impl<'a> World<'a> {
     }
 
     fn send(&mut self, client: usize, ask: Ask, what: String, first: usize, kind: Kind) {
-        let Some(open) = &mut self.clients[client] else {
-            return;
-        };
+        let Some(open) = &mut self.clients[client] else { return };
         let token = self.next_token;
         self.next_token += 1;
         if let Kind::Flush = kind {
@@ -175,9 +173,7 @@ impl<'a> World<'a> {
     /// Waits for so many answers to a client, or all of them.
     fn hear(&mut self, client: usize, most: usize) -> Result<(), String> {
         for _ in 0..most {
-            let Some(open) = &mut self.clients[client] else {
-                break;
-            };
+            let Some(open) = &mut self.clients[client] else { break };
             if open.flying.is_empty() {
                 break;
             }
@@ -219,9 +215,7 @@ impl<'a> World<'a> {
 
     /// Its lane may still do what it has asked for.
     fn close(&mut self, client: usize) {
-        let Some(open) = self.clients[client].take() else {
-            return;
-        };
+        let Some(open) = self.clients[client].take() else { return };
         self.log.push(format!("client {client} goes away"));
         for flying in open.flying.into_values() {
             if let Kind::Flush = flying.kind {
@@ -252,27 +246,14 @@ fn range(first: usize, count: usize) -> crate::front::client::Range {
     at((first * SECTOR) as u64, len)
 }
 
-fn asked_for(cases: usize) -> (u64, usize) {
-    let number = |name| {
-        let text = std::env::var(name).ok()?;
-        Some(text.parse::<u64>().expect("a number"))
-    };
-    let seed = number("CRYPTLINE_SEED").unwrap_or_else(|| noise(7));
-    let cases = number("CRYPTLINE_CASES").map_or(cases, |cases| cases.try_into().expect("few"));
-    (seed, cases)
+/// Histories from a seed on, over a stack behind a front.
+fn hunt_behind(stack: &Stack, front: Front, seed: u64, cases: usize) -> Result<usize, Broken> {
+    hunt::hunt(&stack.scope(), seed, cases, |history, log| run(stack, front, history, log))
 }
 
 /// Runs histories over a stack that must keep its promises behind a front.
 fn keeps_its_promises(stack: &Stack, front: Front, cases: usize) {
-    let _watchdog = Watchdog::start(Duration::from_secs(200));
-    let (seed, cases) = asked_for(cases);
-    let hunted = hunt(&stack.scope(), seed, cases, |history, log| run(stack, front, history, log));
-    match hunted {
-        Ok(kept) => assert!(cases < 100 || kept > cases / 4, "nothing was promised"),
-        Err(Broken { count, seed, story }) => {
-            panic!("a promise was broken in history {count}, CRYPTLINE_SEED={seed}:\n{story}")
-        }
-    }
+    hunt::keeps_its_promises(cases, noise(7), |seed, cases| hunt_behind(stack, front, seed, cases));
 }
 
 /// A test for each front and stack, and how many histories it gets.
@@ -297,34 +278,8 @@ promises_are_kept! {
     tiny_over_xts: crate::front::tiny::later, 1_000, stacks::encrypted(&AES_512, 512, Exclusion::Shared, INLINE);
 }
 
-/// The histories would see each mistake that was made once, through a front too; and see none where there is none.
 #[test]
 fn known_mistakes_are_found_behind_a_front() {
-    let _watchdog = Watchdog::start(Duration::from_secs(200));
-    let quiet = Habits::QUIET;
-    let durable = Habits { durable: true, ..quiet };
-    let shared = Habits { restless: true, foreign: true, ..quiet };
-    let hasty = Habits { hasty: true, ..quiet };
-    for (mistake, habits) in [
-        (Mistake::ForgivesNoSpace, durable),
-        (Mistake::AsksItsOwnFileOnly, shared),
-        (Mistake::BelievesTheFirst, hasty),
-        (Mistake::FlushesNothing, quiet),
-    ] {
-        let hunt_in = |stack: &Stack, cases| {
-            hunt(&stack.scope(), noise(7), cases, |history, log| {
-                run(stack, crate::front::nbd::structured, history, log)
-            })
-        };
-        let mut stack = careless(Mistake::None);
-        stack.habits = habits;
-        let kept = hunt_in(&stack, 200);
-        let kept = kept.unwrap_or_else(|broken| panic!("{habits:?}:\n{}", broken.story));
-        assert!(kept > 100, "{habits:?}: only {kept} writes were promised");
-        let mut stack = careless(mistake);
-        stack.habits = habits;
-        let Err(broken) = hunt_in(&stack, 5_000) else { panic!("{mistake:?} was not found") };
-        let Broken { count, story, .. } = broken;
-        println!("{mistake:?} after {count} histories:\n{story}\n");
-    }
+    let front = crate::front::nbd::structured;
+    hunt::finds_known_mistakes(200, 5_000, |stack, cases| hunt_behind(stack, front, noise(7), cases));
 }

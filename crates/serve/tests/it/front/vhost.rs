@@ -5,20 +5,19 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cryptline_engine::Fault;
 use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
-use cryptline_serve::vhost_user::{Disk, Front, Server as VhostServer, ServerOptions};
-use cryptline_serve::{Flushed, StopHandle};
+use cryptline_serve::vhost_user::{Disk, Front, ServerOptions};
 use cryptline_sys::lock;
 use cryptline_testkit::suite::{Fresh, Watchdog};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
+use crate::common::serving::{Log, Serving, disk, options};
 use crate::common::vhost::{Asked, Driver, EVENT_IDX, FLUSH, Placed, RING_PACKED, SCRATCH};
 use crate::common::wait_until;
 use crate::front::client::{Ask, Client, How, Outcome, POLL, Server};
@@ -26,8 +25,6 @@ use crate::front::client::{Ask, Client, How, Outcome, POLL, Server};
 /// Clients of one server in these tests: each is a machine of its own, on a socket of its own.
 const CLIENTS: usize = 6;
 const UNFINISHED: &str = "requests are unfinished";
-
-type Log = Arc<Mutex<Vec<String>>>;
 
 /// A driver with one queue.
 pub fn driver(over: Fresh, how: How) -> Box<dyn Server> {
@@ -53,41 +50,19 @@ fn serve(over: Fresh, how: How, poll: Poll, features: u64) -> Box<dyn Server> {
     let folder = TempDir::new().expect("a folder");
     let sockets: Vec<_> = (0..CLIENTS).map(|index| folder.path().join(index.to_string())).collect();
     let stats = ExportStats::new(true);
-    let disk = |path: &PathBuf| Disk {
-        name: "disk".to_owned(),
-        gate: over.gate.clone(),
-        block: 512,
-        serial: "serial".to_owned(),
-        queues: 1,
-        queue_size: None,
-        stats: Arc::clone(&stats),
-        front: Front::Listener(UnixListener::bind(path).expect("bound")),
+    let disk = |path: &PathBuf| {
+        let front = Front::Listener(UnixListener::bind(path).expect("bound"));
+        Disk { stats: Arc::clone(&stats), ..disk("disk", &over.gate, front) }
     };
-    let log = Log::default();
-    let lines = Arc::clone(&log);
-    let options = ServerOptions {
-        backend: how.backend,
-        poll,
-        grace: how.grace,
-        log: Arc::new(move |event| {
-            if event.is_trouble() {
-                lock(&lines).push(event.to_string());
-            }
-        }),
-    };
-    let server = VhostServer::new(sockets.iter().map(disk).collect(), options).expect("a server");
-    let stop = StopHandle::new().expect("an eventfd");
-    let pulled = stop.clone();
-    let thread = std::thread::spawn(move || server.run(&pulled).expect("it could listen"));
+    let options = ServerOptions { poll, ..options(how.backend, how.grace) };
+    let serving = Serving::start(sockets.iter().map(disk).collect(), options);
     Box::new(Vhost {
         sockets,
         next: Cell::new(0),
         features,
         zeroes_by_itself: over.gate.geometry().write_zeroes,
         stats,
-        log,
-        stop,
-        thread: Some(thread),
+        serving,
         _folder: folder,
         _keep: over.keep,
         _watchdog: Watchdog::start(Duration::from_secs(180)),
@@ -102,9 +77,7 @@ struct Vhost {
     /// A zeroing that is not written may be as long as a discard.
     zeroes_by_itself: bool,
     stats: Arc<ExportStats>,
-    log: Log,
-    stop: StopHandle,
-    thread: Option<JoinHandle<Flushed>>,
+    serving: Serving,
     _folder: TempDir,
     _keep: Vec<Box<dyn Any>>,
     _watchdog: Watchdog,
@@ -121,7 +94,7 @@ impl Server for Vhost {
             marks: 0,
             sent: HashMap::new(),
             flushes: true,
-            log: Arc::clone(&self.log),
+            log: Arc::clone(&self.serving.log),
         })
     }
 
@@ -130,15 +103,15 @@ impl Server for Vhost {
     }
 
     fn stop(&self) {
-        self.stop.stop();
+        self.serving.stop.stop();
     }
 
     fn is_over(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.serving.is_over()
     }
 
     fn log(&self) -> Vec<String> {
-        lock(&self.log).clone()
+        self.serving.log()
     }
 
     fn is_told_of_the_end(&self) -> bool {
@@ -151,19 +124,7 @@ impl Server for Vhost {
     }
 
     fn end(mut self: Box<Self>) -> Result<(), Fault> {
-        self.stop();
-        let thread = self.thread.take().expect("ended once");
-        let ended = thread.join().expect("no panic");
-        ended.map_err(|(_, fault)| fault)
-    }
-}
-
-impl Drop for Vhost {
-    fn drop(&mut self) {
-        self.stop.stop();
-        if let (Some(thread), false) = (self.thread.take(), std::thread::panicking()) {
-            drop(thread.join());
-        }
+        self.serving.end().map_err(|(_, fault)| fault)
     }
 }
 

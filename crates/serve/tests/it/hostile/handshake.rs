@@ -43,7 +43,6 @@ fn garbage_in_place_of_a_handshake_is_dropped() {
     say(&mut http, b"GET / HTTP/1.1\r\nHost: example\r\n\r\n");
     assert_eq!(drain(http), 18);
     others_are_served(&served);
-    served.end_well();
 }
 
 #[test]
@@ -68,7 +67,6 @@ fn option_data_over_64_kibibytes_is_skipped_and_refused() {
     memory.check();
     Raw::negotiate(stream, "", Style::Structured).flush().expect("still in step");
     others_are_served(&served);
-    served.end_well();
 }
 
 #[test]
@@ -95,7 +93,6 @@ fn false_counts_and_lengths_in_options_are_refused() {
     say(&mut stream, &option(0xdead_beef, b"what"));
     assert_eq!(option_reply(&mut stream).0, rep::ERR_UNSUP);
     Raw::negotiate(stream, "", Style::Simple).flush().expect("still in step");
-    served.end_well();
 }
 
 #[test]
@@ -113,7 +110,6 @@ fn client_that_never_stops_sending_options_is_dropped() {
     assert!(sending.join().expect("sent") < 100_000, "dropped early");
     memory.check();
     others_are_served(&served);
-    served.end_well();
 }
 
 #[test]
@@ -138,7 +134,6 @@ fn slow_handshake_is_dropped_at_the_deadline() {
         let silent = served.dial();
         assert_eq!(drain(silent), 18);
         others_are_served(&served);
-        served.end_well();
     }
 }
 
@@ -169,7 +164,6 @@ fn client_that_does_not_read_its_option_replies_is_dropped_at_the_deadline() {
     assert_eq!(served.log().len(), 1, "dropped, with a line about it");
     memory.check();
     others_are_served(&served);
-    served.end_well();
 }
 
 /// Whether the server still has this connection; it has sent no more than its greeting.
@@ -212,7 +206,6 @@ fn flood_of_silent_clients_keeps_nobody_out_and_leaves_those_that_are_there_alon
     assert!(client.read(0, 65536) == data);
     let line = "gave way to a newer client";
     assert!(served.log().iter().any(|said| said.contains(line)));
-    served.end_well();
 }
 
 #[test]
@@ -236,7 +229,6 @@ fn one_client_too_many_is_closed_and_the_place_of_one_that_leaves_is_free() {
     });
     others_are_served(&served);
     assert!(served.log()[0].contains("connected already"));
-    served.end_well();
 }
 
 #[test]
@@ -249,6 +241,6 @@ fn connections_in_every_state_of_the_handshake_do_not_keep_the_server_from_stopp
     let mut inside = greeted(&served);
     say(&mut inside, &option(opt::GO, &[0; 100])[..50]);
     let ready = Raw::connect(&served);
-    served.end_well();
+    drop(served);
     drop((silent, half, inside, ready));
 }

@@ -2,23 +2,20 @@
 
 use std::any::Any;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
 use cryptline_engine::base::{DirectMode, Image};
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_serve::StopHandle;
-use cryptline_serve::lane::Poll;
-use cryptline_serve::stats::ExportStats;
-use cryptline_serve::vhost_user::{self, Disk, Front, ServerOptions};
+use cryptline_serve::vhost_user::{self, Disk};
 use cryptline_testkit::oracle::{Oracle, Outcomes};
 use cryptline_testkit::peer;
 use cryptline_testkit::suite::{Fresh, devices};
 
+use crate::common::serving::options;
 use crate::common::stack;
 
 const SIZE: u64 = 64 << 20;
@@ -49,36 +46,22 @@ cut -c 35 /sys/block/$disk_killed_split/device/features /sys/block/$disk_killed_
 #[ignore = "a process of its own, to be killed"]
 fn serves_until_it_is_killed() {
     let folder = PathBuf::from(std::env::var(FOLDER).expect("a folder"));
-    let served = NAMES.map(|name| disk(&folder, name));
+    let served = NAMES.map(|name| open(&folder, name));
     let (disks, _keep): (Vec<_>, Vec<_>) = served.into_iter().unzip();
-    let options = ServerOptions {
-        backend: BackendChoice::Auto,
-        poll: Poll::default(),
-        grace: Duration::from_secs(5),
-        log: Arc::new(|line| eprintln!("{line}")),
-    };
+    let options = options(BackendChoice::Auto, Duration::from_secs(5));
     let server = vhost_user::Server::new(disks, options).expect("a server");
     let stop = StopHandle::new().expect("an eventfd");
     server.run(&stop).expect("it listens").expect("flushed");
 }
 
-fn disk(folder: &Path, name: &str) -> (Disk, Vec<Box<dyn Any>>) {
+fn open(folder: &Path, name: &str) -> (Disk, Vec<Box<dyn Any>>) {
     let socket = folder.join(name).with_extension("socket");
     let _ = std::fs::remove_file(&socket);
     let image = Image::open(&folder.join(name), false).expect("an image");
     let device = image.into_device(4096, DirectMode::Auto);
     let gate = Gate::new(device.expect("a device"));
     let over = devices::crypt(Fresh::new(gate), &stack::AES_4096);
-    let disk = Disk {
-        name: name.to_owned(),
-        gate: over.gate,
-        block: 512,
-        serial: name.to_owned(),
-        queues: 2,
-        queue_size: None,
-        stats: ExportStats::new(false),
-        front: Front::Listener(UnixListener::bind(&socket).expect("bound")),
-    };
+    let disk = super::listen(name, &socket, &over.gate);
     (disk, over.keep)
 }
 

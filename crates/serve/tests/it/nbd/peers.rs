@@ -13,6 +13,14 @@ use crate::common::{BACKENDS, Served, Setup, pattern, stack};
 
 const MIB: u64 = 1 << 20;
 
+/// Fails unless a program has said all of it.
+#[track_caller]
+fn assert_says(text: &str, all: &[&str]) {
+    for expected in all {
+        assert!(text.contains(expected), "{expected} is not in:\n{text}");
+    }
+}
+
 /// Every stack, dispatch and backend, each freshly served.
 fn everywhere(size: u64, check: impl Fn(&Served)) {
     let null = |size| devices::crypt(stack::file(size, DirectMode::Off), &stack::NULL);
@@ -23,88 +31,69 @@ fn everywhere(size: u64, check: impl Fn(&Served)) {
         for over in bare.into_iter().chain(stack::DISPATCHES.into_iter().flat_map(dispatched)) {
             let served = Setup::new(over).backend(backend).start();
             check(&served);
-            served.end_well();
         }
     }
 }
 
 #[test]
-fn nbdinfo_sees_size_flags_and_block_sizes() {
-    let Some(nbdinfo) = peer::require("nbdinfo") else {
-        return;
-    };
+fn nbdinfo_sees_size_flags_and_block_sizes_and_whether_it_may_write() {
+    let Some(nbdinfo) = peer::require("nbdinfo") else { return };
+    let served = Setup::new(stack::file_read_only(MIB)).start();
+    let text = nbdinfo.run([served.uri()]).success().stdout_text();
+    assert_says(&text, &["is_read_only: true", "can_trim: false", "can_zero: false"]);
     let served = Setup::new(devices::crypt(stack::ram(8 * MIB), &stack::AES_4096)).start();
     let text = nbdinfo.run([served.uri()]).success().stdout_text();
     let size = format!("export-size: {}", 8 * MIB - 5 * 4096);
-    for expected in [
-        size.as_str(),
-        "newstyle-fixed without TLS, using structured packets",
-        "contexts:\n\t\tbase:allocation",
-        "is_rotational: false",
-        "is_read_only: false",
-        "can_cache: true",
-        "can_df: true",
-        "can_fast_zero: true",
-        "can_flush: true",
-        "can_fua: true",
-        "can_multi_conn: true",
-        "can_trim: true",
-        "can_zero: true",
-        "block_size_minimum: 4096",
-        "block_size_preferred: 4096",
-        "block_size_maximum: 33554432",
-    ] {
-        assert!(text.contains(expected), "{expected} is not in:\n{text}");
-    }
-    served.end_well();
-}
-
-#[test]
-fn nbdinfo_sees_a_read_only_export() {
-    let Some(nbdinfo) = peer::require("nbdinfo") else {
-        return;
-    };
-    let served = Setup::new(stack::file_read_only(MIB)).start();
-    let text = nbdinfo.run([served.uri()]).success().stdout_text();
-    for expected in ["is_read_only: true", "can_trim: false", "can_zero: false"] {
-        assert!(text.contains(expected), "{expected} is not in:\n{text}");
-    }
-    served.end_well();
+    assert_says(
+        &text,
+        &[
+            &size,
+            "newstyle-fixed without TLS, using structured packets",
+            "contexts:\n\t\tbase:allocation",
+            "is_rotational: false",
+            "is_read_only: false",
+            "can_cache: true",
+            "can_df: true",
+            "can_fast_zero: true",
+            "can_flush: true",
+            "can_fua: true",
+            "can_multi_conn: true",
+            "can_trim: true",
+            "can_zero: true",
+            "block_size_minimum: 4096",
+            "block_size_preferred: 4096",
+            "block_size_maximum: 33554432",
+        ],
+    );
 }
 
 #[test]
 fn nbdinfo_lists_all_exports() {
-    let Some(nbdinfo) = peer::require("nbdinfo") else {
-        return;
-    };
+    let Some(nbdinfo) = peer::require("nbdinfo") else { return };
     let served = Setup::new(stack::ram(MIB))
         .export("data/with slash", "the data", stack::ram(2 * MIB))
         .export("höhe", "", stack::crypt_over_ram(3 * MIB))
         .start();
-    let run = nbdinfo.run(["--list", "--json", &served.uri()]).success();
-    let text = run.stdout_text();
-    for expected in [
-        "\"export-name\": \"\"",
-        "\"export-name\": \"data/with slash\"",
-        "\"description\": \"the data\"",
-        "\"export-name\": \"höhe\"",
-        "\"export-size\": 1048576",
-        "\"export-size\": 2097152",
-    ] {
-        assert!(text.contains(expected), "{expected} is not in:\n{text}");
-    }
+    let text = nbdinfo.run(["--list", "--json", &served.uri()]).success().stdout_text();
+    assert_says(
+        &text,
+        &[
+            "\"export-name\": \"\"",
+            "\"export-name\": \"data/with slash\"",
+            "\"description\": \"the data\"",
+            "\"export-name\": \"höhe\"",
+            "\"export-size\": 1048576",
+            "\"export-size\": 2097152",
+        ],
+    );
     let uri = served.uri_of("data/with%20slash");
-    let size = nbdinfo.run(["--size", &uri]).success().stdout_text();
-    assert_eq!(size.trim(), "2097152");
+    assert_eq!(nbdinfo.run(["--size", &uri]).success().stdout_text().trim(), "2097152");
     nbdinfo.run([served.uri_of("none")]).exited_with(1);
-    served.end_well();
 }
 
 #[test]
 fn map_of_a_sparse_file_shows_its_holes() {
-    let Some([nbdinfo, nbdcopy]) = peer::require_all(["nbdinfo", "nbdcopy"]) else {
-        return;
-    };
+    let Some([nbdinfo, nbdcopy]) = peer::require_all(["nbdinfo", "nbdcopy"]) else { return };
     let file = || stack::file(4 * MIB, DirectMode::Off);
     for (over, hole) in [
         (devices::crypt(file(), &stack::NULL), Some("hole,zero")),
@@ -127,15 +116,12 @@ fn map_of_a_sparse_file_shows_its_holes() {
             None => vec![vec!["0", &*all, "0", "data"]],
         };
         assert_eq!(rows, expected, "{text}");
-        served.end_well();
     }
 }
 
 #[test]
 fn qemu_img_finds_a_sparse_volume_and_one_without_holes_identical() {
-    let Some(qemu_img) = peer::require("qemu-img") else {
-        return;
-    };
+    let Some(qemu_img) = peer::require("qemu-img") else { return };
     let served = [false, true].map(|is_full| {
         let (file, path) = stack::file_at(4 * MIB, DirectMode::Off, false);
         if is_full {
@@ -150,14 +136,11 @@ fn qemu_img_finds_a_sparse_volume_and_one_without_holes_identical() {
     let compare = ["compare", "-f", "raw", "-F", "raw", &sparse.uri(), &full.uri()];
     let said = qemu_img.run(compare).success().stdout_text();
     assert!(said.contains("identical"), "{said}");
-    served.into_iter().for_each(Served::end_well);
 }
 
 #[test]
 fn nbdcopy_is_byte_exact_both_ways_over_four_connections() {
-    let Some(nbdcopy) = peer::require("nbdcopy") else {
-        return;
-    };
+    let Some(nbdcopy) = peer::require("nbdcopy") else { return };
     everywhere(12 * MIB, |served| {
         let size = usize::try_from(served.gates[0].geometry().size).expect("small");
         let data = pattern(0, size, 3);
@@ -183,9 +166,7 @@ fn nbdcopy_is_byte_exact_both_ways_over_four_connections() {
 
 #[test]
 fn qemu_img_converts_and_compares() {
-    let Some(qemu_img) = peer::require("qemu-img") else {
-        return;
-    };
+    let Some(qemu_img) = peer::require("qemu-img") else { return };
     everywhere(12 * MIB, |served| {
         let size = usize::try_from(served.gates[0].geometry().size).expect("small");
         let mut data = pattern(0, size, 4);
@@ -210,9 +191,7 @@ fn qemu_img_converts_and_compares() {
 
 #[test]
 fn qemu_io_reads_the_patterns_it_wrote() {
-    let Some(qemu_io) = peer::require("qemu-io") else {
-        return;
-    };
+    let Some(qemu_io) = peer::require("qemu-io") else { return };
     everywhere(8 * MIB, |served| {
         let commands = [
             "aio_write -P 0x11 0 2M",
@@ -267,7 +246,6 @@ fn fio_verifies_four_jobs_of_32_requests() {
             for block in ["4k", "512-256k"] {
                 run_fio(&fio, &served, block, backend);
             }
-            served.end_well();
         }
     }
 }

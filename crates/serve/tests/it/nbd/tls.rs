@@ -14,48 +14,38 @@ use cryptline_testkit::peer;
 use cryptline_testkit::pki::Pki;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use tempfile::TempDir;
 
 use crate::common::raw::{Raw, greeted, option_reply, say};
 use crate::common::{BACKENDS, Served, Setup, pattern, stack, wait_until};
 
-/// A folder with a certificate that is its own authority; `None` without openssl.
-fn certificates() -> Option<TempDir> {
-    let openssl = peer::require("openssl")?;
-    let folder = TempDir::new().expect("a temporary folder");
-    let file = |name: &str| folder.path().join(name);
-    let mut command = openssl.command();
-    command
-        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"])
-        .args(["-subj", "/CN=localhost"])
-        .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
-        .arg("-keyout")
-        .arg(file("server-key.pem"))
-        .arg("-out")
-        .arg(file("server-cert.pem"));
-    peer::run(&mut command, Duration::from_secs(60)).success();
-    fs::copy(file("server-cert.pem"), file("ca-cert.pem")).expect("copied");
-    Some(folder)
+/// Certificates; `None` without openssl.
+fn certificates() -> Option<Pki> {
+    peer::require("openssl").map(|openssl| Pki::new(&openssl))
 }
 
-fn uri(socket: &Path, folder: &TempDir) -> String {
-    let certificates = folder.path().display();
-    format!("nbds+unix://localhost/?socket={}&tls-certificates={certificates}", socket.display())
+fn uri(socket: &Path, pki: &Pki) -> String {
+    format!("nbds+unix://localhost/?socket={}&tls-certificates={}", socket.display(), pki.path())
+}
+
+/// A connection whose next bytes are a TLS handshake.
+fn starting_tls(served: &Served) -> UnixStream {
+    let mut stream = greeted(served);
+    say(&mut stream, &option(opt::STARTTLS, &[]));
+    assert_eq!(option_reply(&mut stream).0, rep::ACK);
+    stream
 }
 
 #[test]
 fn nbdcopy_is_byte_exact_through_tls_at_every_request_size() {
-    let (Some(nbdcopy), Some(folder)) = (peer::require("nbdcopy"), certificates()) else {
-        return;
-    };
+    let (Some(nbdcopy), Some(pki)) = (peer::require("nbdcopy"), certificates()) else { return };
     for backend in BACKENDS {
         for over in [stack::crypt_over_ram(40 << 20), stack::crypt_over_file(40 << 20)] {
-            let served = Setup::new(over).backend(backend).tls(TlsMode::Require, folder.path()).start();
+            let served = Setup::new(over).backend(backend).tls(TlsMode::Require, pki.folder()).start();
             let size = usize::try_from(served.gates[0].geometry().size).expect("small");
             let data = pattern(0, size, 1);
             let (source, back) = (served.folder().join("in"), served.folder().join("out"));
             fs::write(&source, &data).expect("written");
-            let uri = uri(served.socket(), &folder);
+            let uri = uri(served.socket(), &pki);
             for request in ["4096", "65536", "262144", "33554432"] {
                 let request = format!("--request-size={request}");
                 let connections = "--connections=2";
@@ -63,69 +53,49 @@ fn nbdcopy_is_byte_exact_through_tls_at_every_request_size() {
                 nbdcopy.run([&request, connections, &uri, &back.to_string_lossy()]).success();
                 assert!(fs::read(&back).expect("read") == data, "{request}");
             }
-            served.end_well();
         }
     }
 }
 
 #[test]
-fn client_without_tls_is_told_that_it_is_required() {
-    let (Some(nbdinfo), Some(folder)) = (peer::require("nbdinfo"), certificates()) else {
-        return;
-    };
-    let served = Setup::new(stack::ram(1 << 20)).tls(TlsMode::Require, folder.path()).start();
-    nbdinfo.run([served.uri()]).exited_with(1);
-    let text = nbdinfo.run([uri(served.socket(), &folder)]).success();
-    assert!(text.stdout_text().contains("newstyle-fixed with TLS"), "{text}");
-    served.end_well();
-}
-
-#[test]
-fn tls_is_a_choice_where_it_is_only_on() {
-    let (Some(nbdinfo), Some(folder)) = (peer::require("nbdinfo"), certificates()) else {
-        return;
-    };
-    let served = Setup::new(stack::ram(1 << 20)).tls(TlsMode::On, folder.path()).start();
-    for uri in [served.uri(), uri(served.socket(), &folder)] {
-        nbdinfo.run([uri]).success();
+fn client_without_tls_is_refused_where_it_is_required_and_served_where_it_is_only_on() {
+    let (Some(nbdinfo), Some(pki)) = (peer::require("nbdinfo"), certificates()) else { return };
+    for (mode, without) in [(TlsMode::Require, 1), (TlsMode::On, 0)] {
+        let served = Setup::new(stack::ram(1 << 20)).tls(mode, pki.folder()).start();
+        nbdinfo.run([served.uri()]).exited_with(without);
+        let text = nbdinfo.run([uri(served.socket(), &pki)]).success();
+        assert!(text.stdout_text().contains("newstyle-fixed with TLS"), "{mode:?} {text}");
     }
-    served.end_well();
 }
 
 #[test]
 fn client_that_dies_inside_a_record_harms_nobody() {
-    let (Some(nbdcopy), Some(folder)) = (peer::require("nbdcopy"), certificates()) else {
-        return;
-    };
+    let (Some(nbdcopy), Some(pki)) = (peer::require("nbdcopy"), certificates()) else { return };
     for backend in BACKENDS {
-        let served =
-            Setup::new(stack::crypt_over_ram(8 << 20)).backend(backend).tls(TlsMode::On, folder.path()).start();
+        let served = Setup::new(stack::crypt_over_ram(8 << 20)).backend(backend).tls(TlsMode::On, pki.folder()).start();
         let source = served.folder().join("in");
         fs::write(&source, pattern(0, 4 << 20, 1)).expect("written");
         for (turn, cut) in [300, 1500, 3000, 40_000, 300_001, 1_000_003].into_iter().enumerate() {
             let name = format!("proxy-{turn}");
             let proxy = cutting_proxy(&served, &name, cut);
-            let uri = uri(&proxy, &folder);
+            let uri = uri(&proxy, &pki);
             let run = nbdcopy.run([source.as_os_str(), uri.as_ref()]);
             assert!(!run.status.success(), "{cut}: {run}");
         }
         let mut client = Raw::connect(&served);
         client.write(0, &pattern(0, 4096, 2)).expect("served");
         assert!(client.read(0, 4096) == pattern(0, 4096, 2));
-        served.end_well();
     }
 }
 
 #[test]
 fn client_that_leaves_with_replies_on_their_way_holds_nothing() {
-    let (Some(python), Some(folder)) = (peer::require("python3-libnbd"), certificates()) else {
-        return;
-    };
+    let (Some(python), Some(pki)) = (peer::require("python3-libnbd"), certificates()) else { return };
     for backend in BACKENDS {
         for structured in ["True", "False"] {
             let served = Setup::new(stack::crypt_over_ram(20 << 20))
                 .backend(backend)
-                .tls(TlsMode::Require, folder.path())
+                .tls(TlsMode::Require, pki.folder())
                 .start();
             let script = format!(
                 "import nbd, os, sys, time\n\
@@ -138,25 +108,19 @@ fn client_that_leaves_with_replies_on_their_way_holds_nothing() {
                  time.sleep(0.3)\n\
                  os._exit(7)"
             );
-            let uri = uri(served.socket(), &folder);
+            let uri = uri(served.socket(), &pki);
             python.run(["-c", &script, &uri]).exited_with(7);
             wait_until("the connection is gone", || served.connections() == 0);
-            served.end_well();
         }
     }
 }
 
 #[test]
 fn client_that_sends_what_is_no_tls_while_replies_wait_is_given_up() {
-    let Some(openssl) = peer::require("openssl") else {
-        return;
-    };
-    let pki = Pki::new(&openssl);
+    let Some(pki) = certificates() else { return };
     for backend in BACKENDS {
         let served = Setup::new(stack::ram(1 << 20)).backend(backend).tls(TlsMode::Require, pki.folder()).start();
-        let mut stream = greeted(&served);
-        say(&mut stream, &option(opt::STARTTLS, &[]));
-        assert_eq!(option_reply(&mut stream).0, rep::ACK);
+        let mut stream = starting_tls(&served);
         let mut tls = client_of(&pki);
         let mut talk = rustls::Stream::new(&mut tls, &mut stream);
         let go = option(opt::EXPORT_NAME, b"");
@@ -174,7 +138,6 @@ fn client_that_sends_what_is_no_tls_while_replies_wait_is_given_up() {
         bytes.extend([7; 32]);
         say(&mut stream, &bytes);
         wait_until("it is given up", || served.connections() == 0);
-        served.end_well();
     }
 }
 
@@ -198,12 +161,8 @@ fn cutting_proxy(served: &Served, name: &str, cut: usize) -> PathBuf {
     let target = served.socket().to_owned();
     std::thread::spawn(move || {
         while let Ok((client, _)) = listener.accept() {
-            let Ok(server) = UnixStream::connect(&target) else {
-                return;
-            };
-            let (Ok(from), Ok(to)) = (server.try_clone(), client.try_clone()) else {
-                return;
-            };
+            let Ok(server) = UnixStream::connect(&target) else { return };
+            let (Ok(from), Ok(to)) = (server.try_clone(), client.try_clone()) else { return };
             std::thread::spawn(move || pass_on(from, to, usize::MAX));
             std::thread::spawn(move || pass_on(client, server, cut));
         }
@@ -227,14 +186,12 @@ fn pass_on(mut from: UnixStream, mut to: UnixStream, cut: usize) {
 
 #[test]
 fn stalling_tls_handshake_is_dropped_at_the_deadline() {
-    let Some(folder) = certificates() else { return };
+    let Some(pki) = certificates() else { return };
     let served = Setup::new(stack::ram(1 << 20))
-        .tls(TlsMode::On, folder.path())
+        .tls(TlsMode::On, pki.folder())
         .with(|options| options.handshake_timeout = Duration::from_millis(600))
         .start();
-    let mut stream = greeted(&served);
-    say(&mut stream, &option(opt::STARTTLS, &[]));
-    assert_eq!(option_reply(&mut stream).0, rep::ACK);
+    let mut stream = starting_tls(&served);
     let started = Instant::now();
     // A handshake record of 512 bytes, of which one byte comes now and then.
     let hello = [&[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3][..], &[7; 500]].concat();
@@ -247,19 +204,15 @@ fn stalling_tls_handshake_is_dropped_at_the_deadline() {
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     wait_until("a line about it", || !served.log().is_empty());
     Raw::connect(&served).flush().expect("others are served");
-    served.end_well();
 }
 
 #[test]
 fn garbage_in_place_of_tls_is_dropped() {
-    let Some(folder) = certificates() else { return };
-    let served = Setup::new(stack::ram(1 << 20)).tls(TlsMode::Require, folder.path()).start();
-    let mut stream = greeted(&served);
-    say(&mut stream, &option(opt::STARTTLS, &[]));
-    assert_eq!(option_reply(&mut stream).0, rep::ACK);
+    let Some(pki) = certificates() else { return };
+    let served = Setup::new(stack::ram(1 << 20)).tls(TlsMode::Require, pki.folder()).start();
+    let mut stream = starting_tls(&served);
     say(&mut stream, &pattern(0, 600, 1));
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest);
     assert!(rest.len() < 100, "an alert at most");
-    served.end_well();
 }

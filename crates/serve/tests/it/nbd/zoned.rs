@@ -74,9 +74,7 @@ fn encrypted(dispatch: Dispatch) -> Gate {
 
 #[test]
 fn fio_fills_encrypted_zones_in_order_and_verifies_them() {
-    let Some(fio) = peer::require("fio") else {
-        return;
-    };
+    let Some(fio) = peer::require("fio") else { return };
     for dispatch in stack::DISPATCHES {
         for (how, size) in [("write", "64k"), ("randwrite", "4k")] {
             let volume = encrypted(dispatch);
@@ -104,7 +102,7 @@ fn fio_fills_encrypted_zones_in_order_and_verifies_them() {
             let text = run.stdout_text();
             assert!(text.contains("READ:") && text.contains("WRITE:"), "{run}");
             assert!(!run.stderr_text().contains("verify:"), "{run}");
-            served.end_well();
+            drop(served);
             let mut report = vec![Zone::default(); 8];
             assert_eq!(volume.report_zones(0, &mut report), Ok(8));
             let full = |zone: &Zone| zone.condition == ZoneCondition::Full;

@@ -20,8 +20,6 @@ fn descriptor_that_is_no_eventfd_is_refused() {
         }
     }
     works(&mut driver);
-    drop(driver);
-    served.end_well();
 }
 
 /// A counter without room for an interrupt, which blocks whoever writes to it.
@@ -63,7 +61,6 @@ fn machine_that_takes_no_interrupts_leaves_its_disk_to_the_next() {
         driver.front.send(11, 0, &[0; 8], &[]);
         drop(driver);
         works(&mut served.driver());
-        served.end_well();
     }
 }
 
@@ -76,7 +73,6 @@ fn server_stops_though_a_machine_takes_no_interrupts() {
         stuff(&driver.call);
         read_with_interrupt(&mut driver);
         driver.front.send(11, 0, &[0; 8], &[]);
-        served.end_well();
     }
 }
 
@@ -85,22 +81,12 @@ fn ring_outlives_the_replacement_of_the_memory_that_it_lies_in() {
     let served = ram();
     let mut driver = served.driver();
     works(&mut driver);
-    let region = |len: u64| {
-        let mut payload = vec![0; 8];
-        for word in [GUEST, len, USER, 0] {
-            payload.extend(word.to_ne_bytes());
-        }
-        payload
-    };
     let half = common::vhost::MEMORY / 2;
-    driver.front.tell(38, &region(half));
+    driver.front.tell(38, &region(GUEST, half));
     works(&mut driver);
     let file = driver.machine.file.as_fd();
-    let added = driver.front.tell_with(37, &region(half / 2), &[file]);
-    assert_eq!(added, Some(true));
+    assert_eq!(driver.front.tell_with(37, &region(GUEST, half / 2), &[file]), Some(true));
     works(&mut driver);
-    drop(driver);
-    served.end_well();
 }
 
 #[test]
@@ -111,14 +97,9 @@ fn requests_under_way_are_noted_in_one_mapping_for_all_queues() {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let buffer = rustix::fs::memfd_create(name, flags).expect("memory");
     rustix::fs::ftruncate(&buffer, 1 << 20).expect("memory");
-    let mut place = (1u64 << 20).to_ne_bytes().to_vec();
-    place.extend(0u64.to_ne_bytes());
-    place.extend(2u16.to_ne_bytes());
-    place.extend(256u16.to_ne_bytes());
-    let told = driver.front.tell_with(32, &place, &[buffer.as_fd()]);
-    assert_eq!(told, Some(true));
-    let base = driver.front.base(0).expect("a base");
-    driver.start_queue(u16::try_from(base).expect("small"));
+    let place = [[1u64 << 20, 0].map(u64::to_ne_bytes).concat(), [2u16, 256].map(u16::to_ne_bytes).concat()].concat();
+    assert_eq!(driver.front.tell_with(32, &place, &[buffer.as_fd()]), Some(true));
+    restart(&driver);
     // The second queue has its rings elsewhere in the same memory.
     let front = &driver.front;
     front.queue(8, 1, 16);
@@ -127,71 +108,30 @@ fn requests_under_way_are_noted_in_one_mapping_for_all_queues() {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
     // And another for what its driver has set.
     assert_eq!(maps.lines().filter(|line| line.contains(name)).count(), 2);
-    drop(driver);
-    served.end_well();
 }
 
 #[test]
 fn inherited_connection_is_closed_when_it_is_served_no_further() {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
-    let folder = tempfile::tempdir().expect("a folder");
-    let listener = UnixListener::bind(folder.path().join("socket")).expect("bound");
+    let (_folder, listener) = listening();
     let over = stack::ram(SIZE);
-    let disk = |front| Disk {
-        name: "disk".to_owned(),
-        gate: over.gate.clone(),
-        block: 512,
-        serial: String::new(),
-        queues: 1,
-        queue_size: None,
-        stats: ExportStats::new(false),
-        front,
-    };
-    let options = ServerOptions {
-        backend: BackendChoice::Auto,
-        poll: Poll::default(),
-        grace: Duration::from_secs(1),
-        log: Arc::new(|_| ()),
-    };
     // The other disk keeps the server running.
-    let disks = vec![disk(Front::Connected(theirs)), disk(Front::Listener(listener))];
-    let server = Server::new(disks, options).expect("a server");
-    let stop = StopHandle::new().expect("an eventfd");
-    let pulled = stop.clone();
-    let thread = std::thread::spawn(move || server.run(&pulled).expect("it could listen"));
+    let disks = [Front::Connected(theirs), listener].map(|front| disk("disk", &over.gate, front));
+    let _serving = Serving::start(disks.into(), options(BackendChoice::Auto, Duration::from_secs(1)));
     let mut front = FrontEnd::new(ours);
     front.stream.write_all(&[0xff; 12]).expect("sent");
-    let read = front.stream.read(&mut [0; 1]);
-    assert_eq!(read.expect("no silence"), 0, "closed");
-    stop.stop();
-    assert_eq!(thread.join().expect("no panic"), Ok(()));
+    assert_eq!(front.stream.read(&mut [0; 1]).expect("no silence"), 0, "closed");
 }
 
 #[test]
 fn server_that_can_not_serve_one_of_its_disks_stops_and_says_so() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let listener = UnixListener::bind(folder.path().join("socket")).expect("bound");
+    let (folder, listener) = listening();
     // Nothing can be done with a mere path.
     let path = rustix::fs::open(folder.path(), rustix::fs::OFlags::PATH, rustix::fs::Mode::empty());
-    let useless = UnixListener::from(path.expect("a path"));
+    let useless = Front::Listener(path.expect("a path").into());
     let over = stack::ram(SIZE);
-    let disk = |listener| Disk {
-        name: "disk".to_owned(),
-        gate: over.gate.clone(),
-        block: 512,
-        serial: String::new(),
-        queues: 1,
-        queue_size: None,
-        stats: ExportStats::new(false),
-        front: Front::Listener(listener),
-    };
-    let options = ServerOptions {
-        backend: BackendChoice::Auto,
-        poll: Poll::default(),
-        grace: Duration::from_secs(1),
-        log: Arc::new(|_| ()),
-    };
-    let server = Server::new(vec![disk(listener), disk(useless)], options).expect("a server");
+    let disks = [listener, useless].map(|front| disk("disk", &over.gate, front));
+    let server = Server::new(disks.into(), options(BackendChoice::Auto, Duration::from_secs(1))).expect("a server");
     let _watchdog = Watchdog::start(Duration::from_secs(60));
     let stop = StopHandle::new().expect("an eventfd");
     assert!(server.run(&stop).is_err());

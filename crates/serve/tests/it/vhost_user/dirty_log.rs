@@ -26,7 +26,7 @@ fn place(len: u64, offset: u64) -> Vec<u8> {
 }
 
 /// Hands over a log as front-ends do, which wait for an answer though they do not ask for one.
-fn hand_over(front: &FrontEnd, log: &OwnedFd, len: u64) {
+fn hand_log_over(front: &FrontEnd, log: &OwnedFd, len: u64) {
     front.send(SET_LOG_BASE, 0, &place(len, 0), &[log.as_fd()]);
     assert_eq!(front.reply(), Some(0u64.to_ne_bytes().into()));
 }
@@ -77,7 +77,7 @@ fn pages_that_are_written_while_a_log_comes_and_goes_are_in_it() {
                 placed
             };
             let before = put(&mut driver, 512);
-            hand_over(&driver.front, &log, WHOLE);
+            hand_log_over(&driver.front, &log, WHOLE);
             turn(&driver.front, true);
             let after = put(&mut driver, 9 * 512);
             for _ in 0..2 * COUNT {
@@ -97,8 +97,6 @@ fn pages_that_are_written_while_a_log_comes_and_goes_are_in_it() {
             works(&mut driver);
             assert!(take(&log).is_empty());
         }
-        drop(driver);
-        served.end_well();
     }
 }
 
@@ -108,10 +106,10 @@ fn log_that_replaces_another_is_the_only_one_in_use_once_it_is_answered() {
     let mut driver = served.driver();
     let [one, two] = [log(WHOLE), log(WHOLE)];
     turn(&driver.front, true);
-    hand_over(&driver.front, &one, WHOLE);
+    hand_log_over(&driver.front, &one, WHOLE);
     works(&mut driver);
     assert!(!take(&one).is_empty());
-    hand_over(&driver.front, &two, WHOLE);
+    hand_log_over(&driver.front, &two, WHOLE);
     // Nobody needs the first one any more.
     ftruncate(&one, 0).expect("cut");
     works(&mut driver);
@@ -120,12 +118,9 @@ fn log_that_replaces_another_is_the_only_one_in_use_once_it_is_answered() {
     driver.front.share(&driver.machine);
     works(&mut driver);
     assert!(!take(&two).is_empty());
-    let base = driver.front.base(0).expect("a base");
-    driver.start_queue(u16::try_from(base).expect("small"));
+    restart(&driver);
     works(&mut driver);
     assert!(!take(&two).is_empty());
-    drop(driver);
-    served.end_well();
 }
 
 #[test]
@@ -135,7 +130,7 @@ fn log_that_is_too_small_or_cut_short_ends_its_rings_and_no_more() {
         let mut driver = served.driver();
         works(&mut driver);
         let log = log(WHOLE);
-        hand_over(&driver.front, &log, len);
+        hand_log_over(&driver.front, &log, len);
         turn(&driver.front, true);
         ftruncate(&log, cut).expect("cut");
         driver.put(&read(0, 512));
@@ -144,7 +139,6 @@ fn log_that_is_too_small_or_cut_short_ends_its_rings_and_no_more() {
         assert!(driver.front.base(0).is_some(), "messages are answered");
         drop(driver);
         works(&mut served.driver());
-        served.end_well();
     }
 }
 
@@ -158,8 +152,7 @@ fn log_that_can_not_be_used_is_refused() {
         assert_eq!(told, Some(false), "{len} {offset}");
     }
     // Asked for or not, there is one answer.
-    let told = driver.front.tell_with(SET_LOG_BASE, &place(WHOLE, 0), &[log.as_fd()]);
-    assert_eq!(told, Some(true));
+    assert_eq!(driver.front.tell_with(SET_LOG_BASE, &place(WHOLE, 0), &[log.as_fd()]), Some(true));
     let told = driver.front.tell_with(7, &[], &[event().as_fd()]);
     assert_eq!(told, Some(false), "nobody is told of each page");
     works(&mut driver);
@@ -175,7 +168,6 @@ fn log_that_can_not_be_used_is_refused() {
         let files = vec![log.as_fd(); files];
         assert_eq!(front.tell_with(SET_LOG_BASE, payload, &files), None);
     }
-    served.end_well();
 }
 
 /// The last server may have ended between its store and the note of it. The log comes before the queue or after it.
@@ -185,20 +177,17 @@ fn used_index_is_in_the_log_of_the_next_server() {
         let first = ram();
         let mut driver = first.driver();
         works(&mut driver);
-        first.end_well();
+        drop(first);
         let (second, log) = (ram(), log(WHOLE));
-        driver.front = FrontEnd::new(second.connect());
-        driver.front.agree(FEATURES | LOG);
-        driver.front.share(&driver.machine);
+        driver.go_to(second.connect(), FEATURES | LOG);
         if !is_late {
-            hand_over(&driver.front, &log, WHOLE);
+            hand_log_over(&driver.front, &log, WHOLE);
         }
         driver.start_queue(driver.used);
         if is_late {
-            hand_over(&driver.front, &log, WHOLE);
+            hand_log_over(&driver.front, &log, WHOLE);
         }
         assert!(take(&log).contains(&(USED / PAGE)));
         drop(driver);
-        second.end_well();
     }
 }

@@ -34,8 +34,7 @@ fn listen(front: &FrontEnd) -> UnixStream {
     assert_ne!(protocol & BACKEND_REQ, 0);
     let (ours, theirs) = UnixStream::pair().expect("a pair");
     ours.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    let told = front.tell_with(SET_BACKEND_REQ_FD, &[], &[theirs.as_fd()]);
-    assert_eq!(told, Some(true));
+    assert_eq!(front.tell_with(SET_BACKEND_REQ_FD, &[], &[theirs.as_fd()]), Some(true));
     ours
 }
 
@@ -68,10 +67,7 @@ fn driver_is_told_that_the_disk_has_grown_and_uses_all_of_it() {
         served.says("the disk has grown to 12582912 bytes");
         works(&mut driver);
         channel.set_nonblocking(true).expect("told");
-        let more = (&channel).read(&mut [0]).expect_err("once for each time");
-        assert_eq!(more.kind(), ErrorKind::WouldBlock);
-        drop(driver);
-        served.end_well();
+        assert_eq!((&channel).read(&mut [0]).expect_err("once for each time").kind(), ErrorKind::WouldBlock);
     }
 }
 
@@ -86,8 +82,6 @@ fn front_end_that_does_not_listen_finds_the_size_when_it_asks() {
     enlarge(&path, 3 * SIZE);
     let driver = served.driver();
     assert_eq!(capacity(&driver), 3 * SIZE, "so does the next one");
-    drop(driver);
-    served.end_well();
 }
 
 #[test]
@@ -97,8 +91,6 @@ fn front_end_that_comes_back_and_does_not_ask_is_told_to() {
     let protocol = front.ask_number(15);
     front.send(16, 0, &protocol.to_ne_bytes(), &[]);
     hears_of_change(&listen(&front));
-    drop(front);
-    served.end_well();
 }
 
 #[test]
@@ -114,8 +106,6 @@ fn channel_that_nobody_listens_on_any_more_ends_alone() {
     enlarge(&path, 3 * SIZE);
     hears_of_change(&channel);
     works(&mut driver);
-    drop(driver);
-    served.end_well();
 }
 
 #[test]
@@ -124,8 +114,7 @@ fn front_end_is_told_by_a_unix_socket_and_by_nothing_else() {
     let mut driver = served.driver();
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
     for other in [event().as_fd(), driver.machine.file.as_fd(), tcp.as_fd()] {
-        let told = driver.front.tell_with(SET_BACKEND_REQ_FD, &[], &[other]);
-        assert_eq!(told, Some(false));
+        assert_eq!(driver.front.tell_with(SET_BACKEND_REQ_FD, &[], &[other]), Some(false));
     }
     served.says("no Unix socket");
     works(&mut driver);
@@ -135,5 +124,4 @@ fn front_end_is_told_by_a_unix_socket_and_by_nothing_else() {
     driver.front.send(SET_BACKEND_REQ_FD, 8, &[], &[]);
     assert!(driver.front.reply().is_none());
     served.says("does not come with the descriptors");
-    served.end_well();
 }

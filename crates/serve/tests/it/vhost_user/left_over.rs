@@ -54,16 +54,12 @@ fn queue_that_is_stopped_has_done_all_that_an_earlier_server_has_left() {
         let mut driver = Driver::start_with(served.connect(), FLUSH | EVENT_IDX | ring);
         let beginning = driver.front.base(0).expect("a base");
         driver.front.queue(18, 0, is_enabled.into());
-        let mut asked = vec![0; 16];
-        asked.extend([1, common::vhost::SIZE].map(u16::to_ne_bytes).concat());
-        let place = driver.front.ask(31, &asked).expect("a place");
-        let buffer = Machine::new();
+        let (place, buffer) = (place(&driver.front), Machine::new());
         let heads: Vec<_> = (0..ALL).map(|_| driver.put(&read(0, 512)).head).collect();
         driver.kick();
         note(&driver, &buffer, &heads[..usize::from(TAKEN)]);
         driver.machine.write(Driver::status_at(heads[OVER]), &[OK]);
-        let told = driver.front.tell_with(32, &place, &[buffer.file.as_fd()]);
-        assert_eq!(told, Some(true));
+        assert!(hand_over(&driver.front, &place, &buffer));
         driver.front.queue(10, 0, beginning);
         driver.front.queue_file(12, 0, &driver.kick);
         if is_enabled {
@@ -94,7 +90,5 @@ fn queue_that_is_stopped_has_done_all_that_an_earlier_server_has_left() {
         let mut heads = heads;
         heads.sort_unstable();
         assert!(ended == heads, "each is over once");
-        drop(driver);
-        served.end_well();
     }
 }

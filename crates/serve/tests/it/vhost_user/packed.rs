@@ -32,8 +32,6 @@ fn packed_queue_is_stopped_and_goes_on_where_it_was() {
             driver.start_queue(base);
             works(&mut driver);
         }
-        drop(driver);
-        served.end_well();
     }
 }
 
@@ -44,8 +42,6 @@ fn driver_of_a_packed_ring_without_event_indices_is_served() {
     for _ in 0..200 {
         works(&mut driver);
     }
-    drop(driver);
-    served.end_well();
 }
 
 #[test]
@@ -73,11 +69,8 @@ fn packed_ring_has_any_number_of_places_and_a_split_one_has_not() {
     front.tell(2, &(1u64 << 30 | 1 << 32).to_ne_bytes());
     front.queue_addresses(0, [DESCRIPTORS, USED, AVAILABLE].map(|at| USER + at));
     let kick = event();
-    let told = front.tell_with(12, &0u64.to_ne_bytes(), &[kick.as_fd()]);
-    assert_eq!(told, Some(false));
+    assert_eq!(front.tell_with(12, &0u64.to_ne_bytes(), &[kick.as_fd()]), Some(false));
     served.says("100 places");
-    drop(front);
-    served.end_well();
 }
 
 #[test]
@@ -103,7 +96,6 @@ fn hostile_packed_ring_ends_and_the_next_front_end_is_served() {
         assert!(driver.front.base(0).is_some(), "messages are answered");
         drop(driver);
         works(&mut self::driver(&served));
-        served.end_well();
     }
 }
 
@@ -114,34 +106,21 @@ fn packed_requests_of_a_server_that_is_gone_are_done_by_the_next() {
     let gate = over.gate.clone();
     let first = Served::new(over);
     let mut driver = driver(&first);
-    let mut asked = vec![0; 16];
-    asked.extend(1u16.to_ne_bytes());
-    asked.extend(256u16.to_ne_bytes());
-    asked.extend([0; 4]);
-    let reply = driver.front.ask(31, &asked).expect("a place");
-    let size = u64::from_ne_bytes(reply[..8].try_into().expect("eight"));
-    assert!(size >= 32 + 32 * 256);
-    let buffer = Machine::new();
-    let set = |front: &FrontEnd| {
-        let told = front.tell_with(32, &reply, &[buffer.file.as_fd()]);
-        assert_eq!(told, Some(true));
-    };
-    set(&driver.front);
-    let base = driver.front.base(0).expect("a base");
-    driver.start_queue(base);
+    let (place, buffer) = (place(&driver.front), Machine::new());
+    assert!(u64::from_ne_bytes(place[..8].try_into().expect("eight")) >= 32 + 32 * 256);
+    assert!(hand_over(&driver.front, &place, &buffer));
+    restart(&driver);
     for _ in 0..100 {
         works(&mut driver);
     }
-    first.end_well();
+    drop(first);
     let data = pattern(0, 4096, 9);
     driver.put(&write(0, &data));
     driver.put(&write(16, &data));
     driver.kick();
     let second = Served::new(Fresh::new(gate));
-    driver.front = FrontEnd::new(second.connect());
-    driver.front.agree(1 << 30 | 1 << 32 | 1 << 28 | FEATURES);
-    driver.front.share(&driver.machine);
-    set(&driver.front);
+    driver.go_to(second.connect(), 1 << 30 | 1 << 32 | 1 << 28 | FEATURES);
+    assert!(hand_over(&driver.front, &place, &buffer));
     let stale = u32::from(START.bits());
     driver.start_queue(stale | stale << 16);
     for _ in 0..2 {
@@ -149,10 +128,8 @@ fn packed_requests_of_a_server_that_is_gone_are_done_by_the_next() {
         assert_eq!(driver.status(head), OK);
     }
     works(&mut driver);
-    let base = driver.front.base(0);
-    assert_eq!(base, Some(base_of(&driver)));
+    assert_eq!(driver.front.base(0), Some(base_of(&driver)));
     drop(driver);
-    second.end_well();
 }
 
 /// The buffer for requests under way says where the old ring was.
@@ -162,13 +139,9 @@ fn device_that_was_reset_looks_at_a_new_ring_from_its_beginning() {
     for (ring, reset) in [0, RING_PACKED].into_iter().zip(RESETS) {
         let served = ram();
         let mut driver = Driver::start_with(served.connect(), FLUSH | EVENT_IDX | ring);
-        let mut asked = vec![0; 16];
-        asked.extend([1u16, 256].map(u16::to_ne_bytes).concat());
-        let place = driver.front.ask(31, &asked).expect("a place");
-        let buffer = Machine::new();
+        let (place, buffer) = (place(&driver.front), Machine::new());
         let base = driver.front.base(0).expect("a base");
-        let told = driver.front.tell_with(32, &place, &[buffer.file.as_fd()]);
-        assert_eq!(told, Some(true));
+        assert!(hand_over(&driver.front, &place, &buffer));
         driver.start_queue(base);
         for _ in 0..5 {
             works(&mut driver);
@@ -181,7 +154,5 @@ fn device_that_was_reset_looks_at_a_new_ring_from_its_beginning() {
         }
         driver.start_queue(base);
         works(&mut driver);
-        drop(driver);
-        served.end_well();
     }
 }

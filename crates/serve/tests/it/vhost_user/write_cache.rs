@@ -37,29 +37,26 @@ fn is_durable(driver: &mut Driver, disk: &VolatileDisk) -> bool {
 /// The same driver at another server, which is told nothing that a front-end would not tell.
 fn go_on(disk: &VolatileDisk, driver: &mut Driver, keep: Option<&(Vec<u8>, Machine)>) -> Served {
     let next = Served::new(disk.stack());
-    driver.front = FrontEnd::new(next.connect());
-    driver.front.agree(FEATURES);
-    driver.front.share(&driver.machine);
+    driver.go_to(next.connect(), FEATURES);
     if let Some((place, buffer)) = keep {
-        let told = driver.front.tell_with(32, place, &[buffer.file.as_fd()]);
-        assert_eq!(told, Some(true));
+        assert!(hand_over(&driver.front, place, buffer));
     }
     driver.start_queue(driver.used);
     next
 }
 
+/// The same driver at a server that is asked for the configuration. The queue is not started.
+fn ask_at_next(driver: &mut Driver, stream: UnixStream, features: u64) {
+    driver.go_to(stream, features);
+    driver.front.config(0, 60);
+}
+
 /// A buffer that the front-end keeps, with the running queue in it.
 fn keep(driver: &Driver) -> (Vec<u8>, Machine) {
-    let mut asked = vec![0; 16];
-    asked.extend(1u16.to_ne_bytes());
-    asked.extend(256u16.to_ne_bytes());
-    driver.front.send(31, 0, &asked, &[]);
-    let place = driver.front.reply().expect("a place");
-    let buffer = Machine::new();
+    let (place, buffer) = (place(&driver.front), Machine::new());
     let base = driver.front.base(0).expect("a base");
-    let told = driver.front.tell_with(32, &place, &[buffer.file.as_fd()]);
-    assert_eq!(told, Some(true));
-    driver.start_queue(u16::try_from(base).expect("small"));
+    assert!(hand_over(&driver.front, &place, &buffer));
+    driver.start_queue(base);
     (place, buffer)
 }
 
@@ -77,8 +74,6 @@ fn writes_are_durable_while_the_driver_has_turned_the_cache_off() {
         assert!(set(&driver.front, AT, &[1]));
         assert_eq!(driver.front.config(AT, 1)[12..], [1]);
     }
-    drop(driver);
-    served.end_well();
 }
 
 #[test]
@@ -93,8 +88,6 @@ fn discards_and_zeroings_are_durable_too_while_the_cache_is_off() {
         assert_eq!(driver.run(&kind(number, &range)).0, OK);
         assert!(disk.stable()[..4096].iter().all(|byte| *byte == 0), "{number}");
     }
-    drop(driver);
-    served.end_well();
 }
 
 #[test]
@@ -114,8 +107,6 @@ fn requests_under_way_end_while_the_cache_is_turned_on_and_off() {
         }
         assert_eq!(is_durable(&mut driver, &disk), round % 2 == 0);
     }
-    drop(driver);
-    served.end_well();
 }
 
 #[test]
@@ -129,17 +120,16 @@ fn next_server_goes_on_with_what_the_driver_has_set() {
         }
         let is_off = values.last() == Some(&0);
         assert_eq!(is_durable(&mut driver, &disk), is_off);
-        first.end_well();
+        drop(first);
         let mut next = go_on(&disk, &mut driver, Some(&kept));
         for _ in 0..3 {
             assert_eq!(is_durable(&mut driver, &disk), is_off, "{values:?}");
-            next.end_well();
+            drop(next);
             next = go_on(&disk, &mut driver, Some(&kept));
         }
         assert!(set(&driver.front, AT, &[is_off.into()]));
         assert_eq!(is_durable(&mut driver, &disk), !is_off);
         drop(driver);
-        next.end_well();
     }
 }
 
@@ -152,16 +142,12 @@ fn buffer_that_comes_later_is_told_at_once_what_the_driver_has_set() {
     assert!(!is_durable(&mut driver, &disk));
     let (second, mut late) = silent(&disk, FLUSH | EVENT_IDX | WRITE_CACHE);
     assert!(set(&late.front, AT, &[0]));
-    let told = late.front.tell_with(32, &place, &[buffer.file.as_fd()]);
-    assert_eq!(told, Some(true));
+    assert!(hand_over(&late.front, &place, &buffer));
     // Its queue never begins.
-    second.end_well();
+    drop(second);
     buffer.write(0, &[0; 4160]);
-    let third = go_on(&disk, &mut late, Some(&(place, buffer)));
+    let _third = go_on(&disk, &mut late, Some(&(place, buffer)));
     assert!(is_durable(&mut late, &disk));
-    drop((driver, late));
-    first.end_well();
-    third.end_well();
 }
 
 /// What one queue lets a server believe, the next may take back.
@@ -171,22 +157,17 @@ fn next_server_does_not_believe_what_a_resumed_queue_has_disproved() {
     let mut driver = Driver::start_with(first.connect(), FLUSH | EVENT_IDX | WRITE_CACHE);
     let kept = keep(&driver);
     assert!(!is_durable(&mut driver, &disk));
-    first.end_well();
+    drop(first);
     kept.1.write(RECORD, &[0; 8]);
     let second = Served::new(disk.stack());
-    driver.front = FrontEnd::new(second.connect());
-    driver.front.agree(FEATURES);
-    driver.front.config(0, 60);
-    driver.front.share(&driver.machine);
-    let told = driver.front.tell_with(32, &kept.0, &[kept.1.file.as_fd()]);
-    assert_eq!(told, Some(true));
+    ask_at_next(&mut driver, second.connect(), FEATURES);
+    assert!(hand_over(&driver.front, &kept.0, &kept.1));
     // It is killed before a queue begins, or after one went on.
     assert_eq!(kept.1.load64(RECORD), 0);
     driver.start_queue(driver.used);
     assert!(is_durable(&mut driver, &disk));
     assert_eq!(kept.1.load64(RECORD), 0);
     drop(driver);
-    second.end_well();
 }
 
 #[test]
@@ -195,13 +176,10 @@ fn record_that_can_not_be_reached_is_refused_with_its_buffer() {
     let driver = Driver::start_with(served.connect(), FLUSH | EVENT_IDX | WRITE_CACHE);
     let (mut place, buffer) = keep(&driver);
     rustix::fs::ftruncate(&buffer.file, 0).expect("cut");
-    let told = driver.front.tell_with(32, &place, &[buffer.file.as_fd()]);
-    assert_eq!(told, Some(false));
+    assert!(!hand_over(&driver.front, &place, &buffer));
     place[..8].copy_from_slice(&RECORD.to_ne_bytes());
-    let told = driver.front.tell_with(32, &place, &[buffer.file.as_fd()]);
-    assert_eq!(told, Some(true));
+    assert!(hand_over(&driver.front, &place, &buffer));
     drop((driver, disk));
-    served.end_well();
 }
 
 #[test]
@@ -224,8 +202,6 @@ fn cache_that_could_not_be_turned_on_is_off() {
     assert!(is_durable(&mut driver, &disk));
     assert!(set(&driver.front, AT, &[1]), "nothing else is down");
     assert!(!is_durable(&mut driver, &disk));
-    drop(driver);
-    served.end_well();
 }
 
 /// Nobody tells it whether its machine's driver flushes.
@@ -234,23 +210,19 @@ fn next_server_that_is_not_told_makes_each_write_durable() {
     let (disk, first) = volatile();
     let mut driver = Driver::start_with(first.connect(), FLUSH | EVENT_IDX | WRITE_CACHE);
     assert!(!is_durable(&mut driver, &disk));
-    first.end_well();
+    drop(first);
     let second = go_on(&disk, &mut driver, None);
     assert!(is_durable(&mut driver, &disk));
-    second.end_well();
+    drop(second);
     // That this one is asked for the configuration does not help, since the queue has been in use.
     let third = Served::new(disk.stack());
-    driver.front = FrontEnd::new(third.connect());
-    driver.front.agree(FEATURES);
-    driver.front.config(0, 60);
-    driver.front.share(&driver.machine);
+    ask_at_next(&mut driver, third.connect(), FEATURES);
     driver.start_queue(driver.used);
     assert!(is_durable(&mut driver, &disk));
     assert_eq!(driver.front.config(AT, 1)[12..], [0], "it says so");
     assert!(set(&driver.front, AT, &[1]));
     assert!(!is_durable(&mut driver, &disk));
     drop(driver);
-    third.end_well();
 }
 
 #[test]
@@ -260,13 +232,12 @@ fn buffer_of_another_program_that_ends_with_its_queues_will_do() {
     let (mut place, buffer) = keep(&driver);
     assert!(set(&driver.front, AT, &[1]));
     assert!(!is_durable(&mut driver, &disk));
-    first.end_well();
+    drop(first);
     let size = u64::from_ne_bytes(place[..8].try_into().expect("eight"));
     place[..8].copy_from_slice(&(size - 64).to_ne_bytes());
-    let second = go_on(&disk, &mut driver, Some(&(place, buffer)));
+    let _second = go_on(&disk, &mut driver, Some(&(place, buffer)));
     assert!(is_durable(&mut driver, &disk), "there is no word of it");
     drop(driver);
-    second.end_well();
 }
 
 /// The front-end keeps what it has read, and tells it to a driver that has agreed on other features.
@@ -284,13 +255,12 @@ fn cache_that_was_read_to_be_off_is_off_until_a_driver_turns_it_on() {
         assert_eq!(driver.front.config(AT, 1)[12..], [0]);
         driver.set_flushes(true);
         assert!(is_durable(&mut driver, &disk), "nobody flushes");
-        served.end_well();
-        let next = go_on(&disk, &mut driver, Some(&kept));
+        drop(served);
+        let _next = go_on(&disk, &mut driver, Some(&kept));
         assert!(is_durable(&mut driver, &disk), "at the next server");
         assert!(set(&driver.front, AT, &[1]));
         assert!(!is_durable(&mut driver, &disk));
         drop(driver);
-        next.end_well();
     }
 }
 
@@ -308,7 +278,6 @@ fn only_who_could_turn_it_on_and_not_flush_reads_that_the_cache_is_off() {
         front.agree(features);
         assert_eq!(front.config(AT, 1)[12..], [is_on], "{features:#x}");
     }
-    served.end_well();
 }
 
 #[test]
@@ -321,8 +290,6 @@ fn nothing_else_can_be_set() {
         assert!(!set(&driver.front, at, value), "{at} {value:?}");
     }
     assert!(!is_durable(&mut driver, &disk));
-    drop(driver);
-    served.end_well();
 }
 
 /// A driver whose ring no server has used, at a server that it has not told anything.
@@ -333,7 +300,7 @@ fn silent(disk: &VolatileDisk, features: u64) -> (Served, Driver) {
     driver.front = FrontEnd::new(served.connect());
     let protocol = driver.front.ask_number(15);
     driver.front.send(16, 0, &protocol.to_ne_bytes(), &[]);
-    elsewhere.end_well();
+    drop(elsewhere);
     (served, driver)
 }
 
@@ -341,7 +308,7 @@ fn silent(disk: &VolatileDisk, features: u64) -> (Served, Driver) {
 #[test]
 fn cache_is_turned_off_before_the_features_are_told() {
     let disk = VolatileDisk::new(1 << 20);
-    let (served, mut driver) = silent(&disk, FLUSH | EVENT_IDX | WRITE_CACHE);
+    let (_served, mut driver) = silent(&disk, FLUSH | EVENT_IDX | WRITE_CACHE);
     driver.front.config(0, 60);
     assert!(set(&driver.front, AT, &[0]));
     assert_eq!(driver.front.config(AT, 1)[12..], [0]);
@@ -350,7 +317,6 @@ fn cache_is_turned_off_before_the_features_are_told() {
     driver.start_queue(0u32);
     assert!(is_durable(&mut driver, &disk));
     drop(driver);
-    served.end_well();
 }
 
 /// The second server is told what the first one was, and only the ring says that the driver may have turned it off.
@@ -385,24 +351,17 @@ fn ring_that_was_used_and_is_at_its_beginning_again_is_not_new() {
             count += 1;
             assert!(count < 10_000, "it never ends with the ring");
         }
-        first.end_well();
+        drop(first);
         let second = Served::new(disk.stack());
-        driver.front = FrontEnd::new(second.connect());
-        driver.front.agree(FEATURES | ring);
-        driver.front.config(0, 60);
-        driver.front.share(&driver.machine);
+        ask_at_next(&mut driver, second.connect(), FEATURES | ring);
         driver.start_queue(beginning);
         assert!(is_durable(&mut driver, &disk), "{ring:#x}");
         drop(driver);
-        second.end_well();
     }
 }
 
 #[test]
 fn disk_that_is_read_only_has_no_write_cache() {
     let served = Served::new(stack::file_read_only(SIZE));
-    let driver = served.driver();
-    assert_eq!(driver.front.ask_number(1) & WRITE_CACHE, 0);
-    drop(driver);
-    served.end_well();
+    assert_eq!(served.driver().front.ask_number(1) & WRITE_CACHE, 0);
 }

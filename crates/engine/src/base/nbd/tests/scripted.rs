@@ -5,6 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use cryptline_nbd::reply;
 use cryptline_nbd::uri::{Address, TlsOptions};
@@ -17,7 +18,8 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tempfile::TempDir;
 
 use super::NbdDevice;
-use crate::Gate;
+use crate::blocking::Blocking;
+use crate::{BackendChoice, Gate};
 
 pub const SIZE: u64 = 1 << 20;
 
@@ -232,9 +234,38 @@ impl Server {
         Gate::new(NbdDevice::open(&self.uri, false).unwrap())
     }
 
-    pub fn end(mut self) {
-        self.thread.take().unwrap().join().unwrap();
+    /// Its disk, and a queue into it.
+    pub fn disk(&self, backend: BackendChoice) -> (Gate, Blocking) {
+        let gate = self.gate();
+        let disk = Blocking::new(&gate, backend).unwrap();
+        (gate, disk)
     }
+
+    /// Its disk, for whose server this is waited where it is lost, and a queue into it.
+    pub fn disk_again(&self, patience: Duration, backend: BackendChoice) -> (Gate, Blocking) {
+        let gate = Gate::new(NbdDevice::open_again(&self.uri, false, Some(patience)).unwrap());
+        let disk = Blocking::new(&gate, backend).unwrap();
+        (gate, disk)
+    }
+}
+
+/// The script is played to its end, and must not have failed.
+impl Drop for Server {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.thread.take().unwrap().join().unwrap();
+        }
+    }
+}
+
+/// A chunk with any header and payload.
+pub fn chunk(cookie: u64, flags: u16, kind: u16, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = reply::none(cookie).to_vec();
+    bytes[4..6].copy_from_slice(&flags.to_be_bytes());
+    bytes[6..8].copy_from_slice(&kind.to_be_bytes());
+    bytes[16..].copy_from_slice(&u32::try_from(payload.len()).unwrap().to_be_bytes());
+    bytes.extend(payload);
+    bytes
 }
 
 fn unix(path: PathBuf) -> NbdUri {

@@ -1,5 +1,7 @@
 //! A guest's memory, by hand, for the tests of rings.
 
+use std::os::fd::OwnedFd;
+
 use cryptline_sys::{GuestMemory, GuestRange, GuestRegion};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
@@ -8,6 +10,7 @@ pub(super) const GUEST: u64 = 0x10_0000;
 pub(super) const USER: u64 = 0x7000_0000;
 
 pub(super) struct Guest {
+    pub file: OwnedFd,
     pub memory: GuestMemory,
     pub bytes: GuestRange,
 }
@@ -20,7 +23,7 @@ impl Guest {
         let region = GuestRegion { guest: GUEST, user: USER, len: MEMORY, offset: 0 };
         memory.add(region, &file).unwrap();
         let bytes = memory.user_range(USER, 1 << 20).unwrap();
-        Self { memory, bytes }
+        Self { file, memory, bytes }
     }
 
     pub fn put(&self, at: u64, bytes: &[u8]) {

@@ -9,26 +9,23 @@ use crate::front::client::{Ask, Front, Zeroing, at};
 
 pub fn durable_requests_are_durable_when_they_are_answered(front: Front) {
     let disk = stack::VolatileDisk::new(1 << 20);
-    on_each_backend(
-        front,
-        || disk.stack(),
-        |server| {
-            let mut client = server.connect();
-            let data = pattern(0, 600 << 10, 1);
+    let over = || disk.stack();
+    on_each_backend(front, over, |server| {
+        let mut client = server.connect();
+        let data = pattern(0, 600 << 10, 1);
+        client.write_as(512, &data, true).expect("written");
+        assert!(disk.stable()[512..][..data.len()] == data);
+        let before = disk.stable();
+        client.write(0, &pattern(0, 512, 2)).expect("written");
+        assert!(disk.stable() == before, "was not asked to be durable");
+        let (range, durable) = (at(4096, 8192), true);
+        let zeroing = Zeroing { durable, ..Zeroing::default() };
+        for ask in [Ask::Zero(range, zeroing), Ask::Discard { range, durable }] {
             client.write_as(512, &data, true).expect("written");
-            assert!(disk.stable()[512..][..data.len()] == data);
-            let before = disk.stable();
-            client.write(0, &pattern(0, 512, 2)).expect("written");
-            assert!(disk.stable() == before, "was not asked to be durable");
-            let (range, durable) = (at(4096, 8192), true);
-            let zeroing = Zeroing { durable, ..Zeroing::default() };
-            for ask in [Ask::Zero(range, zeroing), Ask::Discard { range, durable }] {
-                client.write_as(512, &data, true).expect("written");
-                assert_eq!(client.run(ask), Ok(vec![]));
-                assert!(disk.stable()[4096..][..8192].iter().all(|byte| *byte == 0));
-            }
-        },
-    );
+            assert_eq!(client.run(ask), Ok(vec![]));
+            assert!(disk.stable()[4096..][..8192].iter().all(|byte| *byte == 0));
+        }
+    });
 }
 
 /// Whoever encrypts them: a write that is answered is under the flush that comes after, and a

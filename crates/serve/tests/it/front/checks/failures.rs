@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use cryptline_engine::Fault;
 use cryptline_engine::base::DirectMode;
-use cryptline_engine::dispatch::Dispatch;
-use cryptline_testkit::suite::{Fresh, devices};
+use cryptline_testkit::suite::devices;
 use rustix::io::Errno;
 
 use super::{GRACE, JOBS_MAX, backends, backends_and_dispatches, on_each_backend};
@@ -15,29 +14,17 @@ use crate::front::client::{Ask, Front, How, Server, Zeroing, at};
 /// Bytes of the clear disk in these tests' stacks that hold known data.
 const KNOWN: usize = 2 << 20;
 
-/// AES over a faulty disk in memory, and over a faulty file: 3 MiB.
-fn faulty(rules: &[&str], dispatch: Dispatch) -> [Fresh; 2] {
-    [stack::ram(3 << 20), stack::file(3 << 20, DirectMode::Auto)]
-        .map(|base| devices::dispatched(devices::faulty(base, rules), &stack::AES_4096, dispatch))
-}
-
 /// Runs `check` on each stack with these faults, over each backend, whoever runs the cipher. The last
 /// flush must end with `expected`.
 fn with_faults(front: Front, rules: &[&str], expected: Result<(), Fault>, check: impl Fn(&dyn Server)) {
-    let grace = GRACE;
     for (backend, dispatch) in backends_and_dispatches() {
-        for over in faulty(rules, dispatch) {
+        for over in stack::faulty(rules, dispatch) {
             println!("{rules:?} {backend:?} {dispatch:?}");
-            let server = front(over, How { backend, grace });
+            let server = front(over, How { backend, grace: GRACE });
             check(&*server);
             assert_eq!(server.end(), expected);
         }
     }
-}
-
-/// A byte of the clear disk as a byte of the disk below.
-fn below(offset: u64) -> u64 {
-    stack::AES_4096.start + offset
 }
 
 fn fill(server: &dyn Server) -> Vec<u8> {
@@ -47,7 +34,7 @@ fn fill(server: &dyn Server) -> Vec<u8> {
 }
 
 pub fn failed_read_is_the_only_one_that_fails(front: Front) {
-    let rule = format!("read:offset={}", below(17 * 4096 + 5));
+    let rule = format!("read:offset={}", stack::below(17 * 4096 + 5));
     with_faults(front, &[&rule], Ok(()), |server| {
         let data = fill(server);
         let mut client = server.connect();
@@ -65,7 +52,7 @@ pub fn failed_read_is_the_only_one_that_fails(front: Front) {
 }
 
 pub fn large_read_fails_whole(front: Front) {
-    let rule = format!("read:offset={}", below(700_000));
+    let rule = format!("read:offset={}", stack::below(700_000));
     with_faults(front, &[&rule], Ok(()), |server| {
         let data = fill(server);
         let mut client = server.connect();
@@ -78,7 +65,7 @@ pub fn large_read_fails_whole(front: Front) {
 }
 
 pub fn large_write_fails_whole_and_the_next_one_does_not(front: Front) {
-    let rule = format!("write:offset={}", below(300_000));
+    let rule = format!("write:offset={}", stack::below(300_000));
     with_faults(front, &[&rule], Err(Fault::Latched), |server| {
         let mut client = server.connect();
         let data = pattern(0, KNOWN, 5);
@@ -93,7 +80,7 @@ pub fn large_write_fails_whole_and_the_next_one_does_not(front: Front) {
 }
 
 pub fn failed_write_fails_every_flush_until_the_volume_is_reopened(front: Front) {
-    let rule = format!("write:offset={}", below(1 << 20));
+    let rule = format!("write:offset={}", stack::below(1 << 20));
     with_faults(front, &[&rule], Err(Fault::Latched), |server| {
         let [mut writer, mut other] = [server.connect(), server.connect()];
         writer.write(0, &pattern(0, 4096, 1)).expect("elsewhere");
@@ -173,8 +160,7 @@ pub fn refused_flush_behind_a_durable_request_is_a_failure_like_any_other(front:
     let zeroing = Zeroing { durable, ..Zeroing::default() };
     for backend in backends() {
         for ask in [Ask::Zero(range, zeroing), Ask::Discard { range, durable }] {
-            let grace = GRACE;
-            let server = front(over(), How { backend, grace });
+            let server = front(over(), How { backend, grace: GRACE });
             let mut client = server.connect();
             client.write(8192, &[1; 8192]).expect("written");
             client.run(ask).expect_err("nobody knows that it is durable");
@@ -188,8 +174,7 @@ pub fn refused_flush_behind_a_durable_request_is_a_failure_like_any_other(front:
 pub fn refused_flush_is_told_as_a_failure_and_not_as_a_refusal(front: Front) {
     let over = || devices::faulty(stack::ram(3 << 20), &["flush:every=1:error=EOPNOTSUPP"]);
     for backend in backends() {
-        let grace = GRACE;
-        let server = front(over(), How { backend, grace });
+        let server = front(over(), How { backend, grace: GRACE });
         let mut client = server.connect();
         client.write(0, &[1; 8192]).expect("written");
         // Who hears that flushes are not supported believes that none are needed.
@@ -204,8 +189,7 @@ pub fn discard_that_the_medium_cannot_do_is_no_error(front: Front) {
         let mut client = server.connect();
         client.write(0, &[1; 4096]).expect("written");
         let (range, durable) = (at(0, 8192), true);
-        let discard = client.run(Ask::Discard { range, durable });
-        assert_eq!(discard, Ok(vec![]));
+        assert_eq!(client.run(Ask::Discard { range, durable }), Ok(vec![]));
         client.flush().expect("nothing is lost");
     });
 }
@@ -230,7 +214,6 @@ pub fn request_behind_a_failed_large_one_is_not_taken_for_it(front: Front) {
         let answers = client.answers(asks.len());
         assert_eq!(answers[&marks[0]], Err(Errno::IO));
         assert!(answers[&marks[JOBS_MAX]].is_ok());
-        let read = client.read(0, u32::try_from(PIECE).expect("small"));
-        assert!(read == data);
+        assert!(client.read(0, u32::try_from(PIECE).expect("small")) == data);
     });
 }

@@ -11,13 +11,8 @@ const GETATTR: u32 = 3;
 #[test]
 fn disk_that_has_grown_is_used_to_its_new_end_once_its_size_was_asked_for() {
     let (over, path) = stack::growing_file(SIZE);
-    let (ours, theirs, _) = fuse::sockets();
-    let grace = Duration::from_secs(5);
-    let options = fuse::options(Default::default(), grace, |line| panic!("{line}"), || ());
-    let session = fuse::session(&over.gate, &ours, theirs, options);
-    let flags = rustix::fs::fcntl_getfl(&ours).expect("flags");
-    rustix::fs::fcntl_setfl(&ours, flags | OFlags::NONBLOCK).expect("flags");
-    let mut kernel = Kernel::new(ours, 2 * SIZE, PIECE_SMALL);
+    let (mut kernel, session) = Kernel::of(&over.gate, fuse::sockets(), PIECE_SMALL);
+    kernel.size = 2 * SIZE;
     let data = vec![5; 8192];
     let write = |kernel: &mut Kernel| {
         let (data, durable) = (data.clone(), false);
@@ -34,8 +29,7 @@ fn disk_that_has_grown_is_used_to_its_new_end_once_its_size_was_asked_for() {
     assert!(write(&mut kernel).is_ok());
     let client: &mut dyn Client = &mut kernel;
     assert!(client.read(SIZE, 8192) == data);
-    let behind = client.run(Ask::Read(at(2 * SIZE, 4096)));
-    assert_eq!(behind, Err(Errno::INVAL), "an empty answer");
+    assert_eq!(client.run(Ask::Read(at(2 * SIZE, 4096))), Err(Errno::INVAL), "an empty answer");
     drop(kernel);
     session.finish().expect("flushed");
 }
