@@ -19,18 +19,21 @@ const TURN: u64 = 8;
 /// Chunks of [`everything`].
 const EVERYTHING: u64 = JOBS_MAX as u64 * (GIB as u64 / (256 << 10));
 
+/// Makes a request for a range.
+type Kind = fn(Range) -> Ask;
+
 /// What a client can ask for with a few bytes.
-const ENDLESS: [fn(Range) -> Ask; 3] =
+const ENDLESS: [Kind; 3] =
     [Ask::Cache, |range| Ask::Zero(range, Zeroing::default()), |range| Ask::Discard { range, durable: false }];
 
 /// As many requests as are served at a time, of 1 GiB each: hours of work.
-fn everything(ask: fn(Range) -> Ask) -> Vec<Ask> {
+fn everything(ask: Kind) -> Vec<Ask> {
     let ranges = (0..JOBS_MAX as u64).map(|index| at(index * u64::from(GIB), GIB));
     ranges.map(ask).collect()
 }
 
 /// Those that its protocol has, and which need turns; clients make others of many, so that nobody knows of how many.
-fn endless(front: Front) -> Vec<(fn(Range) -> Ask, u64)> {
+fn endless(front: Front) -> Vec<(Kind, u64)> {
     let server = front(disk().stack(), How { backend: BackendChoice::Auto, grace: GRACE });
     let turns = [TURN, 1, 1];
     let known = ENDLESS.into_iter().zip(turns).filter(|(ask, _)| server.has(&ask(at(0, GIB))));
