@@ -192,23 +192,3 @@ impl Records {
         self.out = Some(batch);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_last_as_long_as_a_disk_with_either_version() {
-        let suites = provider().cipher_suites;
-        let of = |version: &rustls::SupportedProtocolVersion| {
-            let suites = suites.iter().filter(|suite| suite.version() == version);
-            suites.count()
-        };
-        assert!(of(&rustls::version::TLS12) > 0 && of(&rustls::version::TLS13) == 3);
-        for suite in suites {
-            if let SupportedCipherSuite::Tls12(suite) = suite {
-                assert_eq!(suite.common.confidentiality_limit, u64::MAX);
-            }
-        }
-    }
-}

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cryptline_fuzzing::targets::TARGETS;
+use cryptline_fuzzing::{Disk, luks2_with_json, seal_at};
+use cryptline_luks::SegmentPolicy;
 
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus")
@@ -64,4 +66,36 @@ replayed! {
     vhost_message
     virtqueue
     zone_state
+}
+
+fn seed(path: &str) -> Vec<u8> {
+    fs::read(corpus().join(path)).expect("bytes")
+}
+
+fn segment_of(image: Vec<u8>) -> Result<u64, cryptline_luks::Error> {
+    let header = cryptline_luks::read(&mut Disk::new(image, 64 << 20), 64 << 20)?;
+    Ok(header.segments(SegmentPolicy::default())?[0].offset)
+}
+
+#[test]
+fn wrapped_json_is_a_whole_header() {
+    for name in ["pbkdf2", "argon2-token"] {
+        let image = luks2_with_json(&seed(&format!("luks2_json/{name}"))).unwrap();
+        assert_eq!(segment_of(image).unwrap(), 16 << 20);
+    }
+}
+
+#[test]
+fn sealed_copy_is_whole_and_the_same_unsealed_is_not() {
+    let mut image = seed("luks2_header/pbkdf2-primary")[1..].to_vec();
+    image[200] ^= 1;
+    assert!(segment_of(image.clone()).is_err());
+    seal_at(&mut image, 0);
+    assert_eq!(segment_of(image).unwrap(), 16 << 20);
+}
+
+#[test]
+fn luks1_seed_is_a_whole_header() {
+    let image = seed("luks1_header/aes-xts-512")[4..].to_vec();
+    assert_eq!(segment_of(image).unwrap(), 2 << 20);
 }

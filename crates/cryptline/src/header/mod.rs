@@ -348,7 +348,6 @@ impl Header {
     }
 }
 
-/// The volume key, and what it came by.
 /// A change that adds or replaces a key slot.
 struct Made<'a> {
     change: Change<'a>,
@@ -357,6 +356,7 @@ struct Made<'a> {
     warnings: Vec<Warning>,
 }
 
+/// The volume key, and what it came by.
 struct Unlocked {
     key: SecretBuf,
     /// Unless the volume key itself was given.

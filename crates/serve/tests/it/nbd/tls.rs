@@ -216,3 +216,18 @@ fn garbage_in_place_of_tls_is_dropped() {
     let _ = stream.read_to_end(&mut rest);
     assert!(rest.len() < 100, "an alert at most");
 }
+
+#[test]
+fn keys_last_as_long_as_a_disk_with_either_version() {
+    let suites = cryptline_tls::provider().cipher_suites;
+    let of = |version: &rustls::SupportedProtocolVersion| {
+        let suites = suites.iter().filter(|suite| suite.version() == version);
+        suites.count()
+    };
+    assert!(of(&rustls::version::TLS12) > 0 && of(&rustls::version::TLS13) == 3);
+    for suite in suites {
+        if let rustls::SupportedCipherSuite::Tls12(suite) = suite {
+            assert_eq!(suite.common.confidentiality_limit, u64::MAX);
+        }
+    }
+}
