@@ -7,9 +7,10 @@
 //!     └──── ended ◄── zone: written next? ◄── waiting room: one place for each write in flight
 //! ```
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use cryptline_cipher::SectorCipher;
@@ -34,14 +35,24 @@ pub struct Write {
 
 /// Threads that encrypt, and what they have encrypted.
 pub struct Pool {
-    /// `None` once the threads are to end. Both channels have room for every write in flight.
-    jobs: Option<SyncSender<Write>>,
+    shared: Arc<Shared>,
+    /// Has room for every write in flight.
     results: Receiver<Write>,
     threads: Vec<JoinHandle<()>>,
     zones: Vec<Zone>,
     zone_size: u64,
     /// Bytes of a write.
     block: u64,
+}
+
+/// The threads' own. They wait in `more`, which wakes one for each write: in a channel that they take turns at, each
+/// write would wake the next in line as well, and the pool would be slower than it need be.
+struct Shared {
+    /// `None` once the threads are to end.
+    jobs: Mutex<Option<VecDeque<Write>>>,
+    more: Condvar,
+    cipher: SectorCipher,
+    submitter: Waker,
 }
 
 /// What is encrypted and not yet its turn.
@@ -55,26 +66,16 @@ struct Zone {
 impl Pool {
     /// Starts the threads, which wake the submitter when one of them has done something.
     pub fn new(cipher: SectorCipher, threads: u32, submitter: Waker, zone_size: u64) -> io::Result<Self> {
-        let (jobs, asked) = sync_channel::<Write>(PLACES);
+        let jobs = Mutex::new(Some(VecDeque::with_capacity(PLACES)));
+        let shared = Arc::new(Shared { jobs, more: Condvar::new(), cipher, submitter });
         let (done, results) = sync_channel(PLACES);
-        let shared = Arc::new((Mutex::new(asked), cipher, submitter));
         let start = |_| {
             let (shared, done) = (Arc::clone(&shared), done.clone());
-            let work = move || {
-                let (asked, cipher, submitter) = &*shared;
-                let next = || lock(asked).recv();
-                while let Ok(mut write) = next() {
-                    cipher.encrypt_in_place(write.offset / 512, &mut write.buffer);
-                    if done.send(write).is_ok() {
-                        submitter.wake();
-                    }
-                }
-            };
-            std::thread::Builder::new().name("pool".into()).spawn(work)
+            std::thread::Builder::new().name("pool".into()).spawn(move || shared.work(&done))
         };
         let threads = (0..threads).map(start).collect::<Result<_, _>>()?;
         let zones = (0..ZONES).map(|_| Zone::default()).collect();
-        Ok(Self { jobs: Some(jobs), results, threads, zones, zone_size, block: 1 })
+        Ok(Self { shared, results, threads, zones, zone_size, block: 1 })
     }
 
     /// From the start of each zone again, with writes of `block` bytes.
@@ -85,10 +86,10 @@ impl Pool {
 
     /// Gives a block to the threads.
     pub fn encrypt(&self, write: Write) {
-        if let Some(jobs) = &self.jobs {
-            // A thread that has panicked has said so.
-            let _ = jobs.send(write);
+        if let Some(jobs) = &mut *lock(&self.shared.jobs) {
+            jobs.push_back(write);
         }
+        self.shared.more.notify_one();
     }
 
     /// A write that is encrypted and next in its zone.
@@ -107,10 +108,33 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.jobs = None;
+        *lock(&self.shared.jobs) = None;
+        self.shared.more.notify_all();
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so.
             let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn work(&self, done: &SyncSender<Write>) {
+        while let Some(mut write) = self.next() {
+            self.cipher.encrypt_in_place(write.offset / 512, &mut write.buffer);
+            if done.send(write).is_ok() {
+                self.submitter.wake();
+            }
+        }
+    }
+
+    /// The next job; `None` at the end.
+    fn next(&self) -> Option<Write> {
+        let mut jobs = lock(&self.jobs);
+        loop {
+            match jobs.as_mut()?.pop_front() {
+                Some(write) => return Some(write),
+                None => jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner),
+            }
         }
     }
 }
