@@ -30,7 +30,7 @@ const HISTORIES: (&str, &str) = ("CRYPTLINE_CASES", "10000");
 /// The fuzzers run for an hour beside all else, and what they find is shrunk and told.
 const FUZZ_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// For each commit: what needs no other programs.
+/// For each commit: what takes minutes.
 pub fn check() -> Result<(), Failed> {
     let mut steps = Steps::default();
     room_for(CHECK_BYTES)?;
