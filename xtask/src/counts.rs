@@ -17,10 +17,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::portable;
 use crate::step::{Failed, cannot_run, cargo, output, skip, succeeds};
+use crate::tools::has_target;
 
 const BASELINE: &str = "crates/cipher/instructions.txt";
 const HEAD: &str = "\
@@ -118,11 +120,9 @@ fn compiler() -> Result<String, Failed> {
 }
 
 fn count_all() -> Result<Counts, Failed> {
-    cargo(&["build", "--release", "--package", "cryptline-cipher", "--example", "instructions", "--locked"])?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    let program = crate::root().join(target).join("release/examples/instructions");
-    let mut counts = Counts::new();
-    for backend in BACKENDS {
+    let program = program()?;
+    let count_all_of = |backend: &str| {
+        let mut counts = Counts::new();
         for (bytes, sector) in SHAPES {
             for direction in ["encrypt", "decrypt"] {
                 let shape = [direction, &bytes.to_string(), &sector.to_string()];
@@ -130,8 +130,30 @@ fn count_all() -> Result<Counts, Failed> {
                 counts.insert(format!("{backend} {}", shape.join(" ")), count);
             }
         }
+        Ok(counts)
+    };
+    std::thread::scope(|scope| {
+        let counting = BACKENDS.map(|backend| scope.spawn(move || count_all_of(backend)));
+        let counted = counting.map(|it| it.join().expect("nothing in it panics"));
+        counted.into_iter().try_fold(Counts::new(), |mut all, more| {
+            all.append(&mut more?);
+            Ok(all)
+        })
+    })
+}
+
+/// Built for what the static program is built for, where that is possible: then the crates below it are there already.
+fn program() -> Result<PathBuf, Failed> {
+    let build = ["build", "--release", "--package", "cryptline-cipher", "--example", "instructions", "--locked"];
+    let triple = portable::TRIED.target;
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    let target = crate::root().join(target);
+    if has_target(triple)? {
+        cargo(&[&build[..], &["--target", triple]].concat())?;
+        return Ok(target.join(triple).join("release/examples/instructions"));
     }
-    Ok(counts)
+    cargo(&build)?;
+    Ok(target.join("release/examples/instructions"))
 }
 
 /// One run under callgrind, which counts between entering and leaving the functions of that name.

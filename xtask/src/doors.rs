@@ -68,7 +68,7 @@ pub fn nightly() -> Result<(), Failed> {
     steps.run("static program as distributed", || portable::run(portable::DIST))?;
     steps.run("Debian package as distributed", package::run)?;
     steps.run("Python wheel", python::check_wheel)?;
-    let histories = ["-E", "binary(/page_cache/) or test(/page_cache|promises/)"];
+    let histories = ["-E", "test(/page_cache/)"];
     steps.run("many histories", || runner::run("nightly", &histories, &[HISTORIES]))?;
     let mut ran = runner::ran("nightly");
     steps.run("all tests", || runner::run("nightly", &[], &[]))?;

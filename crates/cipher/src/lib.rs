@@ -42,6 +42,8 @@ mod modes;
 mod range;
 mod sector;
 mod spec;
+#[cfg(test)]
+mod tests;
 mod xts;
 
 pub use cpu::{Backend, BackendError, CPU_VARIABLE};

@@ -11,7 +11,7 @@
 
 use zeroize::Zeroize;
 
-use cryptline_hash::Hash;
+use crate::hash::Hash;
 
 /// Every LUKS key slot is split into this many stripes.
 pub const STRIPES: u32 = 4000;
@@ -78,7 +78,7 @@ fn xor(into: &mut [u8], from: &[u8]) {
 
 /// Replaces each hash-sized piece i of `block` (the last may be shorter) by `H(be32(i) || piece)`.
 fn diffuse(hash: Hash, block: &mut [u8]) {
-    let mut out = [0; cryptline_hash::HASH_LEN_MAX];
+    let mut out = [0; crate::hash::HASH_LEN_MAX];
     for (piece, index) in block.chunks_mut(hash.output_len()).zip(0_u32..) {
         let out = &mut out[..piece.len()];
         hash.digest(&[&index.to_be_bytes(), piece], out);

@@ -9,9 +9,9 @@ use cryptline_sys::SecretBuf;
 use crate::af::{Diffuser, STRIPES};
 use crate::device::{read_at, to_u64, write_at};
 use crate::error::Error;
+use crate::hash::Hash;
 use crate::kdf::Kdf;
 use crate::random::Random;
-use cryptline_hash::Hash;
 
 /// Longest volume key, in bytes (cryptsetup's bound as well).
 pub const KEY_LEN_MAX: u32 = 512;

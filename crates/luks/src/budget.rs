@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Error, quote};
+use crate::hash::Hash;
 use crate::kdf::{Argon2Variant, Kdf, SALT_LEN};
-use cryptline_hash::Hash;
 
 /// What all key slots tried in one unlock may take together.
 #[derive(Clone, Copy, Debug)]

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use cryptline_sys::SecretBuf;
 
 use crate::error::Error;
+use crate::hash::Hash;
 use crate::kdf::{ARGON2_CPUS_MAX, ARGON2_MEMORY_MAX_KIB, Argon2Variant, Kdf, PBKDF2_ITERATIONS_MIN, SALT_LEN};
 use crate::memory;
 use crate::random::Random;
-use cryptline_hash::Hash;
 
 /// Which key derivation function a new key slot uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 use std::io;
 use std::time::Duration;
 
-use cryptline_hash::UnknownHash;
+use crate::hash::UnknownHash;
 
 /// What kind of failure it is, for callers that treat alike what has the same remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

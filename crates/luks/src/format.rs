@@ -10,11 +10,11 @@ pub use crate::options::{FormatOptions, Version};
 
 use crate::area::{KEY_LEN_MAX, is_null_cipher, parse_cipher};
 use crate::error::{Error, quote};
+use crate::hash::{HASH_LEN_MIN, Hash};
 use crate::options::parameters;
 use crate::random::{self, Random};
 use crate::unlock::check_passphrase;
 use crate::{luks1, luks2};
-use cryptline_hash::{HASH_LEN_MIN, Hash};
 
 /// Modes that combine the data with what only the key and the place determine: data under one key gives the other
 /// away, at least up to where they differ (`cfb`).

@@ -2,9 +2,9 @@
 
 use cryptline_cipher::CipherSpec;
 
+use crate::hash::Hash;
 use crate::luks2::metadata::Digest;
 use crate::{Header, Segment};
-use cryptline_hash::Hash;
 
 /// Bytes of an identity.
 const LEN: usize = 32;

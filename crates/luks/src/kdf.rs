@@ -8,8 +8,8 @@ use cryptline_sys::SecretThread;
 use zeroize::Zeroize;
 
 use crate::error::Error;
+use crate::hash::Hash;
 use crate::memory::{self, Available};
-use cryptline_hash::Hash;
 
 /// Argon2 memory bound of the LUKS2 format: 4 GiB, in KiB.
 pub const ARGON2_MEMORY_MAX_KIB: u32 = 4 * 1024 * 1024;

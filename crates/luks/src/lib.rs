@@ -31,6 +31,7 @@ mod device;
 pub mod edit;
 mod error;
 pub mod format;
+mod hash;
 mod identity;
 pub mod info;
 mod kdf;
@@ -55,11 +56,13 @@ mod mutation_tests;
 #[cfg(test)]
 #[path = "tests/testing.rs"]
 mod testing;
+#[cfg(test)]
+mod tests;
 
 use std::io::{Read, Seek};
 use std::time::Duration;
 
-pub use cryptline_hash::Hash;
+pub use hash::Hash;
 
 pub use area::{Extent, KEY_LEN_MAX};
 pub use budget::KdfLimits;

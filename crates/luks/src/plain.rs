@@ -8,7 +8,7 @@ use zeroize::Zeroize;
 
 use crate::area::KEY_LEN_MAX;
 use crate::error::{Error, quote};
-use cryptline_hash::{HASH_LEN_MAX, Hash};
+use crate::hash::{HASH_LEN_MAX, Hash};
 
 /// Derives a key of `key_len` bytes from `passphrase`.
 ///

@@ -1,15 +1,15 @@
-//! A Ceph cluster on this machine, for one test program: that of `cryptline-ceph-node`, with panics for errors.
+//! A Ceph cluster on this machine, for one test program: that of `cryptline-peers`, with panics for errors.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use cryptline_ceph_node::{Node, Options, PROGRAMS};
+use cryptline_peers::ceph::{Node, Options, PROGRAMS};
 use tempfile::TempDir;
 
 use crate::peer::{self, Run};
 
-pub use cryptline_ceph_node::POOL;
+pub use cryptline_peers::ceph::POOL;
 
 /// How long a program may take, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -58,7 +58,7 @@ pub struct RbdArgs {
     pub conf: Option<PathBuf>,
 
     /// Pool for the images; they are removed at the end
-    #[arg(long, value_name = "POOL", default_value = cryptline_ceph_node::POOL)]
+    #[arg(long, value_name = "POOL", default_value = cryptline_peers::ceph::POOL)]
     pub pool: String,
 }
 

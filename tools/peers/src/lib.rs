@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ceph;
 mod process;
 
 use std::ffi::OsStr;

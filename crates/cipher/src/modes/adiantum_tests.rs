@@ -1,4 +1,4 @@
-//! Adiantum by its authors' vectors. Volumes of the kernel are in `tests/it/kernel_golden.rs`.
+//! Adiantum by its authors' vectors. Volumes of the kernel are in `src/tests/kernel_golden.rs`.
 
 use super::*;
 

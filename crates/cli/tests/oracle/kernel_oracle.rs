@@ -109,6 +109,11 @@ fn kernel_oracle_of_the_newest_release_agrees() {
     agree(Linux::Newest, 2, &[("attach", attach::newest::ask)]);
 }
 
+#[test]
+fn nightly_kernel_oracle_of_the_newest_release_agrees_as_older_ones_do() {
+    agree(Linux::Newest, 2, &[("attach", attach::newest::ask_again)]);
+}
+
 /// Asks about all subjects in one boot, and names every case that fails. A device has no more hardware queues than there
 /// are processors.
 fn agree(linux: Linux, processors: u32, subjects: &[(&str, Ask)]) {

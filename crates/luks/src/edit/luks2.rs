@@ -10,6 +10,7 @@ use crate::area::{Extent, KeyArea, first_gap, gaps, stripes_len};
 use crate::cost::KdfKind;
 use crate::device::{flush, read_at, to_u64, write_at};
 use crate::error::Error;
+use crate::hash::Hash;
 use crate::luks2::binary::{BINARY_LEN, Binary, Copy};
 use crate::luks2::format::{self, AREA_ALIGNMENT, check_label, copy_salt, keyslot_json};
 use crate::luks2::metadata::{DIGESTS_MAX, OBJECTS_MAX};
@@ -17,7 +18,6 @@ use crate::luks2::validate::header_end;
 use crate::luks2::{Header, parse_metadata};
 use crate::options::parameters;
 use crate::random::Random;
-use cryptline_hash::Hash;
 
 const LABEL_FIELD: usize = 24;
 const UUID_FIELD: usize = 168;

@@ -43,11 +43,11 @@ use crate::area::{Extent, KeyArea, fill_random};
 use crate::cost::{KdfCost, KdfKind};
 use crate::device::{flush, read_at, to_u64, write_at};
 use crate::error::{Error, quote};
+use crate::hash::{HASH_LEN_MIN, Hash};
 use crate::luks2::binary::BINARY_LEN;
 use crate::options::parameters;
 use crate::random::{self, Random};
 use crate::unlock::check_passphrase;
-use cryptline_hash::{HASH_LEN_MIN, Hash};
 
 /// Old key material is overwritten in pieces of so many bytes, of which each may fail. A key slot has several.
 const WIPED_AT_ONCE: u64 = 64 << 10;

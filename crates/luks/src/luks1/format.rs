@@ -9,11 +9,11 @@ use crate::area::{Extent, KeyArea, fill_random, stripes_len};
 use crate::cost::{KdfKind, new_kdf, pbkdf2_iterations};
 use crate::device::{flush, write_at};
 use crate::error::Error;
+use crate::hash::Hash;
 use crate::kdf::{Kdf, PBKDF2_ITERATIONS_MIN, SALT_LEN};
 use crate::luks2;
 use crate::options::{FormatOptions, parameters};
 use crate::random::Random;
-use cryptline_hash::Hash;
 
 /// First sector of the first slot's stripes, and what slots are aligned to.
 const SLOT_ALIGNMENT_SECTORS: u32 = 8;

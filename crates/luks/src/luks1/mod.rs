@@ -24,10 +24,10 @@ use crate::af::STRIPES;
 use crate::area::{Extent, KEY_LEN_MAX};
 use crate::device::{check_end, read_at};
 use crate::error::{Error, quote};
+use crate::hash::{HASH_LEN_MIN, Hash};
 use crate::kdf::SALT_LEN;
 use crate::luks2::binary::{array, text};
 use crate::segment::{Segment, SegmentPolicy, check_offset, checked_cipher};
-use cryptline_hash::{HASH_LEN_MIN, Hash};
 
 /// Bytes in the header.
 pub const HEADER_LEN: usize = 592;

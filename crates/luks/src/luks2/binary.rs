@@ -12,7 +12,7 @@
 //! The checksum covers the whole copy (this part and the JSON area) with the checksum field zero.
 
 use crate::error::{Error, quote};
-use cryptline_hash::Hash;
+use crate::hash::Hash;
 
 /// Bytes of the binary part.
 pub const BINARY_LEN: usize = 4096;

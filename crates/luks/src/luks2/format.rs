@@ -14,10 +14,10 @@ use crate::cost::{KdfCost, KdfKind, new_kdf, pbkdf2_iterations};
 use crate::device::{flush, read_at, to_u64, write_at};
 use crate::error::Error;
 use crate::format::check_cipher_takes;
+use crate::hash::Hash;
 use crate::kdf::{Argon2Variant, Kdf, PBKDF2_ITERATIONS_MIN, SALT_LEN};
 use crate::options::{FormatOptions, parameters};
 use crate::random::Random;
-use cryptline_hash::Hash;
 
 /// Size of one copy: 16 KiB.
 pub(crate) const COPY_SIZE: u64 = COPY_SIZES[0];

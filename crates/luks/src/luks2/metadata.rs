@@ -16,10 +16,10 @@ use super::node::{Node, Reason};
 use crate::af::STRIPES;
 use crate::area::{Extent, KEY_LEN_MAX, stripes_len};
 use crate::error::quote;
+use crate::hash::Hash;
 use crate::kdf::{Argon2Variant, Kdf, SALT_LEN};
 use crate::luks1::DIGEST_LEN as LUKS1_DIGEST_LEN;
 use crate::token::KEYRING_TOKEN;
-use cryptline_hash::Hash;
 
 /// Most key slots, tokens and segments.
 pub(crate) const OBJECTS_MAX: u32 = 32;

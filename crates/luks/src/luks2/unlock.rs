@@ -10,9 +10,9 @@ use super::metadata::{Digest, Keyslot, Luks2Keyslot};
 use crate::area::{KeyArea, is_null_cipher};
 use crate::budget::{Budget, KdfLimits};
 use crate::error::{Error, quote};
+use crate::hash::{HASH_LEN_MAX, Hash};
 use crate::kdf::Kdf;
 use crate::unlock::{Attempts, UnlockOptions, Unlocked, check_passphrase};
-use cryptline_hash::{HASH_LEN_MAX, Hash};
 
 impl Header {
     /// Tries `passphrase` on the key slots of the data segment: preferred ones first, then the

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use cryptline_ceph_node::{Node, Options, PROGRAMS};
 use cryptline_engine::base::RbdName;
+use cryptline_peers::ceph::{Node, Options, PROGRAMS};
 use tempfile::TempDir;
 
 use super::RbdArgs;
@@ -33,8 +33,8 @@ impl Cluster {
             return Ok(Self { conf: conf.clone(), pool: args.pool.clone(), node: None, _folder: None });
         }
         require(&PROGRAMS, &format!("{PACKAGES}, or give --conf of a cluster"))?;
-        if args.pool != cryptline_ceph_node::POOL {
-            let own = cryptline_ceph_node::POOL;
+        if args.pool != cryptline_peers::ceph::POOL {
+            let own = cryptline_peers::ceph::POOL;
             fail!("--pool {}: a cluster of this program's own has the pool {own}; give --conf too", args.pool);
         }
         let folder = tempfile::Builder::new().prefix("cryptline-rbd-").tempdir()?;

@@ -6,12 +6,10 @@ use super::{Bench, Check, Guest, ask_of_files, ask_of_recovery, users, zones};
 
 /// Devices of the ublk driver change servers and grow while they are used.
 pub(in super::super) fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
-    let Some(mut guest) = Guest::new(bench, oracle, "ublk") else {
+    let Some(mut guest) = loaded(bench, oracle) else {
         return Vec::new();
     };
-    guest.case("load").script("modprobe ublk_drv");
     ask_of_files(&mut guest);
-    ask_of_recovery(&mut guest);
     ask_of_successors(&mut guest);
     ask_of_failed_successors(&mut guest);
     ask_of_haste(&mut guest);
@@ -19,8 +17,23 @@ pub(in super::super) fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Ch
     ask_of_growth(&mut guest);
     zones::ask_of_bytes(&mut guest);
     zones::ask_of_btrfs(&mut guest);
+    guest.checks
+}
+
+/// What an older kernel answers at each landing.
+pub(in super::super) fn ask_again<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
+    let Some(mut guest) = loaded(bench, oracle) else {
+        return Vec::new();
+    };
+    ask_of_recovery(&mut guest);
     users::ask_of_use(&mut guest);
     guest.checks
+}
+
+fn loaded<'a, 'o>(bench: &'a Bench, oracle: &'o mut Oracle) -> Option<Guest<'a, 'o>> {
+    let mut guest = Guest::new(bench, oracle, "ublk")?;
+    guest.case("load").script("modprobe ublk_drv");
+    Some(guest)
 }
 
 fn ask_of_successors(guest: &mut Guest<'_, '_>) {

@@ -10,11 +10,11 @@
 //! The file's own head describes it. The plaintext is made here once more, since the kernel's sums
 //! would not match any other.
 
+use crate::{Backend, CipherSpec, SectorCipher, SectorOptions};
 use base16ct::lower::encode_string as hex;
-use cryptline_cipher::{Backend, CipherSpec, SectorCipher, SectorOptions};
 use sha2::{Digest, Sha256};
 
-const GOLDEN: &str = include_str!("../data/kernel-golden.txt");
+const GOLDEN: &str = include_str!("../../tests/data/kernel-golden.txt");
 /// Bytes of the longest vector.
 const LENGTH: usize = 16 * 1024;
 /// Vectors in the file: fewer would mean that this test reads less than the kernel wrote.

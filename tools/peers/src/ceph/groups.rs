@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::Result;
+use super::Result;
 
 /// Of the one pool that a cluster has.
-pub(crate) const COUNT: usize = 32;
+pub(super) const COUNT: usize = 32;
 /// A daemon that is there answers at once, on a busy machine too.
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// The first group that one of `daemons` does not say to be whole since the map `epoch`.
-pub(crate) fn first_degraded(daemons: &[PathBuf], epoch: u64) -> Option<String> {
+pub(super) fn first_degraded(daemons: &[PathBuf], epoch: u64) -> Option<String> {
     let is_whole = |group: &str| {
         let state = |daemon: &PathBuf| ask(daemon, group).ok();
         daemons.iter().filter_map(state).any(|state| {

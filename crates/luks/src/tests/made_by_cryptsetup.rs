@@ -1,7 +1,7 @@
 //! Volumes that cryptsetup makes open here, with the very same volume key.
 
-use crate::common::{Cryptsetup, Image, PASSPHRASE};
-use cryptline_luks::{Error, ErrorKind, KdfLimits, SegmentPolicy, UnlockOptions};
+use super::common::{Cryptsetup, Image, PASSPHRASE};
+use crate::{Error, ErrorKind, KdfLimits, SegmentPolicy, UnlockOptions};
 
 const MIB: u64 = 1 << 20;
 const CHEAP_PBKDF2: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";

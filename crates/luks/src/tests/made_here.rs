@@ -1,9 +1,9 @@
 //! Volumes made here are sound for cryptsetup, and what it does to them afterwards is
 //! understood here.
 
-use crate::common::{Cryptsetup, Image, PASSPHRASE, open};
-use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version, format};
-use cryptline_luks::{ErrorKind, Seed, SegmentPolicy, UnlockOptions};
+use super::common::{Cryptsetup, Image, PASSPHRASE, open};
+use crate::format::{FormatOptions, KdfCost, KdfKind, Version, format};
+use crate::{ErrorKind, Seed, SegmentPolicy, UnlockOptions};
 use cryptline_sys::SecretBuf;
 
 const MIB: u64 = 1 << 20;

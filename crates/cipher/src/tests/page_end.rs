@@ -1,10 +1,12 @@
 //! No back end reads or writes past its buffers: each ends where an inaccessible page begins, or
 //! begins where one ends.
 
+#![allow(unsafe_code)]
+
 use std::ffi::c_void;
 use std::ptr;
 
-use cryptline_cipher::{Backend, CipherSpec, SectorCipher, SectorOptions};
+use crate::{Backend, CipherSpec, SectorCipher, SectorOptions};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 /// At least a page of any Linux, and a multiple of one.

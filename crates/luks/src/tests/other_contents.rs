@@ -5,8 +5,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::common::{Cryptsetup, Image, PASSPHRASE};
-use cryptline_luks::Error;
+use super::common::{Cryptsetup, Image, PASSPHRASE};
+use crate::Error;
 use cryptline_testkit::peer::{self, Peer, TIMEOUT_DEFAULT, run_with_input};
 
 const MIB: u64 = 1 << 20;

@@ -1,8 +1,8 @@
 //! LUKS1 volumes that QEMU makes open here, and QEMU opens ours.
 
-use crate::common::{Image, PASSPHRASE};
-use cryptline_luks::format::{FormatOptions, KdfCost, Version, format};
-use cryptline_luks::{ErrorKind, SegmentPolicy};
+use super::common::{Image, PASSPHRASE};
+use crate::format::{FormatOptions, KdfCost, Version, format};
+use crate::{ErrorKind, SegmentPolicy};
 use cryptline_testkit::peer::{self, Peer};
 
 const MIB: u64 = 1 << 20;

@@ -4,10 +4,10 @@
 //!
 //! The file's own head describes it, and `data/xts_edges.py` made it.
 
-use cryptline_cipher::{Backend, CipherSpec, SectorCipher, SectorOptions};
+use crate::{Backend, CipherSpec, SectorCipher, SectorOptions};
 use sha2::{Digest, Sha256};
 
-const EDGES: &str = include_str!("../data/xts-edges.txt");
+const EDGES: &str = include_str!("../../tests/data/xts-edges.txt");
 /// Entries of each kind: fewer would mean that this test reads less than there is.
 const KINDS: [(&str, usize); 3] = [("request", 160), ("sector", 9), ("ieee", 3)];
 /// Bytes of the longest request.

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 
-use cryptline_luks::{Error, Header, UnlockOptions, Unlocked, read};
+use crate::{Error, Header, UnlockOptions, Unlocked, read};
 use cryptline_testkit::peer::{self, Peer, Run, TIMEOUT_DEFAULT, run_with_input};
 use tempfile::TempDir;
 

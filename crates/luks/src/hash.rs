@@ -1,9 +1,4 @@
 //! Hash functions by the names that headers use, and PBKDF2 over them.
-//!
-//! A crate of its own because this is nearly all of what takes time when a header is unlocked: it is optimised, and the
-//! code that reads and writes headers need not be.
-
-#![forbid(unsafe_code)]
 
 use blake2::{Blake2b512, Blake2s256};
 use digest::Digest;
