@@ -8,8 +8,8 @@
 //! The program that is counted is built without LTO: what calls a kernel is inlined, or small beside it.
 //!
 //! Counts do not vary with the load of a machine, so they show what times hide. They depend on the
-//! compiler, so they are compared only where it is the baseline's. They do not depend on the processor,
-//! since the back end is forced: valgrind emulates a processor with AES-NI and AVX2. It supports
+//! compiler, so they are compared only where it is the baseline's. They do not depend on the C library, nor on the
+//! processor, since the back end is forced: valgrind emulates a processor with AES-NI and AVX2. It supports
 //! neither VAES nor AVX-512, so those kernels are not counted; they share `xts/driver.rs` with the one
 //! for AES-NI, which is.
 //!
@@ -142,12 +142,11 @@ fn count_all() -> Result<Counts, Failed> {
     })
 }
 
-/// Built for what the static program is built for, where that is possible: then the crates below it are there already.
+/// The example, built for the target of the static program where that is possible: the crates below it are there already.
 fn program() -> Result<PathBuf, Failed> {
     let build = ["build", "--release", "--package", "cryptline-cipher", "--example", "instructions", "--locked"];
     let triple = portable::TRIED.target;
-    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    let target = crate::root().join(target);
+    let target = crate::target();
     if has_target(triple)? {
         cargo(&[&build[..], &["--target", triple]].concat())?;
         return Ok(target.join(triple).join("release/examples/instructions"));

@@ -147,15 +147,15 @@ fn finish(mut beside: Background, limit: Duration) -> Result<(), Failed> {
 
 /// Free bytes where Cargo builds.
 pub fn free_bytes() -> u64 {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| crate::root().join("target"), Into::into);
+    let target = crate::target();
     let place = target.ancestors().find(|place| place.exists());
     let free = place.and_then(|place| rustix::fs::statvfs(place).ok());
     free.map_or(u64::MAX, |free| free.f_bavail * free.f_frsize)
 }
 
-/// Fails before anything is built where it cannot fit. Where there is a build already, most of it is there.
+/// Fails before anything is built where it cannot fit. A target folder with a program for the tests needs little more.
 fn room_for(needed: u64) -> Result<(), Failed> {
-    let needed = if crate::root().join("target/debug/deps").exists() { needed / 4 } else { needed };
+    let needed = if crate::target().join("debug/cryptline").exists() { needed / 4 } else { needed };
     let free = free_bytes();
     if free >= needed {
         return Ok(());

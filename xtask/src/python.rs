@@ -17,8 +17,6 @@ const PROFILES: &str = "--config=Cargo.toml";
 const TOOLS: [&str; 2] = ["maturin==1.16.0", "cyclonedx-python-lib[json-validation]==11.12.0"];
 /// What the module is tested and measured beside. Newer versions of them may be faster: they are part of the result.
 const BESIDE: [&str; 2] = ["libluksde-python==20260902", "dissect.fve==4.6"];
-/// As `cargo clippy -- -D warnings` gives them to the compiler in whose place it is.
-const DENY_WARNINGS: &str = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
 /// Compares the stubs with the module.
 const STUBTEST: &str = "mypy==2.4.1";
 /// Says nothing of a file that is as it should be.
@@ -36,11 +34,8 @@ pub fn run() -> Result<(), Failed> {
         return cannot_run("Python", MISSING);
     }
     cargo(&["fmt", MANIFEST, "--check"])?;
-    // `cargo clippy` would look at all crates below the module once more, before the same are built.
-    let mut build = cargo_command();
-    build.args(["build", MANIFEST, PROFILES, "--locked"]);
-    build.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver").env("CLIPPY_ARGS", DENY_WARNINGS);
-    run_command(in_our_target(&mut build))?;
+    cargo(&["clippy", MANIFEST, PROFILES, "--locked", "--", "-D", "warnings"])?;
+    cargo(&["build", MANIFEST, PROFILES, "--locked"])?;
     let root = crate::root();
     let modules = root.join("target/python/modules");
     assemble(&root, &modules).map_err(|error| Failed(error.to_string()))?;

@@ -97,8 +97,7 @@ pub fn show_summary() {
 }
 
 fn report(profile: &str) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    crate::root().join(target).join("nextest").join(profile).join("junit.xml")
+    crate::target().join("nextest").join(profile).join("junit.xml")
 }
 
 /// What the tests of a profile did when they ran last.

@@ -12,11 +12,9 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-
-use crate::Background;
 
 /// The pool that there is from the start.
 pub const POOL: &str = "rbd";
@@ -25,7 +23,7 @@ pub const PROGRAMS: [&str; 5] = ["ceph-authtool", "ceph-mon", "ceph-osd", "ceph"
 /// How long the daemons may take to get ready, on a busy machine.
 const READY: Duration = Duration::from_secs(120);
 
-/// What a cluster is like.
+/// The shape of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Daemons that store.
@@ -45,7 +43,7 @@ pub struct Node {
     options: Options,
 }
 
-/// Why there is no cluster.
+/// A value, or the reason for which there is no cluster.
 pub type Result<T> = std::result::Result<T, String>;
 
 impl Node {
@@ -237,7 +235,7 @@ impl Daemon {
             };
         }
         let spawned = bound.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        spawned.map(Self).map_err(|error| format!("cannot run setpriv: {error}"))
+        spawned.map(Self).map_err(|error| cannot_run(&bound, &error))
     }
 }
 
@@ -256,16 +254,40 @@ fn command(folder: &Path, program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// What a program says that must succeed.
+/// The output of a program that must succeed.
 fn run(command: &mut Command) -> Result<String> {
-    let mut background = Background::spawn(command.stdin(Stdio::null()));
-    let ended = background.wait(READY);
-    let run = background.collect();
-    match ended {
-        Some(status) if status.success() => Ok(run.stdout_text()),
-        Some(_) => Err(run.to_string()),
-        None => Err(format!("{run}\nit does not end; its cluster may not have got ready")),
+    let output = output_within(command, READY)?;
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() {
+        return Ok(said(&output.stdout));
     }
+    let errors = said(&output.stderr);
+    let last = errors.lines().rfind(|line| !line.trim().is_empty());
+    let program = command.get_program().display();
+    Err(format!("{program} failed: {}", last.unwrap_or("it says nothing").trim()))
+}
+
+/// The output of a program that must end in time. It may say little: a pipe holds it meanwhile.
+fn output_within(command: &mut Command, time: Duration) -> Result<Output> {
+    command.stdin(Stdio::null());
+    let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = spawned.map_err(|error| cannot_run(command, &error))?;
+    let deadline = Instant::now() + time;
+    while matches!(child.try_wait(), Ok(None)) {
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            let program = command.get_program().display();
+            return Err(format!("{program} does not end; its cluster may not have got ready"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output();
+    output.map_err(|error| cannot_run(command, &error))
+}
+
+fn cannot_run(command: &Command, error: &std::io::Error) -> String {
+    format!("cannot run {}: {error}", command.get_program().display())
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -289,4 +311,20 @@ fn free_port() -> Result<u16> {
 fn uuid() -> Result<String> {
     let text = fs::read_to_string("/proc/sys/kernel/random/uuid");
     Ok(text.map_err(|error| error.to_string())?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn program_that_does_not_end_is_ended_and_named() {
+        let mut command = Command::new("sleep");
+        let ended = output_within(command.arg("1000"), Duration::from_millis(50));
+        let said = ended.expect_err("it sleeps");
+        assert!(said.starts_with("sleep does not end"), "{said}");
+        let mut command = Command::new("echo");
+        let ended = output_within(command.arg("word"), READY).expect("it ends");
+        assert_eq!(ended.stdout, b"word\n");
+    }
 }

@@ -1,4 +1,4 @@
-//! The same bytes as Linux dm-crypt: every vector of `data/kernel-golden.txt`, both ways, on every
+//! The same bytes as Linux dm-crypt: every vector of `tests/data/kernel-golden.txt`, both ways, on every
 //! back end of this CPU.
 //!
 //! ```text

@@ -1,8 +1,8 @@
-//! AES-XTS where implementations go wrong: every entry of `data/xts-edges.txt`, both ways, on every
+//! AES-XTS where implementations go wrong: every entry of `tests/data/xts-edges.txt`, both ways, on every
 //! back end of this CPU. Counts of sectors around the groups that kernels
 //! encrypt IVs in, numbers that wrap, tweaks that carry, equal key halves, every part of a sector.
 //!
-//! The file's own head describes it, and `data/xts_edges.py` made it.
+//! The file's own head describes it, and `tests/data/xts_edges.py` made it.
 
 use crate::{Backend, CipherSpec, SectorCipher, SectorOptions};
 use sha2::{Digest, Sha256};

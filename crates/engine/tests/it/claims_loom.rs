@@ -1,4 +1,4 @@
-//! The claims of `layer/subblock` under every interleaving that the memory model allows.
+//! The claims of `layer/subblock` under every interleaving that the memory model allows, up to a number of preemptions.
 //!
 //! The very source is taken in once more, over loom's atomics in the place of the standard ones. A
 //! sector is a cell that tells when two threads are in it at once of which one writes; a sleep from which
@@ -97,14 +97,14 @@ fn in_every_order(slots: usize, work: &'static [fn(&Device, usize)]) {
 
 /// The same on a device that is made otherwise.
 fn in_every_order_of(made: fn(Device) -> Device, slots: usize, work: &'static [fn(&Device, usize)]) {
-    // More threads make more orders with fewer switches.
+    // Three threads with one preemption have more orders than two with two.
     in_orders_of(if work.len() > 2 { 1 } else { 2 }, made, slots, work);
 }
 
-/// The same in the orders with up to so many switches that are no waits.
-fn in_orders_of(switches: usize, made: fn(Device) -> Device, slots: usize, work: &'static [fn(&Device, usize)]) {
+/// The same with at most so many preemptions in an order: switches to another thread that are no waits.
+fn in_orders_of(preemptions: usize, made: fn(Device) -> Device, slots: usize, work: &'static [fn(&Device, usize)]) {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(switches);
+    model.preemption_bound = Some(preemptions);
     model.check(move || {
         let device = Arc::new(made(Device::new(slots, work.len())));
         let threads: Vec<_> = (work.iter().enumerate())
@@ -198,7 +198,7 @@ fn queue_that_wakes_another_one_is_not_forgotten_itself() {
 #[test]
 fn reader_without_any_claim_is_caught() {
     let found = catch_unwind(AssertUnwindSafe(|| {
-        in_every_order(2, &[|it, member| it.rewrite(member, 0), |it, _| it.sectors[0].with(|_| ())]);
+        in_orders_of(1, |it| it, 2, &[|it, member| it.rewrite(member, 0), |it, _| it.sectors[0].with(|_| ())]);
     }));
     assert!(found.is_err(), "loom saw nothing wrong");
 }

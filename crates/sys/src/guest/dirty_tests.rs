@@ -109,7 +109,7 @@ fn log_without_bytes_or_addresses_is_refused() {
 
 /// An owner that clears a bit while its page is being written has copied the old bytes.
 #[test]
-fn bits_are_set_behind_the_write_even_where_they_are_set_already() {
+fn bits_are_set_when_the_write_has_been_made() {
     let log = file(WHOLE as u64);
     let dirty = DirtyLog::map(&log, 0, WHOLE as u64).unwrap();
     dirty.mark(64, 65).unwrap();
