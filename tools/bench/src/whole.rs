@@ -34,7 +34,7 @@ const PIECE: usize = 1 << 20;
 const SPARSE: u64 = 100 << 30;
 const SPARSE_DATA: usize = 100 << 20;
 /// How often qemu-img is started, which could not measure the machine's speed.
-const TRIES: u32 = 8;
+const TRIES: u32 = 100;
 /// With less there are no goals: rounds and size.
 const ENOUGH: (u32, u64) = (3, 512 << 20);
 

@@ -1,5 +1,7 @@
 //! LUKS1 volumes that QEMU makes open here, and QEMU opens ours.
 
+use std::time::Duration;
+
 use super::common::{Image, PASSPHRASE};
 use crate::format::{FormatOptions, KdfCost, Version, format};
 use crate::{ErrorKind, SegmentPolicy};
@@ -28,10 +30,11 @@ fn create(qemu_img: &Peer, luks: &str, image: &Image) {
     let path = image.path.to_str().unwrap();
     let arguments = ["create", "-q", "--object", SECRET, "-f", "luks", "-o", luks, path, "4M"];
     let mut run = qemu_img.run(arguments);
-    for _ in 0..20 {
+    for turn in 0..200 {
         if !run.stderr_text().contains("Unable to get accurate CPU usage") {
             break;
         }
+        std::thread::sleep(Duration::from_millis(10 * (turn % 10)));
         run = qemu_img.run(arguments);
     }
     run.success();
