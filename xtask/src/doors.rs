@@ -30,7 +30,7 @@ const HISTORIES: (&str, &str) = ("CRYPTLINE_CASES", "10000");
 /// The fuzzers run for an hour beside all else, and what they find is shrunk and told.
 const FUZZ_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// For each commit: what takes minutes.
+/// For each commit: checks that take minutes.
 pub fn check() -> Result<(), Failed> {
     let mut steps = Steps::default();
     room_for(CHECK_BYTES)?;
@@ -153,7 +153,7 @@ pub fn free_bytes() -> u64 {
     free.map_or(u64::MAX, |free| free.f_bavail * free.f_frsize)
 }
 
-/// Fails before anything is built where it cannot fit. A target folder with a program for the tests needs little more.
+/// Fails before anything is built where it cannot fit. Where the tests have been built before, a quarter of the room is enough.
 fn room_for(needed: u64) -> Result<(), Failed> {
     let needed = if crate::target().join("debug/cryptline").exists() { needed / 4 } else { needed };
     let free = free_bytes();

@@ -1,7 +1,7 @@
 //! `cargo xtask`: everything about this repository that is not the program.
 //!
 //! ```text
-//! cargo xtask check      for each commit: format, style, clippy, unit tests, the cases of the command line
+//! cargo xtask check      for each commit: format, style, clippy, unit tests, command-line cases
 //! cargo xtask test       for each landing: all that must hold (.ci/run calls this)
 //! cargo xtask nightly    everything, without a limit; target/nightly-report.md says what it did
 //! ```
@@ -36,7 +36,7 @@ use step::Failed;
 type Verb = (&'static str, &'static str, fn() -> Result<(), Failed>);
 
 const VERBS: &[Verb] = &[
-    ("check", "check a commit: format, style, clippy, unit tests, and the cases of the command line", doors::check),
+    ("check", "check a commit: format, style, clippy, unit tests and command-line cases", doors::check),
     ("test", "check a landing: install missing peers, lint, build, and run every test that must hold", doors::test),
     ("nightly", "check everything there is, and write target/nightly-report.md", doors::nightly),
     ("tidy", "check the style rules no other tool checks", tidy::run),

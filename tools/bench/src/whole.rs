@@ -33,7 +33,7 @@ const PIECE: usize = 1 << 20;
 /// Bytes of the image that is nearly all holes, and of its data.
 const SPARSE: u64 = 100 << 30;
 const SPARSE_DATA: usize = 100 << 20;
-/// How often qemu-img is started, which could not measure the machine's speed.
+/// Attempts with qemu-img at most: on a busy machine it often fails to time its key derivation.
 const TRIES: u32 = 100;
 /// With less there are no goals: rounds and size.
 const ENOUGH: (u32, u64) = (3, 512 << 20);

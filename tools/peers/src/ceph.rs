@@ -43,7 +43,7 @@ pub struct Node {
     options: Options,
 }
 
-/// A value, or the reason for which there is no cluster.
+/// A value, or the reason why there is no cluster.
 pub type Result<T> = std::result::Result<T, String>;
 
 impl Node {

@@ -8,7 +8,8 @@
 //!
 //! A missing peer fails the test when `CI=true`; elsewhere the test says `SKIP <test>: ...` with the
 //! command that installs it, and returns. The table below is also what `cargo xtask peers` installs from. Tests reach all
-//! of it as `cryptline_testkit::peer`; `xtask` uses it without the engine that testkit brings. [`ceph`] is a whole cluster for one test or comparison.
+//! of it as `cryptline_testkit::peer`; `xtask` uses it without the engine that testkit brings. [`ceph`] is a whole cluster
+//! for one test or comparison.
 
 #![forbid(unsafe_code)]
 

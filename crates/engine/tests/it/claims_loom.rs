@@ -97,11 +97,11 @@ fn in_every_order(slots: usize, work: &'static [fn(&Device, usize)]) {
 
 /// The same on a device that is made otherwise.
 fn in_every_order_of(made: fn(Device) -> Device, slots: usize, work: &'static [fn(&Device, usize)]) {
-    // Three threads with one preemption have more orders than two with two.
+    // More threads make many more orders, so they get fewer preemptions.
     in_orders_of(if work.len() > 2 { 1 } else { 2 }, made, slots, work);
 }
 
-/// The same with at most so many preemptions in an order: switches to another thread that are no waits.
+/// The same with at most `preemptions` in an order: switches to another thread while the first could go on.
 fn in_orders_of(preemptions: usize, made: fn(Device) -> Device, slots: usize, work: &'static [fn(&Device, usize)]) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);

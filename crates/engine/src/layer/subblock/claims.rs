@@ -23,7 +23,7 @@
 //! then waits only for what is on the medium. So there is no circle of waiting.
 //!
 //! All orderings that matter are between a store of one's own and a load of another's word, on two
-//! threads at once: hence the fences. `tests/it/claims_loom.rs` plays the interleavings.
+//! threads at once: hence the fences. `tests/it/claims_loom.rs` plays the interleavings, up to a number of preemptions.
 
 use super::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 

@@ -20,7 +20,7 @@ pub(in super::super) fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Ch
     guest.checks
 }
 
-/// Cases about servers that were killed and about users, which 6.12 answers at each landing.
+/// Cases about killed servers and about users, of which 6.12 is asked at each landing.
 pub(in super::super) fn ask_again<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
     let Some(mut guest) = loaded(bench, oracle) else {
         return Vec::new();
