@@ -65,8 +65,8 @@ pub(crate) struct BaseDevice {
     pub data: Vec<Range<u64>>,
     /// Bytes that are there. The gate has whole blocks of them.
     pub bytes: u64,
-    /// Bytes of the sectors that a partition table on it counts in.
-    table_sector: u32,
+    /// Bytes of the sectors that a partition table on it counts in, where that is known.
+    table_sector: Option<u32>,
 }
 
 /// Where a volume lies, or will.
@@ -134,6 +134,12 @@ fn take(image: &Mutex<Option<Image>>) -> Result<Image> {
     Ok(lock(image).take().ok_or_else(taken)?)
 }
 
+/// Bytes in the sectors of a disk, which only a block device tells: the smallest request of a file or a server is not
+/// what whoever made a partition table has seen.
+fn sector_of(image: &Image) -> Option<u32> {
+    image.is_block_device().then(|| image.block())
+}
+
 /// What messages call a [`Medium`], and a device that the caller has.
 const MEDIUM: &str = "the volume";
 
@@ -183,13 +189,13 @@ impl Base {
 
     fn slice(slice: &Slice, access: Access) -> Result<Self> {
         let of = Self::open(&slice.of, access)?;
-        let block = match &of {
-            Self::Image(image) => image.block(),
+        let sector = match &of {
+            Self::Image(image) => sector_of(image),
             Self::Device(device) => device.table_sector,
-            Self::Slice(_) => LEAST_BLOCK,
+            Self::Slice(_) => None,
         };
         let name = slice.of.to_string();
-        let (range, warning) = slice.window.find(of.reader()?, of.size(), block, &name)?;
+        let (range, warning) = slice.window.find(of.reader()?, of.size(), sector, &name)?;
         Ok(Self::Slice(Box::new(Part { of, range, warning })))
     }
 
@@ -244,27 +250,15 @@ impl Base {
 impl BaseDevice {
     fn new(gate: Gate, info: BaseInfo) -> Self {
         let geometry = *gate.geometry();
-        Self {
-            gate,
-            info,
-            warnings: Vec::new(),
-            data: Vec::new(),
-            bytes: geometry.size,
-            table_sector: geometry.logical_block,
-        }
+        Self { gate, info, warnings: Vec::new(), data: Vec::new(), bytes: geometry.size, table_sector: None }
     }
 
     /// A file or block device that is open, for transfers of any size.
     pub fn of_image(image: Image, direct: DirectMode) -> Result<Self> {
-        let (bytes, table_sector) = (image.size(), image.block());
+        let (bytes, table_sector) = (image.size(), sector_of(&image));
         let device = image.into_device(LEAST_BLOCK, direct)?;
         let direct = device.is_direct();
-        Ok(Self {
-            bytes,
-            // Those of the device, though the page cache takes smaller pieces.
-            table_sector,
-            ..Self::new(Gate::new(device), BaseInfo::File { direct })
-        })
+        Ok(Self { bytes, table_sector, ..Self::new(Gate::new(device), BaseInfo::File { direct }) })
     }
 
     fn medium(medium: &Arc<dyn Medium>, access: Access) -> Result<Self> {
@@ -312,9 +306,6 @@ impl BaseDevice {
                 Ok(Self {
                     warnings: loses.then_some(Warning::OnlyReadsAgain).into_iter().collect(),
                     bytes,
-                    // The smallest request that a server takes is not its disk's sector: who made the table saw sectors
-                    // of 512 bytes, as every disk image has them.
-                    table_sector: LEAST_BLOCK,
                     ..Self::new(gate, BaseInfo::Nbd { multi_conn })
                 })
             }
@@ -357,7 +348,6 @@ impl BaseDevice {
             // Where data lies in what is mapped is not known of a part.
             warnings: of.warnings.into_iter().chain(warning).collect(),
             bytes: gate.size() + behind,
-            table_sector: LEAST_BLOCK,
             ..Self::new(gate, of.info)
         })
     }
@@ -429,8 +419,8 @@ pub(crate) struct Look {
     pub place: String,
     /// Its first byte there.
     pub start: u64,
-    /// Bytes in a block of it.
-    pub block: u32,
+    /// Bytes in its sectors, where it is known.
+    pub sector: Option<u32>,
     /// All of what is there.
     is_whole: bool,
 }
@@ -447,7 +437,7 @@ impl Look {
         let geometry = *device.gate.geometry();
         Ok(Self {
             size: geometry.size,
-            block: device.table_sector,
+            sector: device.table_sector,
             bytes: Bytes::Device(device),
             device_number: None,
             name: source.to_string(),
@@ -459,12 +449,13 @@ impl Look {
 
     fn slice(slice: &Slice) -> Result<Self> {
         let of = Source::Target(slice.of.clone()).look()?;
-        let found = slice.window.find(of.reader()?, of.size, of.block, &of.name);
+        let found = slice.window.find(of.reader()?, of.size, of.sector, &of.name);
         let (range, _) = found?;
         Ok(Self {
             size: range.end - range.start,
             name: slice.to_string(),
             start: of.start + range.start,
+            sector: None,
             is_whole: false,
             ..of
         })
@@ -484,13 +475,13 @@ impl Look {
         if kind.is_dir() {
             return Err(wrong("a directory").into());
         }
-        let (size, block, device_number) = if kind.is_block_device() {
+        let (size, sector, device_number) = if kind.is_block_device() {
             let (size, block) = cryptline_sys::block_device_size(&file).map_err(failed)?;
             let number = metadata.rdev();
             let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-            (size, block, Some(format!("{major}:{minor}")))
+            (size, Some(block), Some(format!("{major}:{minor}")))
         } else if kind.is_file() {
-            (metadata.len(), LEAST_BLOCK, None)
+            (metadata.len(), None, None)
         } else {
             return Err(wrong("neither a regular file nor a block device").into());
         };
@@ -501,7 +492,7 @@ impl Look {
             name: path.display().to_string(),
             place: path.display().to_string(),
             start: 0,
-            block,
+            sector,
             is_whole: true,
         })
     }

@@ -5,7 +5,6 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use crate::create::look;
 use crate::partition::PartitionTable;
-use crate::volume::LEAST_BLOCK;
 
 /// What a target holds that is no LUKS volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,8 +59,9 @@ const COMPRESSED: &[Known] = &[
     ("a ZIP file", "unzip", &[(0, b"PK\x03\x04")]),
 ];
 
-/// What `device`, which has `size` bytes, holds, if it is known. LUKS is called what it is.
-pub(crate) fn find(device: &mut (impl Read + Seek), size: u64) -> io::Result<Option<Contents>> {
+/// What `device`, which has `size` bytes, holds, if it is known. LUKS is called what it is. `sector` is the size of the
+/// device's sectors, where it is known.
+pub(crate) fn find(device: &mut (impl Read + Seek), size: u64, sector: Option<u32>) -> io::Result<Option<Contents>> {
     if let Some((what, format)) = first_of(IMAGES, device, size)? {
         return Ok(Some(Contents::Image { what, format }));
     }
@@ -72,7 +72,7 @@ pub(crate) fn find(device: &mut (impl Read + Seek), size: u64) -> io::Result<Opt
         return Ok(Some(Contents::Image { what, format }));
     }
     // A damaged table has a name below.
-    if let Ok(Some(table)) = PartitionTable::read(device, size, LEAST_BLOCK)
+    if let Ok(Some(table)) = PartitionTable::read(device, size, sector)
         && !table.partitions.is_empty()
     {
         return Ok(Some(Contents::Partitioned(Box::new(table))));
@@ -137,7 +137,7 @@ mod tests {
         let mut bytes = vec![0; 1 << 20];
         bytes[at..at + magic.len()].copy_from_slice(magic);
         let size = bytes.len() as u64;
-        find(&mut Cursor::new(bytes), size).unwrap()
+        find(&mut Cursor::new(bytes), size, None).unwrap()
     }
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(found(0, b"BZh9 is no bzip2"), None);
         assert_eq!(found(0x1be, &[&[0x17; 64][..], b"\x55\xaa"].concat()), None);
         for len in [0, 1, 511, 512] {
-            assert_eq!(find(&mut Cursor::new(vec![0; len]), len as u64).unwrap(), None);
+            assert_eq!(find(&mut Cursor::new(vec![0; len]), len as u64, None).unwrap(), None);
         }
     }
 }

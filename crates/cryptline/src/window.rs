@@ -3,6 +3,7 @@
 //! ```text
 //! TARGET?offset=SIZE&length=SIZE      bytes from offset on; without a length, all that follow
 //! TARGET?partition=N|LABEL|UUID       as the partition table has it
+//! TARGET?partition=N@512|N@4096       the same, in sectors of this size
 //! ```
 //!
 //! Bytes that would end a value are percent-encoded in it, as in any URI. In an NBD URI these parameters stand among
@@ -46,13 +47,13 @@ pub struct Slice {
 }
 
 impl Window {
-    /// Its bytes on a device of `size` bytes in blocks of `block`, called `name` in messages; and what is wrong with
-    /// the table that has it.
+    /// Its bytes on a device of `size` bytes, called `name` in messages; and what is wrong with the table that has it.
+    /// `sector` is the size of the device's sectors, where it is known.
     pub(crate) fn find(
         &self,
         mut device: Box<dyn ReadSeek + '_>,
         size: u64,
-        block: u32,
+        sector: Option<u32>,
         name: &str,
     ) -> Result<(Range<u64>, Option<Warning>), Error> {
         match self {
@@ -69,7 +70,7 @@ impl Window {
             }
             Self::Partition(partition) => {
                 let failed = |error: PartitionError| Problem::Partition(error).on(name);
-                let table = PartitionTable::read(&mut device, size, block).map_err(failed)?;
+                let table = PartitionTable::read(&mut device, size, partition.sector().or(sector)).map_err(failed)?;
                 let table = table.ok_or_else(|| failed(PartitionError::NoTable))?;
                 let range = table.find(partition).map_err(failed)?.range();
                 Ok((range, table.damage.map(Warning::PartitionTable)))

@@ -82,6 +82,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("delpart", "util-linux"),
     program("dmsetup", "dmsetup"),
     program("e2fsck", "e2fsprogs"),
+    program("fdisk", "fdisk"),
     program("fio", "fio"),
     // Mounts the file system in a file.
     program("fuse2fs", "fuse2fs"),

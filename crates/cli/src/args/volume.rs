@@ -97,7 +97,8 @@ pub struct TargetArgs {
     pub kind: Option<VolumeType>,
 
     /// Only this partition of the decrypted disk: a number, label or UUID of the partition table in it. A partition of
-    /// the target itself is named by `TARGET?partition=N`
+    /// the target itself is named by `TARGET?partition=N`. `N@512` and `N@4096` say which sectors an MBR counts in, where
+    /// nothing on the disk does
     #[arg(long, value_name = "N|LABEL|UUID")]
     pub partition: Option<PartitionName>,
 

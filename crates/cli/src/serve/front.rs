@@ -238,7 +238,9 @@ fn last_part(target: &str) -> String {
     match Target::parse(target) {
         Ok(Target::Slice(slice)) => {
             let part = match &slice.window {
-                Window::Partition(PartitionName::Number(number)) => number.to_string(),
+                Window::Partition(PartitionName::Number(number) | PartitionName::Counted { number, .. }) => {
+                    number.to_string()
+                }
                 Window::Partition(PartitionName::Text(name)) => name.clone(),
                 Window::Range { offset, .. } => offset.to_string(),
             };

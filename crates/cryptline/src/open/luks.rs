@@ -129,10 +129,15 @@ fn identity(header: &Header, segments: &[Segment], base: &Base, open: &Open) -> 
 }
 
 /// Reads and checks the header of a device of `size` bytes.
-pub(crate) fn read(mut device: impl Read + Seek, size: u64, name: &str) -> Result<Header> {
+pub(crate) fn read(device: impl Read + Seek, size: u64, name: &str) -> Result<Header> {
+    read_on(device, size, None, name)
+}
+
+/// The same, on a device whose sectors have this size: a partition table that is found instead counts in them.
+pub(super) fn read_on(mut device: impl Read + Seek, size: u64, sector: Option<u32>, name: &str) -> Result<Header> {
     let problem = match cryptline_luks::read(&mut device, size) {
         Ok(header) => return Ok(header),
-        Err(error @ cryptline_luks::Error::NotLuks) => match contents::find(&mut device, size) {
+        Err(error @ cryptline_luks::Error::NotLuks) => match contents::find(&mut device, size, sector) {
             Ok(Some(found)) => Problem::NotLuks(found),
             Ok(None) | Err(_) => Problem::Luks(error),
         },

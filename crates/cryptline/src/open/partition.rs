@@ -20,9 +20,9 @@ pub(super) fn of_clear_disk(
     warnings: &mut Vec<Warning>,
 ) -> Result<Gate> {
     let size = clear.geometry().size;
-    // Whoever made the table has most likely seen sectors of 512 bytes, whatever the cipher's are.
-    let table =
-        PartitionTable::read(&mut GateBytes::new(&clear)?, size, LEAST_BLOCK)?.ok_or(PartitionError::NoTable)?;
+    // Those of the cipher are no sign: whoever made the table may have seen others.
+    let table = PartitionTable::read(&mut GateBytes::new(&clear)?, size, name.sector())?;
+    let table = table.ok_or(PartitionError::NoTable)?;
     let range = table.find(name)?.range();
     warnings.extend(table.damage.map(Warning::PartitionTable));
     let block = clear.geometry().logical_block;

@@ -40,7 +40,7 @@ fn refuse_others(base: &Base, plain: &Plain, name: &str) -> Result<()> {
     let left = base.size().saturating_sub(plain.start);
     let size = plain.size.map_or(left, |size| size.min(left));
     let place = plain.start..plain.start.saturating_add(size);
-    let found = contents::find(&mut WindowBytes::new(base.reader()?, place), size);
+    let found = contents::find(&mut WindowBytes::new(base.reader()?, place), size, None);
     let action = "read it";
     let found = found.map_err(|source| Problem::Io { action, source }.on(name))?;
     found.map_or(Ok(()), |found| Err(Problem::PlainOver(found).on(name)))

@@ -11,14 +11,12 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use super::{Partition, PartitionError, PartitionTable, TableKind, read_at, u32_at, u64_at};
+use super::{Partition, PartitionError, PartitionTable, SECTORS, TableKind, read_at, u32_at, u64_at};
 use crate::bytes::ReadSeek;
 
 const SIGNATURE: &[u8] = b"EFI PART";
 /// Fields of a header that are defined.
 const HEADER_LEN: usize = 92;
-/// An image does not say how large its sectors are.
-const SECTORS: [u32; 2] = [512, 4096];
 const SECTOR_MAX: u32 = 4096;
 /// Entries that are read at most; tables have 128.
 const ENTRIES_MAX: u32 = 1024;
@@ -139,6 +137,7 @@ impl Header {
         PartitionTable {
             kind: TableKind::Gpt,
             sector_size: self.sector,
+            other_sector_size: None,
             partitions: partitions.collect(),
             damage,
             disk_size,

@@ -5,10 +5,12 @@
 //!                                                    └──── next link ─────▲
 //! ```
 
+use std::io;
 use std::ops::Range;
 
-use super::{Partition, PartitionTable, TableKind, read_at, u32_at};
-use crate::bytes::ReadSeek;
+use super::{Partition, PartitionTable, SECTORS, TableKind, read_at, u32_at};
+use crate::bytes::{ReadSeek, WindowBytes};
+use crate::create::look;
 
 /// Bytes of a record, in sectors of any size.
 pub(super) const LEN: usize = 512;
@@ -92,12 +94,70 @@ impl Entry {
     }
 }
 
-/// The table that begins with `boot`.
-pub(super) fn read(boot: &BootRecord, disk: &mut dyn ReadSeek, size: u64, block: u32) -> PartitionTable {
-    let sector = block.clamp(512, 4096);
+/// The table that begins with `boot`, in the sectors that what lies on the disk speaks for.
+///
+/// ```text
+/// under one of 512 and 4096 all lies on the disk ──────────────► that one
+/// under one of them the links of logical partitions are whole ─► that one
+/// under one of them a partition begins with something known ───► that one
+/// otherwise ───────────────────────────────────────────────────► both: nothing is given out
+/// ```
+pub(super) fn judged(boot: &BootRecord, disk: &mut dyn ReadSeek, size: u64) -> PartitionTable {
+    let mut tables = SECTORS.map(|sector| read(boot, disk, size, sector)).to_vec();
+    for speaks_for in [PartitionTable::is_on_disk, PartitionTable::has_whole_links] {
+        if tables.iter().any(speaks_for) {
+            tables.retain(speaks_for);
+        }
+    }
+    if let [one, other] = &tables[..]
+        // Nothing is learned from places that cannot be read.
+        && let (Ok(one), Ok(other)) = (one.has_begun(disk), other.has_begun(disk))
+        && one != other
+    {
+        tables.remove(usize::from(one));
+    }
+    let other = tables.get(1).map(|other| other.sector_size);
+    let mut table = tables.swap_remove(0);
+    table.other_sector_size = other.filter(|_| !table.partitions.is_empty());
+    table
+}
+
+impl PartitionTable {
+    fn is_on_disk(&self) -> bool {
+        let mut all = self.partitions.iter().chain(&self.containers);
+        all.all(|one| one.range().end <= self.disk_size)
+    }
+
+    /// Whether there are links wherever there are logical partitions.
+    fn has_whole_links(&self) -> bool {
+        let has_logical = self.partitions.iter().any(|one| one.number >= FIRST_LOGICAL);
+        self.damage.is_none() && (self.containers.is_empty() || has_logical)
+    }
+
+    /// Whether a partition begins with something known: a LUKS header, a file system.
+    fn has_begun(&self, disk: &mut dyn ReadSeek) -> io::Result<bool> {
+        for one in &self.partitions {
+            let range = one.range().start..one.range().end.min(self.disk_size);
+            if range.is_empty() {
+                continue;
+            }
+            match look::name(&mut WindowBytes::new(&mut *disk, range))? {
+                // Two bytes, which anything may have there.
+                None | Some("a boot sector") => {}
+                Some(_) => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// The table that begins with `boot`, in sectors of this many bytes.
+pub(super) fn read(boot: &BootRecord, disk: &mut dyn ReadSeek, size: u64, sector: u32) -> PartitionTable {
+    let sector = sector.clamp(512, 4096);
     let mut table = PartitionTable {
         kind: TableKind::Mbr,
         sector_size: sector,
+        other_sector_size: None,
         partitions: Vec::new(),
         damage: None,
         disk_size: size,

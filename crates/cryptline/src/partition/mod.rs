@@ -9,6 +9,9 @@
 //! What counts as a table is what Linux takes for one, so that a partition has the same number and place here as
 //! there. A table may be hostile: counts and chains are bounded, and a partition is judged before it is used
 //! ([`PartitionTable::find`]). Others of the same table may lie; they are listed all the same.
+//!
+//! A GPT is found by the sectors that it counts in. An MBR does not say how large they are: a device or the user does,
+//! or what lies where its partitions would begin. Where that leaves a choice, no partition is given out.
 
 mod gpt;
 mod mbr;
@@ -21,9 +24,12 @@ use std::str::FromStr;
 use crate::ErrorKind;
 use crate::bytes::ReadSeek;
 use crate::size::human;
+use crate::volume::LEAST_BLOCK;
 
 /// Partitions that a message lists.
 const LISTED: usize = 16;
+/// Bytes in the sectors of disks.
+const SECTORS: [u32; 2] = [512, 4096];
 /// Partitions that are looked at for LUKS headers.
 const LOOKED_AT: usize = 128;
 const LUKS: [u8; 6] = *b"LUKS\xba\xbe";
@@ -35,6 +41,8 @@ pub struct PartitionTable {
     pub kind: TableKind,
     /// Bytes in a sector, in which the table counts.
     pub sector_size: u32,
+    /// The table could as well count in these sectors, in bytes: nothing on the disk speaks for either.
+    pub other_sector_size: Option<u32>,
     /// Those in use, in the order of the table.
     pub partitions: Vec<Partition>,
     /// What is wrong with the table, though it can be used.
@@ -80,6 +88,13 @@ pub struct Partition {
 pub enum PartitionName {
     /// The one with this number.
     Number(u32),
+    /// The one with this number in a table that counts in sectors of this many bytes (`2@4096`).
+    Counted {
+        /// Its number.
+        number: u32,
+        /// Bytes in a sector.
+        sector: u32,
+    },
     /// The one with this label or UUID.
     Text(String),
 }
@@ -118,6 +133,18 @@ pub enum PartitionError {
         /// The partitions that there are.
         there: String,
     },
+    /// Nobody knows what its numbers count.
+    #[error(
+        "its partition table counts in sectors of {one} or of {other} bytes, and nothing on the disk says which; name the partition {name}@{one} or {name}@{other}"
+    )]
+    Sectors {
+        /// What was asked for.
+        name: String,
+        /// Bytes in a sector.
+        one: u32,
+        /// Bytes in a sector.
+        other: u32,
+    },
     /// The table says what cannot be.
     #[error("partition {number} {what}; the partition table is damaged, or the disk is cut short")]
     Impossible {
@@ -132,11 +159,12 @@ pub enum PartitionError {
 }
 
 impl PartitionTable {
-    /// The table of a disk of `size` bytes, in blocks of `block` bytes; `None` where there is none.
+    /// The table of a disk of `size` bytes; `None` where there is none. `sector` is the size of the disk's sectors in
+    /// bytes, where a device or the user has told it.
     ///
     /// # Errors
     /// One that cannot be read, and one of which nothing can be used.
-    pub fn read(disk: &mut (impl Read + Seek), size: u64, block: u32) -> Result<Option<Self>, PartitionError> {
+    pub fn read(disk: &mut (impl Read + Seek), size: u64, sector: Option<u32>) -> Result<Option<Self>, PartitionError> {
         let disk: &mut dyn ReadSeek = disk;
         if size < mbr::LEN as u64 {
             return Ok(None);
@@ -146,8 +174,11 @@ impl PartitionTable {
         let Some(boot) = mbr::BootRecord::parse(&first) else {
             return Ok(None);
         };
-        let mut table =
-            if boot.is_protective() { gpt::read(disk, size, block)? } else { mbr::read(&boot, disk, size, block) };
+        let mut table = match (boot.is_protective(), sector) {
+            (true, sector) => gpt::read(disk, size, sector.unwrap_or(LEAST_BLOCK))?,
+            (false, Some(sector)) => mbr::read(&boot, disk, size, sector),
+            (false, None) => mbr::judged(&boot, disk, size),
+        };
         table.look_for_luks(disk);
         Ok(Some(table))
     }
@@ -160,6 +191,14 @@ impl PartitionTable {
         let found = self.named(name);
         match found[..] {
             [] => Err(self.not_there(name)),
+            // In larger sectors it would leave the disk as well.
+            [one]
+                if one.range().end <= self.disk_size
+                    && let Some(other) = self.other_sector_size =>
+            {
+                let (name, one) = (name.to_string(), self.sector_size);
+                Err(PartitionError::Sectors { name, one, other })
+            }
             [one] => {
                 self.judge(one).map(|()| one).map_err(|what| PartitionError::Impossible { number: one.number, what })
             }
@@ -181,6 +220,7 @@ impl PartitionTable {
     fn named(&self, name: &PartitionName) -> Vec<&Partition> {
         let is_meant = |one: &&Partition| match name {
             PartitionName::Number(number) => one.number == *number,
+            PartitionName::Counted { number, sector } => one.number == *number && self.sector_size == *sector,
             PartitionName::Text(text) => {
                 let uuid = one.uuid.as_deref();
                 one.label.as_deref() == Some(text) || uuid.is_some_and(|uuid| uuid.eq_ignore_ascii_case(text))
@@ -209,6 +249,10 @@ impl PartitionTable {
         }
         if range.end > size {
             return Err(format!("ends at byte {}, the disk has {size}", range.end));
+        }
+        if let Some(other) = self.other_sector_size {
+            let (number, sector) = (one.number, self.sector_size);
+            return Err(format!("is {number}@{sector} or {number}@{other}: the table does not say what it counts"));
         }
         if self.reserved.iter().any(|place| overlap(place, &range)) {
             return Err("lies over the partition table".to_owned());
@@ -249,7 +293,9 @@ impl PartitionError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::NotThere { .. } | Self::Ambiguous { .. } | Self::Container { .. } => ErrorKind::Parameters,
+            Self::NotThere { .. } | Self::Ambiguous { .. } | Self::Container { .. } | Self::Sectors { .. } => {
+                ErrorKind::Parameters
+            }
             _ => ErrorKind::Device,
         }
     }
@@ -284,10 +330,26 @@ impl fmt::Display for TableKind {
     }
 }
 
+impl PartitionName {
+    /// Bytes in the sectors that the table counts in, if the name says so.
+    #[must_use]
+    pub fn sector(&self) -> Option<u32> {
+        match self {
+            Self::Counted { sector, .. } => Some(*sector),
+            Self::Number(_) | Self::Text(_) => None,
+        }
+    }
+}
+
 impl FromStr for PartitionName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((number, sector)) = text.split_once('@')
+            && let (Ok(number), Some(&sector)) = (number.parse(), SECTORS.iter().find(|one| one.to_string() == sector))
+        {
+            return Ok(Self::Counted { number, sector });
+        }
         match text.parse() {
             Ok(number) if !text.starts_with('+') => Ok(Self::Number(number)),
             _ if text.is_empty() => Err("no partition is named; give its number, label or UUID".to_owned()),
@@ -300,6 +362,7 @@ impl fmt::Display for PartitionName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => write!(f, "{number}"),
+            Self::Counted { number, sector } => write!(f, "{number}@{sector}"),
             Self::Text(text) => write!(f, "'{}'", text.escape_debug()),
         }
     }

@@ -69,7 +69,7 @@ fn mbr() -> Vec<u8> {
 }
 
 fn read(disk: &[u8]) -> Result<Option<PartitionTable>, PartitionError> {
-    PartitionTable::read(&mut Cursor::new(disk), disk.len() as u64, 512)
+    PartitionTable::read(&mut Cursor::new(disk), disk.len() as u64, None)
 }
 
 fn table(disk: &[u8]) -> PartitionTable {
@@ -204,6 +204,75 @@ fn partitions_of_an_mbr_have_the_numbers_that_linux_gives_them() {
     assert!(refusal(&disk, "3").contains("extended"));
     assert!(refusal(&disk, "4").contains("5 (50 KiB), 6 (25 KiB)"));
     assert_eq!(table(&disk).damage, None);
+}
+
+/// A disk of 64 MiB with two partitions, which lie on it in sectors of 512 and of 4096 bytes.
+fn either() -> Vec<u8> {
+    let mut disk = vec![0; 64 << 20];
+    mbr_entry(&mut disk, 446, 0x83, 256, 2000);
+    mbr_entry(&mut disk, 462, 0x83, 4096, 8000);
+    disk
+}
+
+#[test]
+fn sectors_of_an_mbr_are_those_under_which_partitions_begin_with_something() {
+    for sector in [512, 4096] {
+        for (first, at, magic) in [(256, 0, &b"LUKS\xba\xbe"[..]), (4096, 0, b"XFSB"), (4096, 3, b"NTFS    ")] {
+            let mut disk = either();
+            let start = first * sector + at;
+            disk[start..start + magic.len()].copy_from_slice(magic);
+            let table = table(&disk);
+            assert_eq!((table.sector_size as usize, table.other_sector_size), (sector, None), "{magic:?}");
+            let one = table.find(&PartitionName::Number(1)).unwrap();
+            assert_eq!(one.start, 256 * sector as u64);
+        }
+    }
+}
+
+#[test]
+fn mbr_that_can_be_counted_in_two_ways_gives_nothing_out_until_it_is_said() {
+    let mut disk = either();
+    let both = [512, 4096].map(|sector| 256 * sector..256 * sector + 6);
+    for nothing_known in [false, true] {
+        if nothing_known {
+            both.clone().into_iter().for_each(|place| disk[place].copy_from_slice(b"LUKS\xba\xbe"));
+        }
+        let refused = refusal(&disk, "1");
+        assert!(refused.contains("name the partition 1@512 or 1@4096"), "{refused}");
+        assert!(table(&disk).partitions.iter().all(|one| table(&disk).judge(one).is_err()));
+        assert!(refusal(&disk, "9").starts_with("there is no partition 9"));
+    }
+    for sector in [512, 4096] {
+        let table = PartitionTable::read(&mut Cursor::new(&disk), disk.len() as u64, Some(sector)).unwrap().unwrap();
+        for name in ["1".to_owned(), format!("1@{sector}")] {
+            let one = table.find(&name.parse().unwrap()).unwrap();
+            assert_eq!((one.start, one.size), (256 * u64::from(sector), 2000 * u64::from(sector)));
+        }
+        let other = PartitionName::Counted { number: 1, sector: 4608 - sector };
+        assert!(table.find(&other).is_err());
+    }
+    assert_eq!("1@4096".parse(), Ok(PartitionName::Counted { number: 1, sector: 4096 }));
+    for label in ["1@1024", "a@512", "1@", "@512", "1@0512"] {
+        assert_eq!(label.parse(), Ok(PartitionName::Text(label.to_owned())));
+    }
+}
+
+#[test]
+fn links_of_logical_partitions_tell_the_sectors() {
+    for sector in [512_usize, 4096] {
+        let mut disk = vec![0; 64 << 20];
+        mbr_entry(&mut disk, 446, 0x83, 256, 1000);
+        mbr_entry(&mut disk, 462, 0x05, 2048, 8000);
+        // Whichever sectors are meant, something lies at the other place.
+        disk[2048 * 512 + 510..][..2].copy_from_slice(&[0x55, 0xaa]);
+        disk[2048 * 4096 + 510..][..2].copy_from_slice(&[0x55, 0xaa]);
+        let wrong = 2048 * (4608 - sector);
+        mbr_entry(&mut disk, wrong + 462, 0x05, 9000, 10);
+        mbr_entry(&mut disk, 2048 * sector + 446, 0x83, 64, 100);
+        let table = table(&disk);
+        assert_eq!((table.sector_size as usize, table.other_sector_size), (sector, None));
+        assert_eq!(table.find(&PartitionName::Number(5)).unwrap().start, (2048 + 64) * sector as u64);
+    }
 }
 
 #[test]

@@ -28,8 +28,8 @@ pub fn target(data: &[u8]) {
         seal(&mut disk, sector, sector, 2 * sector);
         seal(&mut disk, sector, SIZE - sector, SIZE - 2 * sector);
     }
-    let block = if choices & 8 == 0 { 512 } else { 4096 };
-    let Ok(Some(table)) = PartitionTable::read(&mut Cursor::new(&disk), SIZE as u64, block) else {
+    let told = [Some(512), Some(4096), None, None][usize::from(choices >> 3 & 3)];
+    let Ok(Some(table)) = PartitionTable::read(&mut Cursor::new(&disk), SIZE as u64, told) else {
         return;
     };
     assert!(table.partitions.len() <= 1024);

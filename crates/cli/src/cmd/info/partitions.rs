@@ -28,6 +28,7 @@ pub fn json_of(target: &str, table: &PartitionTable) -> Value {
         "kind": table.kind.to_string(),
         "device_size": table.disk_size,
         "sector_size": table.sector_size,
+        "other_sector_size": table.other_sector_size,
         "damage": table.damage,
         "partitions": table.partitions.iter().map(part).collect::<Value>(),
     })
@@ -36,7 +37,8 @@ pub fn json_of(target: &str, table: &PartitionTable) -> Value {
 /// The same for people.
 pub fn text_of(target: &str, table: &PartitionTable) -> String {
     let (kind, size, sector) = (table.kind, human(table.disk_size), table.sector_size);
-    let mut text = format!("{}: {kind} partition table, {size}, {sector}-byte sectors\n", on_one_line(target));
+    let other = table.other_sector_size.map(|other| format!(" or {other}")).unwrap_or_default();
+    let mut text = format!("{}: {kind} partition table, {size}, {sector}{other}-byte sectors\n", on_one_line(target));
     if let Some(damage) = &table.damage {
         // Writing to a string does not fail.
         let _ = writeln!(text, "  Damaged       {}", on_one_line(damage));
