@@ -69,7 +69,7 @@ pub use budget::KdfLimits;
 pub use error::{Error, ErrorKind, time_text};
 pub use info::Info;
 pub use kdf::{Argon2Variant, Kdf};
-pub use memory::{Available, available_for_files};
+pub use memory::{Available, available_for_files, available_within_limits};
 pub use random::Seed;
 pub use segment::{Segment, SegmentPolicy};
 pub use unlock::{PASSPHRASE_LEN_MAX, UnlockOptions, Unlocked};

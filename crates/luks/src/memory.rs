@@ -15,6 +15,8 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
 
+const MACHINE: &str = "the machine";
+
 /// Memory that can be had now without killing anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Available {
@@ -43,6 +45,19 @@ pub(crate) fn available() -> Option<Available> {
 #[must_use]
 pub fn available_for_files() -> Option<Available> {
     least(bounds_with(Path::new("/"), [None; 2], Swap::Unused))
+}
+
+/// What this process may still have of what its control groups and its own limits allow, whatever the machine has; `None`
+/// where nothing limits it.
+#[must_use]
+pub fn available_within_limits() -> Option<Available> {
+    within_limits(Path::new("/"), process_limits())
+}
+
+fn within_limits(root: &Path, limits: [Option<u64>; 2]) -> Option<Available> {
+    let mut bounds = bounds_with(root, limits, Swap::Unused);
+    bounds.retain(|bound| bound.name != MACHINE);
+    least(bounds)
 }
 
 fn least(bounds: Vec<Bound>) -> Option<Available> {
@@ -80,7 +95,7 @@ fn bounds_with(root: &Path, limits: [Option<u64>; 2], swap: Swap) -> Vec<Bound> 
         Swap::Unused => 0,
     };
     if let (Some(total), Some(available)) = (field("MemTotal:"), field("MemAvailable:")) {
-        bounds.push(Bound { name: "the machine".into(), total, left: available.saturating_add(swap) });
+        bounds.push(Bound { name: MACHINE.into(), total, left: available.saturating_add(swap) });
     }
     for (hierarchy, group) in groups(root) {
         bounds.extend(group_bounds(hierarchy, &group, swap));

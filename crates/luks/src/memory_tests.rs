@@ -55,6 +55,25 @@ impl Machine {
     }
 }
 
+#[test]
+fn limits_count_for_servers_and_the_machine_does_not() {
+    let free = Machine::new(&[]);
+    assert_eq!(within_limits(free.0.path(), [None; 2]), None);
+    let address_space = within_limits(free.0.path(), [Some(200 << 20), None]).unwrap();
+    assert_eq!((address_space.kib, &*address_space.bound), (100 * MIB, "the limit of address space"));
+    // Swap space saves nobody who is waited for.
+    let files = [
+        ("memory.max", "max\n"),
+        ("memory.current", "1\n"),
+        ("pod/memory.max", "67108864\n"),
+        ("pod/memory.current", "4194304\n"),
+        ("pod/me/memory.max", "max\n"),
+        ("pod/me/memory.current", "1\n"),
+    ];
+    let group = within_limits(Machine::in_group("/pod/me", &files).0.path(), [None; 2]).unwrap();
+    assert_eq!((group.kib, &*group.bound), (60 * MIB, "its control group"));
+}
+
 const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
 const V1: &str = "33 26 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
 

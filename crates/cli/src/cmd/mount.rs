@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use cryptline::Zeroes;
 use cryptline_engine::BackendChoice;
 use cryptline_serve::fuse::{LastWord, Mount, Nodes, Options, Over, Session, StartError, Wanted, processors};
 use cryptline_serve::lane::Poll;
@@ -32,6 +33,7 @@ use crate::error::ZONED_ADVICE;
 use crate::serve::banner::{Banner, volume_lines};
 use crate::serve::front::{Front, Served, check_queues};
 use crate::serve::log::Log;
+use crate::serve::memory;
 use crate::serve::options::{FrontArgs, make_absolute};
 use crate::serve::sandbox::Needs;
 
@@ -39,6 +41,8 @@ pub(super) use self::janitor::{input_to_its_end, say_unmounted};
 
 /// How long requests may take that were taken before the end.
 const GRACE: Duration = Duration::from_secs(5);
+/// Said where discards were allowed, and files have no holes.
+const NO_HOLES: &str = "cannot be punched, discards or not; --zeroes detect allows it";
 /// Lanes, unless something else is asked for: one for each core, and no more than this.
 const LANES_USUAL: usize = 4;
 
@@ -244,7 +248,8 @@ impl MountArgs {
             }
         }
         let asked = self.mount.lanes.and_then(|lanes| lanes.try_into().ok());
-        let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let most_in_memory = || memory::most().map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
+        let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(most_in_memory());
         let most = volumes.iter().map(|volume| volume.gate.most_queues()).min().unwrap_or(1).clamp(1, LANES_USUAL);
         Ok(asked.unwrap_or_else(|| cores().min(most)))
     }
@@ -319,10 +324,23 @@ impl MountArgs {
         Banner {
             noun: "disk",
             places: volumes.iter().map(|it| ("file", file(it))).collect(),
-            terms: vec![("cache", if self.mount.cache { "on" } else { "off" }.to_owned())],
+            terms: self.terms(volumes),
             hints,
             quiet: false,
         }
+    }
+}
+
+impl MountArgs {
+    /// Said of how it is mounted.
+    fn terms(&self, volumes: &[Served]) -> Vec<(&'static str, String)> {
+        let mut terms = vec![("cache", if self.mount.cache { "on" } else { "off" }.to_owned())];
+        // A file that is punched reads as zeros there, which a block that was discarded below does not.
+        let decrypts = self.front.volume.blocks.zeroes == Zeroes::Decrypt;
+        if decrypts && volumes.iter().any(|it| it.info.discards) {
+            terms.push(("holes", NO_HOLES.to_owned()));
+        }
+        terms
     }
 }
 

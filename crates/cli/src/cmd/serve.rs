@@ -148,7 +148,8 @@ pub struct ServerArgs {
     pub run: Option<String>,
 
     /// Largest number of clients at a time; further clients are refused. Clients in the handshake, which
-    /// must finish within 10 s, do not count
+    /// must finish within 10 s, do not count. Fewer, with a warning, where a memory limit leaves less than 36 MiB for
+    /// each, or `ulimit -n` too few descriptors
     #[arg(long, default_value_t = 64, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS_MAX))]
     pub max_connections: u64,
@@ -188,7 +189,12 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     let control = args.server.control.as_deref().map(|path| ControlSocket::bind(path, &front.cleanup));
     let control = control.transpose()?;
     let uris = args.uris(&sockets, &front.volumes);
-    let needs = Needs { clients: args.server.max_connections, clients_option: "--max-connections", ..Needs::default() };
+    let needs = Needs {
+        clients: args.server.max_connections,
+        clients_option: "--max-connections",
+        serves_fewer: true,
+        ..Needs::default()
+    };
     let (tls, host) = match tls {
         Some(tls) => (Some(tls.tls), tls.host),
         None => (None, None),
@@ -204,7 +210,8 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     let commands = reachable.map(|it| it.commands()).unwrap_or_default();
     let holes = front.volumes.iter().any(|it| args.hides_holes(it));
     let front = front.enter(&needs, command)?;
-    let server = args.build(exports, (front.backend(), front.poll()), tls);
+    let clients = front.clients().unwrap_or(args.server.max_connections);
+    let server = args.build(exports, clients, (front.backend(), front.poll()), tls);
     if let Some(socket) = control {
         let how = HowServed {
             places: args.places(&sockets),
@@ -340,6 +347,7 @@ impl ServeArgs {
     fn build(
         &self,
         exports: Arc<Exports>,
+        clients: u64,
         (backend, poll): (BackendChoice, Poll),
         tls: Option<Arc<CurrentTls>>,
     ) -> Arc<Server> {
@@ -348,7 +356,7 @@ impl ServeArgs {
             backend,
             poll,
             tls,
-            max_connections: usize::try_from(self.server.max_connections).unwrap_or(usize::MAX),
+            max_connections: usize::try_from(clients).unwrap_or(usize::MAX),
             max_handshakes: HANDSHAKES_MAX,
             handshake_timeout: HANDSHAKE_MAX,
             grace: GRACE,

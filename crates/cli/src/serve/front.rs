@@ -24,6 +24,7 @@ use super::backend::Backend;
 use super::banner::{Banner, Common};
 use super::cleanup::Cleanup;
 use super::events;
+use super::memory;
 use super::metrics_socket::Place;
 use super::notify::Notifier;
 use super::options::{FrontArgs, ProcessArgs};
@@ -128,6 +129,8 @@ pub struct Entered<'a> {
     backend: Backend,
     poll: Poll,
     in_force: InForce,
+    /// Most at a time, where there is not enough for all that were asked for.
+    clients: Option<u64>,
     /// Where Prometheus is answered.
     metrics: Option<Place>,
     captive: Option<Captive>,
@@ -262,6 +265,8 @@ impl<'a> Opened<'a> {
     /// Gives up all rights but what `needs` says. Call when everything is open and clients can connect.
     /// `command` runs beside the server: the end of either is the end of both.
     pub fn enter(self, needs: &Needs<'_>, command: Option<Command>) -> Result<Entered<'a>, CliError> {
+        let within_memory = memory::clients(needs)?;
+        let needs = &Needs { clients: within_memory.unwrap_or(needs.clients), ..*needs };
         let volumes = Volumes::new(Arc::clone(&self.volumes));
         let statistics = &self.options.statistics;
         let metrics = statistics.start(&volumes, self.poll, self.options.socket_mode, &self.cleanup)?;
@@ -284,6 +289,7 @@ impl<'a> Opened<'a> {
         });
         match entered {
             Ok((in_force, backend)) => Ok(Entered {
+                clients: in_force.clients.or(within_memory),
                 volumes,
                 options: self.options,
                 backend,
@@ -307,6 +313,11 @@ impl Entered<'_> {
     /// How to do I/O.
     pub fn backend(&self) -> BackendChoice {
         self.backend.choice
+    }
+
+    /// Most clients at a time, where there is not enough for all that were asked for.
+    pub fn clients(&self) -> Option<u64> {
+        self.clients
     }
 
     /// What is served, and may change.

@@ -9,7 +9,7 @@
 //! listen, activation   those of NBD, made here or passed to us      tls  its certificates
 //! run                  a command that lives with the server      passed  descriptors it must not have
 //! signals, parent      when to end
-//! sandbox              what is given up before the first client
+//! sandbox              what is given up before the first client          memory  how many clients its limits admit
 //! cleanup              what is removed at the end
 //! statistics           counters to JSON lines      stats_socket  who gets them
 //! metrics              the same to Prometheus' text          metrics_socket  who gets it
@@ -30,7 +30,8 @@ pub mod front;
 pub mod hints;
 pub mod listen;
 pub mod log;
-pub mod metrics;
+pub mod memory;
+mod metrics;
 pub mod metrics_socket;
 pub mod names;
 pub mod notify;

@@ -23,6 +23,7 @@ use clap::{Args, ValueEnum};
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{BackendChoice, Connections, OpenError, Ring};
 use cryptline_sys::Restriction;
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Access, AtFlags, Gid, Mode as FileMode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -81,6 +82,8 @@ pub struct Needs<'a> {
     pub clients: u64,
     /// The option that lowers their number.
     pub clients_option: &'a str,
+    /// It can serve fewer of them, where there is not enough for all.
+    pub serves_fewer: bool,
     /// System calls beyond those of a server of stream sockets.
     pub calls: &'a [i64],
     /// Requests of ioctl(2).
@@ -119,6 +122,8 @@ pub struct InForce {
     missing: Vec<String>,
     /// `name (uid:gid)`, where `--user` or `--group` was given.
     pub user: Option<String>,
+    /// Most clients at a time, where there is not enough for all that were asked for.
+    pub clients: Option<u64>,
 }
 
 impl InForce {
@@ -174,14 +179,10 @@ impl Sandbox {
             in_force.off = Some(ASKED_OFF.to_owned());
         }
         if self.mode != Mode::Off || self.identity.is_some() {
-            match (open_ahead(server), self.mode, &self.identity) {
-                (Ok(()), ..) => self.confine(server, &mut in_force)?,
-                // Without the sandbox there would be no more of them.
-                (Err(Lacking::Connections(why)), ..) => return Err(CliError::device(why)),
-                // Nothing has been given up, and nothing will be.
-                (Err(Lacking::Files(why)), Mode::Auto, None) => in_force.off = Some(why),
-                (Err(Lacking::Files(why)), ..) => return Err(CliError::parameters(why)),
-            }
+            // A shortage never takes the sandbox away, only clients.
+            let clients = open_ahead(server).map_err(|lacking| lacking.refusal(server.needs))?;
+            in_force.clients = (clients < server.needs.clients).then_some(clients);
+            self.confine(server, &mut in_force)?;
         }
         if let (Mode::On, false) = (self.mode, in_force.missing.is_empty()) {
             return Err(CliError::parameters(format!(
@@ -256,63 +257,104 @@ impl Sandbox {
     }
 }
 
-/// What there is too little of for all clients, and what helps.
-enum Lacking {
-    Files(String),
-    Connections(String),
-}
+/// Descriptors of a client beside those of its volume: its socket, its ring and what wakes it.
+const OF_CLIENT: u64 = 4;
+/// Those of the server: clients in the handshake, of the statistics and of the control socket.
+const OF_SERVER: u64 = 24;
+
+/// The lack of files or connections for all clients.
+struct Lacking(OpenError);
 
 impl Lacking {
-    fn of(error: &OpenError, needs: &Needs<'_>) -> Self {
-        let (clients, option) = (needs.clients, needs.clients_option);
+    fn refusal(&self, needs: &Needs<'_>) -> CliError {
+        let (Self(error), clients, option) = (self, needs.clients, needs.clients_option);
+        let least = if needs.serves_fewer { 1 } else { clients };
+        let s = if least == 1 { "" } else { "s" };
         match error {
-            OpenError::Remote { .. } => Self::Connections(format!(
-                "cannot open the connections for {clients} clients: {error}; lower {option} or raise the server's limit (as with `qemu-nbd --shared=N`)"
+            OpenError::Remote { .. } => CliError::device(format!(
+                "cannot open the connections for {least} client{s}: {error}; lower {option} or raise the server's limit (as with `qemu-nbd --shared=N`)"
             )),
-            error => Self::Files(format!(
-                "cannot open the files of {clients} clients: {error}; lower {option} or raise `ulimit -n`"
+            error => CliError::parameters(format!(
+                "cannot open the files of {least} client{s}: {error}; lower {option} or raise `ulimit -n`"
             )),
         }
+    }
+
+    fn warn(&self, clients: u64) {
+        let Self(error) = self;
+        let remedy = match error {
+            OpenError::Remote { .. } => "raise the server's limit (as with `qemu-nbd --shared=N`)",
+            _ => "raise `ulimit -n`",
+        };
+        warn(&[format!("no more than {clients} clients at a time: {error}; {remedy} for more")]);
     }
 }
 
 /// Opens as many queues as there can be clients, once: as many can be opened again without opening
 /// a file (`engine::base`). It also starts the engine's threads, with the priorities they ask for.
 ///
-/// Where that fails, no file stays open: whoever serves on without the sandbox needs the descriptors.
-fn open_ahead(server: &Server<'_>) -> Result<(), Lacking> {
-    let opened = open_for_all(server);
-    if opened.is_err() {
-        server.volumes.iter().for_each(|volume| volume.gate.close_spare());
+/// The number of clients for which there was enough.
+fn open_ahead(server: &Server<'_>) -> Result<u64, Lacking> {
+    let needs = server.needs;
+    open_for_server(server).map_err(Lacking)?;
+    let (clients, lacking) = open_for_clients(server, needs.clients);
+    let Some(lacking) = lacking else {
+        return Ok(needs.clients);
+    };
+    // Those of the clients that it is too few for are in the way of others.
+    server.volumes.iter().for_each(|volume| volume.gate.close_spare());
+    if clients == 0 || !needs.serves_fewer {
+        return Err(lacking);
     }
-    opened
+    match open_for_clients(server, clients) {
+        (_, Some(lacking)) => Err(lacking),
+        (clients, None) => {
+            lacking.warn(clients);
+            Ok(clients)
+        }
+    }
 }
 
-fn open_for_all(server: &Server<'_>) -> Result<(), Lacking> {
+fn open_for_server(server: &Server<'_>) -> Result<(), OpenError> {
     // The command that runs beside us has its own limits by now.
     raise(Resource::Nofile);
     // Buffers that are registered with a ring, where that was free of limits for root so far.
     raise(Resource::Memlock);
     // The first call looks for the fast way, which needs a file.
     let _ = rustix::thread::sched_getcpu();
-    let failed = |error| Lacking::of(&error, server.needs);
     for volume in server.volumes {
-        Blocking::new(&volume.gate, server.backend).map_err(failed)?;
+        Blocking::new(&volume.gate, server.backend)?;
         // A server below is asked for its holes over a connection that is made with the first question.
         let _ = volume.gate.extent(0, 1);
-        if volume.gate.geometry().answers_at_once {
-            continue;
-        }
-        let mut queues = Vec::new();
-        // One more flushes at the end, or the only one there can be.
-        let most = volume.gate.most_queues() as u64;
-        for _ in 0..(server.needs.clients + 1).min(most) {
-            let mut ring = Ring::new(BackendChoice::Syscalls, 1).map_err(|error| failed(OpenError::Ring(error)))?;
-            let queue = volume.gate.open_queue(&mut ring);
-            queues.push((queue.map_err(failed)?, ring));
-        }
     }
     Ok(())
+}
+
+/// Opens what so many clients take, all of it at once. The number of those for which there was enough, and what there
+/// was not enough of for more.
+fn open_for_clients(server: &Server<'_>, clients: u64) -> (u64, Option<Lacking>) {
+    let (mut queues, mut beside) = (Vec::new(), Vec::new());
+    // One more flushes at the end, or the only one there can be.
+    for number in 0..=clients {
+        let mut for_one = || {
+            for volume in server.volumes {
+                let is_needed = !volume.gate.geometry().answers_at_once && number < volume.gate.most_queues() as u64;
+                if is_needed {
+                    let mut ring = Ring::new(BackendChoice::Syscalls, 1).map_err(OpenError::Ring)?;
+                    queues.push((volume.gate.open_queue(&mut ring)?, ring));
+                }
+            }
+            for _ in 0..if number == 0 { OF_SERVER } else { OF_CLIENT } {
+                let descriptor = eventfd(0, EventfdFlags::CLOEXEC);
+                beside.push(descriptor.map_err(|error| OpenError::Ring(error.into()))?);
+            }
+            Ok(())
+        };
+        if let Err(error) = for_one() {
+            return (number.saturating_sub(1), Some(Lacking(error)));
+        }
+    }
+    (clients, None)
 }
 
 /// As far as we may: for root to no limit, for others to their hard limit.
