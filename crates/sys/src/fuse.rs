@@ -162,7 +162,8 @@ pub fn unmount(point: &Path, how: Unmount) -> io::Result<()> {
 /// Errors: `NotFound` where there is no such program; otherwise with what it says.
 pub fn unmount_by_helper(point: &Path, lazily: bool) -> io::Result<()> {
     let mut helper = Command::new(HELPER);
-    helper.args(["-u", "-q"]);
+    // Not quietly: why it fails, it says only in words.
+    helper.arg("-u").env("LC_ALL", "C");
     if lazily {
         helper.arg("-z");
     }

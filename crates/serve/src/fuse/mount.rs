@@ -172,8 +172,8 @@ fn undo(point: &Path, by_helper: bool, lazily: bool) -> Result<(), MountError> {
         return cryptline_sys::unmount_by_helper(point, lazily).map_err(|error| {
             match error.kind() {
                 io::ErrorKind::NotFound => MountError::NoHelper,
-                // As it says itself: it may also be somebody else's mount.
-                _ if !lazily && error.to_string().contains("busy") => MountError::Busy,
+                // As it says itself behind the path: it may also be somebody else's mount.
+                _ if !lazily && error.to_string().ends_with("resource busy") => MountError::Busy,
                 _ => MountError::Helper(error),
             }
         });
