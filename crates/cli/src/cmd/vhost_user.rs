@@ -188,7 +188,7 @@ impl VhostUserArgs {
                 let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
                 unix::bind(&path, mode, &front.cleanup).map(|listener| (path, listener))
             }
-            None => unix::bind_private("vhost-user.sock", changes_user, &front.cleanup),
+            None => unix::bind_private("vhost-user.sock", "--socket-path", changes_user, &front.cleanup),
         };
         let (mut places, mut fronts) = (Vec::new(), Vec::new());
         for index in 0..front.volumes.len() {

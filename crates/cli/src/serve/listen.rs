@@ -54,7 +54,7 @@ impl Wanted {
         let private = nothing.then(|| PathBuf::from("-"));
         for path in self.unix.iter().chain(&private) {
             let (path, listener) = if is_private(path) {
-                unix::bind_private("nbd.sock", self.changes_user, cleanup)?
+                unix::bind_private("nbd.sock", "--unix", self.changes_user, cleanup)?
             } else {
                 (path.clone(), unix::bind(path, self.mode, cleanup)?)
             };

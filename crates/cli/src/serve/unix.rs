@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use tempfile::TempDir;
 
 use super::cleanup::{Cleanup, folder_of};
 use crate::CliError;
@@ -50,25 +49,48 @@ pub fn bind(path: &Path, mode: Mode, cleanup: &Cleanup) -> Result<UnixListener, 
     Ok(listener)
 }
 
-/// Listens at `name` in a folder that only this user can enter; not in `$XDG_RUNTIME_DIR` where the server
-/// `changes_user`, since the other one cannot enter that.
-pub fn bind_private(name: &str, changes_user: bool, cleanup: &Cleanup) -> Result<(PathBuf, UnixListener), CliError> {
-    let make = |place: PathBuf| {
-        let mut folder = tempfile::Builder::new();
-        folder.prefix("cryptline-").rand_bytes(16);
-        folder.permissions(Permissions::from_mode(0o700));
-        folder.tempdir_in(place).map(TempDir::keep)
-    };
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let runtime = runtime.filter(|path| path.is_absolute() && !changes_user);
-    let folder = runtime
-        .and_then(|runtime| make(runtime).ok())
-        .map_or_else(|| make(std::env::temp_dir()), Ok)
-        .map_err(|error| cannot_listen(&"a socket in a temporary folder", &error))?;
+/// Listens at `name` in a folder that only this user can enter; not in a folder of the user's where the server
+/// `changes_user`, since the other one cannot enter that. `option` is the one that names a socket instead.
+pub fn bind_private(
+    name: &str,
+    option: &str,
+    changes_user: bool,
+    cleanup: &Cleanup,
+) -> Result<(PathBuf, UnixListener), CliError> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    let of_user = PathBuf::from(format!("/run/user/{}", rustix::process::geteuid().as_raw()));
+    let mut places = vec![std::env::temp_dir()];
+    if !changes_user {
+        places.splice(0..0, runtime);
+        places.push(of_user);
+    }
+    places.push(PathBuf::from("/dev/shm"));
+    let folder = private_folder(&places).map_err(|error| {
+        let temporary = std::env::temp_dir();
+        CliError::parameters(format!(
+            "cannot make a folder for the socket, neither in {} nor elsewhere: {error}; name a socket with {option} PATH, or another folder in TMPDIR",
+            temporary.display()
+        ))
+    })?;
     cleanup.add_directory(&folder);
     let path = folder.join(name);
     let listener = bind(&path, PRIVATE, cleanup)?;
     Ok((path, listener))
+}
+
+/// A new folder in the first of `places` that takes one, for this user alone; the last error where none does.
+fn private_folder(places: &[PathBuf]) -> io::Result<PathBuf> {
+    let mut folder = tempfile::Builder::new();
+    folder.prefix("cryptline-").rand_bytes(16);
+    folder.permissions(Permissions::from_mode(0o700));
+    let mut failed = io::ErrorKind::NotFound.into();
+    for place in places {
+        match folder.tempdir_in(place) {
+            Ok(made) => return Ok(made.keep()),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 /// The permissions are the socket's before it has a name, and nobody can connect before the end.
@@ -214,6 +236,18 @@ mod tests {
         }
         assert_eq!(fs::read(&file).unwrap(), b"precious");
         assert!(fs::symlink_metadata(&link).is_ok());
+    }
+
+    #[test]
+    fn private_folder_is_made_in_the_first_place_that_takes_one() {
+        let good = tempfile::tempdir().unwrap();
+        let file = good.path().join("file");
+        fs::write(&file, "").unwrap();
+        let (gone, good) = (good.path().join("gone"), good.path().to_owned());
+        let folder = private_folder(&[gone.clone(), file.clone(), good.clone()]).unwrap();
+        assert_eq!(folder.parent(), Some(&*good));
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        assert!(private_folder(&[gone, file]).is_err());
     }
 
     #[test]
