@@ -640,6 +640,23 @@ server.stop()
         run(sys.executable, "-c", text)
         self.assertFalse(path.exists())
 
+    def test_forked_child_lets_an_open_disk_go_in_silence(self):
+        text = f"""
+import os, cryptline
+disk = cryptline.open({str(self.made())!r}, passphrase={PHRASE!r})
+for closes in (True, False):
+    if os.fork() == 0:
+        assert disk.pread(10, 0) == {PATTERN[:10]!r}
+        if closes:
+            disk.close()
+        raise SystemExit
+    assert os.wait()[1] == 0
+assert disk.pread(10, 0) == {PATTERN[:10]!r}
+disk.close()
+"""
+        said = subprocess.run([sys.executable, "-W", "ignore", "-c", text], capture_output=True, timeout=120)
+        self.assertEqual((said.returncode, said.stderr), (0, b""))
+
     def test_socket_at_a_path_is_private_and_goes_with_the_server(self):
         path = self.folder / "nbd.sock"
         disk = cryptline.open(self.made(), passphrase=PHRASE)

@@ -19,6 +19,7 @@
 mod helpers;
 mod idle;
 pub(crate) mod job;
+mod own_thread;
 mod pace;
 mod perf;
 mod pool;

@@ -10,10 +10,12 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::thread::{JoinHandle, Thread};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
+
+use super::own_thread::OwnThread;
 
 /// Threads of a pool at most: one bit each says who sleeps.
 pub(super) const THREADS_MAX: usize = 64;
@@ -27,7 +29,7 @@ const LOOKS: u32 = 64;
 /// Some threads and their list. They end, after what is on the list, when the pool is dropped.
 pub(super) struct WorkerPool<T> {
     common: Arc<Common<T>>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<OwnThread>,
     wake: Vec<Thread>,
 }
 
@@ -82,7 +84,7 @@ impl<T: Send + 'static> WorkerPool<T> {
                 common.serve(index, &*work);
             })?;
             pool.wake.push(thread.thread().clone());
-            pool.threads.push(thread);
+            pool.threads.push(OwnThread::new(thread));
         }
         drop(say);
         let refused = heard.iter().find_map(Result::err);
@@ -132,8 +134,8 @@ impl<T> Drop for WorkerPool<T> {
     fn drop(&mut self) {
         self.common.stop.store(true, Ordering::SeqCst);
         for thread in self.threads.drain(..) {
-            thread.thread().unpark();
-            let _ = thread.join();
+            thread.unpark();
+            thread.join();
         }
     }
 }

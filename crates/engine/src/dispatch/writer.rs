@@ -7,12 +7,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cryptline_sys::{BackendChoice, Waker, lock};
 
 use super::job::{Direction, Order};
+use super::own_thread::OwnThread;
 use super::priority::raise_priority;
 use crate::gate::Gate;
 use crate::in_flight::InFlight;
@@ -27,7 +27,7 @@ const LIST: usize = 1024;
 pub(super) struct Writer {
     inbox: Arc<Inbox>,
     waker: Waker,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<OwnThread>,
 }
 
 struct Inbox {
@@ -55,7 +55,7 @@ impl Writer {
         let thread = builder.spawn(run).map_err(OpenError::Ring)?;
         let waker =
             heard.recv().map_err(|_| OpenError::Ring(std::io::Error::other("the writer's thread did not start")))??;
-        Ok(Arc::new(Self { inbox, waker, thread: Some(thread) }))
+        Ok(Arc::new(Self { inbox, waker, thread: Some(OwnThread::new(thread)) }))
     }
 
     /// Gives an encrypted write to the writer.
@@ -70,7 +70,7 @@ impl Drop for Writer {
         self.inbox.stop.store(true, Ordering::Release);
         self.waker.wake();
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            thread.join();
         }
     }
 }
