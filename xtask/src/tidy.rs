@@ -9,6 +9,8 @@
 //! | the same, but `deny` at the root and one file excepted | `testkit`, for its counting allocator |
 //! | nothing left to do later: no placeholder macros or marks | Rust files |
 //! | no test called `test_…` | Rust files |
+//! | no answer is no yes: none of `UNKNOWN_AS_YES` | functions below a comment that begins with `// Guard:` |
+//! | the worst fault is kept, not the first: no `get_or_insert` of a fault | Rust files |
 //! | no space at a line's end, no CR, a line end at the end | every text file |
 //! | no path of this machine, no registry's host | every text file |
 
@@ -39,7 +41,11 @@ const UNSAFE_PLACES: &[&str] = &[
 /// What each crate's root says, and the root that has to make an exception.
 const FORBID: &str = "#![forbid(unsafe_code)]";
 const DENY: (&str, &str) = ("crates/testkit/src/lib.rs", "#![deny(unsafe_code)]");
+/// What takes an answer that is not there for one that allows.
+const UNKNOWN_AS_YES: &[&str] = &["is_none_or(", "unwrap_or(true)", "map_or(true"];
+const GUARD: &str = "// Guard:";
 // In pieces, so that this file keeps its own rules.
+const FIRST_FAULT: &str = concat!("get_or_insert", "(fault)");
 const LEFT_FOR_LATER: &[&str] = &[
     concat!("to", "do!("),
     concat!("unimple", "mented!("),
@@ -124,8 +130,20 @@ fn check_rust(path: &str, text: &str, report: &mut impl FnMut(usize, String)) {
             report(1, format!("no `{attribute}`"));
         }
     }
+    let mut guard = None;
     for (line, number) in text.lines().zip(1..) {
         let code = line.split("//").next().unwrap_or_default();
+        let indent = line.len() - line.trim_start().len();
+        if line.trim_start().starts_with(GUARD) {
+            guard = Some(indent);
+        } else if guard == Some(indent) && code.trim_start().starts_with('}') {
+            guard = None;
+        } else if let (Some(_), Some(word)) = (guard, UNKNOWN_AS_YES.iter().find(|word| code.contains(**word))) {
+            report(number, format!("{word:?} in a guard: match the case without an answer"));
+        }
+        if code.contains(FIRST_FAULT) {
+            report(number, "the first fault hides a worse one: compare them".to_owned());
+        }
         if !may_be_unsafe && is_unsafe(code) {
             report(number, "unsafe code outside `sys`, `cipher` and the bindings".to_owned());
         }
@@ -197,6 +215,13 @@ mod tests {
             ("a.rs", concat!("//! A.\nto", "do!();\n"), "a.rs:2: \"to"),
             ("a.rs", concat!("//! A.\n// TO", "DO later\n"), "a.rs:2: \"TO"),
             ("a.rs", "//! A.\nfn test_x() {}\n", "a.rs:2: name the test"),
+            (
+                "a.rs",
+                "//! A.\n// Guard: x.\nfn a() {\n    x.is_none_or(b);\n}\nfn b() { x.is_none_or(b) }\n",
+                "a.rs:4: \"is_none",
+            ),
+            ("a.rs", "//! A.\n// Guard: x.\nfn a() {\n    {\n    }\n    x.map_or(true, b);\n}\n", "a.rs:6: \"map_or"),
+            ("a.rs", concat!("//! A.\nx.get_or_insert", "(fault);\n"), "a.rs:2: the first fault"),
             ("crates/x/src/lib.rs", "//! A.\n", "crates/x/src/lib.rs:1: no `#![forbid"),
             ("a.md", "trailing \n", "a.md:1: space"),
             ("a.md", "carriage return\r\n", "a.md:1: space"),
