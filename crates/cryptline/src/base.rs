@@ -61,7 +61,7 @@ pub(crate) struct BaseDevice {
     pub gate: Gate,
     pub info: BaseInfo,
     pub warnings: Vec<Warning>,
-    /// Where the data lies in what is mapped.
+    /// Where the data lies in a file that is all there is of it, or in what is mapped.
     pub data: Vec<Range<u64>>,
     /// Bytes that are there. The gate has whole blocks of them.
     pub bytes: u64,
@@ -256,9 +256,11 @@ impl BaseDevice {
     /// A file or block device that is open, for transfers of any size.
     pub fn of_image(image: Image, direct: DirectMode) -> Result<Self> {
         let (bytes, table_sector) = (image.size(), sector_of(&image));
+        let all = (!image.is_block_device()).then_some(0..bytes);
         let device = image.into_device(LEAST_BLOCK, direct)?;
         let direct = device.is_direct();
-        Ok(Self { bytes, table_sector, ..Self::new(Gate::new(device), BaseInfo::File { direct }) })
+        let data = all.into_iter().collect();
+        Ok(Self { bytes, data, table_sector, ..Self::new(Gate::new(device), BaseInfo::File { direct }) })
     }
 
     fn medium(medium: &Arc<dyn Medium>, access: Access) -> Result<Self> {

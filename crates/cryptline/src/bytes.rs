@@ -10,6 +10,8 @@ use crate::error::{Error, Problem};
 
 /// Bytes that are read at a time.
 const READ_AHEAD: usize = 64 * 1024;
+/// The same for who reads one piece after another of a whole disk.
+const READ_ON: usize = 1024 * 1024;
 
 /// Bytes with a header in them.
 pub(crate) trait ReadSeek: Read + Seek {}
@@ -30,10 +32,19 @@ pub(crate) struct GateBytes {
 
 impl GateBytes {
     pub fn new(gate: &Gate) -> Result<Self, Error> {
+        Self::with_buffer(gate, READ_AHEAD)
+    }
+
+    /// For long reads from one place on: they are made in larger pieces, as long as each begins where the last one ended.
+    pub fn reading_on(gate: &Gate) -> Result<Self, Error> {
+        Self::with_buffer(gate, READ_ON)
+    }
+
+    fn with_buffer(gate: &Gate, len: usize) -> Result<Self, Error> {
         let geometry = gate.geometry();
         Ok(Self {
             blocking: Blocking::new(gate, BackendChoice::Syscalls)?,
-            buffer: Buffer::alloc(READ_AHEAD).map_err(Problem::KeyMemory)?,
+            buffer: Buffer::alloc(len).map_err(Problem::KeyMemory)?,
             held: 0..0,
             block: u64::from(geometry.logical_block),
             size: geometry.size,
@@ -54,8 +65,9 @@ impl Read for GateBytes {
             return Ok(0);
         }
         if !self.held.contains(&self.position) {
-            let ahead = READ_AHEAD as u64;
-            let start = self.position - self.position % ahead;
+            let goes_on = !self.held.is_empty() && self.position == self.held.end;
+            let ahead = if goes_on { self.buffer.len() } else { READ_AHEAD } as u64;
+            let start = self.position - self.position % READ_AHEAD as u64;
             let end = (start + ahead).min(self.size);
             let len = usize::try_from(end - start).map_err(io::Error::other)?;
             self.held = 0..0;

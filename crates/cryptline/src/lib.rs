@@ -46,6 +46,8 @@ mod header;
 mod info;
 mod keyed;
 pub mod keys;
+#[cfg(test)]
+mod looked_tests;
 mod medium;
 mod open;
 pub mod partition;

@@ -60,8 +60,9 @@ Examples:
 The size given with --size includes the header (16 MiB for LUKS2, 2 MiB for LUKS1). The file is
 sparse unless you give --preallocate. The new volume is opened once to verify it; if anything fails,
 nothing is left behind. Block devices, pmem:PATH, btt:PATH, a part of a disk, a Ceph image and the export of an NBD
-URI have their size already, and must contain only zeros or holes, unless you give --force; what is found is named. Large
-devices and exports are looked at in thousands of places only. No device that is mounted or in use is written to.
+URI have their size already, and must contain only zeros or holes, unless you give --force; what is found is named. All of
+what will be written is read for that; the rest of a large device or export is looked at in thousands of places only. No
+device that is mounted or in use is written to.
 
 With --header and --force, data and header are replaced one after the other. If the program is
 interrupted in between, the old header remains as .NAME.cryptline-old, and no header is left that opens data of another
@@ -281,6 +282,7 @@ pub(super) fn show(measures: bool) -> impl Fn(Progress<'_>) -> Result<(), cryptl
                 *lock(&guard) = Some(watch);
             }
             Progress::Looking => say(Some("Looking whether anything is there ...")),
+            Progress::LookedAt { .. } => {}
             Progress::Deriving if measures => {
                 say(Some("Measuring this machine and making the key slot ..."));
             }

@@ -13,7 +13,6 @@ use super::transfer::{Moved, Transfer};
 use super::worker::Zeros;
 use super::{Copied, Copy, Left, Trouble};
 use crate::base::{Access, BaseDevice, Source};
-use crate::bytes::GateBytes;
 use crate::create::{Draft, Progress, what_is_there};
 use crate::error::Problem;
 use crate::target::Target;
@@ -33,7 +32,7 @@ impl Copy {
             target if self.resume.is_some() => Err(Problem::Resume(ResumeError::Destination).on(target)),
             target if target.is_memory() => Err(Problem::CopyNoPlace.on(target)),
             Target::Table(_) | Target::Zoned(_) => Err(Problem::CopyNoPlace.on(&target)),
-            _ => self.into_device(&target),
+            _ => self.into_device(&Source::Target(target)),
         }
     }
 
@@ -122,20 +121,19 @@ impl Copy {
     }
 
     /// Onto a device that is there already, as clear bytes.
-    fn into_device(mut self, target: &Target) -> Result<Copied> {
-        let source = Source::Target(target.clone());
-        let device = source.open_device(Access::default())?;
+    pub(crate) fn into_device(mut self, target: &Source) -> Result<Copied> {
+        let device = target.open_device(Access::default())?;
         let name = target.to_string();
         self.check_room(&device.gate, &name)?;
         if !self.replace {
-            self.refuse_contents(&device, target)?;
+            self.refuse_contents(&device, &name)?;
         }
         let moved = self.transfer(&device.gate, Zeros::Make, &name)?;
         let BaseDevice { gate, warnings, .. } = device;
         drop(gate);
         if self.verify {
             let access = Access { read_only: true, ..Access::default() };
-            let again = source.open_device(access)?;
+            let again = target.open_device(access)?;
             let compared = self.compare(&again.gate, &moved);
             compared.map_err(|trouble| trouble.into_error(self.source.name(), &name, Left::Part(name.clone())))?;
         }
@@ -226,17 +224,15 @@ impl Copy {
         Ok(())
     }
 
-    fn refuse_contents(&self, device: &BaseDevice, target: &Target) -> Result<()> {
-        let mut bytes = GateBytes::new(&device.gate)?;
-        self.tell(Progress::Looking)?;
-        let found = what_is_there(device, &mut bytes, None);
-        self.tell(Progress::Looked)?;
-        let failed = |source| {
-            let action = "use it";
-            Problem::Io { action, source }.on(target)
-        };
-        match found.map_err(failed)? {
-            Some(what) => Err(Problem::Holds { what }.on(target)),
+    fn refuse_contents(&self, device: &BaseDevice, name: &str) -> Result<()> {
+        // Up to the end of the device, where only the end of a stream tells how much comes.
+        let written = Transfer::needs(&self.source, &device.gate).unwrap_or(u64::MAX);
+        let found = what_is_there(device, written, None, |progress| {
+            self.refuse_stopped(name)?;
+            self.tell(progress)
+        });
+        match found.map_err(|error| error.on(name))? {
+            Some(what) => Err(Problem::Holds { what }.on(name)),
             None => Ok(()),
         }
     }

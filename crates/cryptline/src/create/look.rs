@@ -3,26 +3,42 @@
 //! | place | what is looked at |
 //! |---|---|
 //! | regular file | every byte that is no hole |
-//! | device | both ends and thousands of places in between, all of it up to 256 MiB; not what is known to be zeros |
+//! | device, where it will be written | every byte that is not known to be zero |
+//! | device, elsewhere | its first 16 MiB, its end, where partitions often begin, and 256 MiB in thousands of places: all there is, where that is no more |
 //!
 //! Whatever is not zero is data. Where its beginning is known, it is named.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
-use cryptline_engine::ZEROS;
+use cryptline_engine::{Gate, ZEROS};
 use cryptline_luks::signatures;
 use rustix::fs::SeekFrom as Place;
 use rustix::io::Errno;
 
+use super::Progress;
+use crate::Result;
+use crate::base::BaseDevice;
+use crate::bytes::{GateBytes, WindowBytes};
+use crate::error::Problem;
+
 /// Bytes read at a time.
 const PIECE: usize = ZEROS.len();
-/// Pieces of a device that are looked at.
-const PLACES: u64 = 4096;
-/// Looked at in whole at both ends of a device.
+/// Bytes between two words about how far a look is.
+const TOLD: u64 = 16 << 20;
+/// Read whole at the start of a device, written or not: by default a header has as many bytes.
+const START: u64 = 16 << 20;
+/// Read whole at the end of a device.
 const END: u64 = 1 << 20;
+/// Bytes that are read of what will not be written.
+const SAMPLED: u64 = 256 << 20;
+/// Runs of a device that are told apart. Where there are more, all of it may hold something.
+const RUNS: usize = 1 << 16;
+/// Starts of partitions, and of loop devices that show one: by the geometry of old, and as partitioning programs have it.
+const STARTS: [u64; 3] = [63 * 512, 63 * 4096, 1 << 20];
 /// Where the second superblock of btrfs has its magic.
 const SECOND_BTRFS: u64 = (64 << 20) + 64;
 
@@ -165,33 +181,172 @@ fn next_data(file: &File, range: Range<u64>) -> io::Result<Option<Range<u64>>> {
     Ok((start < end).then_some(start..end))
 }
 
-/// Whether any byte of a device that was looked at is not zero. `zeros` tells how many bytes from a place on, of so
-/// many, are known to be zeros; those are not read.
-pub fn device_has_data(device: &mut (impl Read + Seek), zeros: impl Fn(u64, u64) -> u64) -> io::Result<bool> {
+/// The name of what would be lost on a device of which the first `written` bytes will be written; `None` where there is
+/// nothing.
+pub fn what_is_there(
+    device: &BaseDevice,
+    written: u64,
+    path: Option<&Path>,
+    tell: impl Fn(Progress<'_>) -> Result<()>,
+) -> Result<Option<&'static str>> {
+    let mut bytes = GateBytes::reading_on(&device.gate)?;
+    tell(Progress::Looking)?;
+    let is_file = |path: &&Path| fs::metadata(path).is_ok_and(|found| found.is_file());
+    let found = match path.filter(is_file).map(File::open) {
+        // Of the file and not of the mapping: a page that is only looked at may become a page in use.
+        Some(file) => {
+            let file = file.map_err(unread)?;
+            let name = name_of_any(&mut bytes).map_err(unread)?;
+            let has_data = || file_has_data(&file, &device.data).map_err(unread);
+            if name.is_some() { name } else { has_data()?.then_some("data") }
+        }
+        None => {
+            let known = |at, len| known(&device.gate, at, len);
+            device_holds(&mut bytes, written, known, |bytes, of| tell(Progress::LookedAt { bytes, of }))?
+        }
+    };
+    tell(Progress::Looked)?;
+    Ok(found)
+}
+
+/// What is known from `at` on of `len` bytes.
+pub fn known(gate: &Gate, at: u64, len: u64) -> Known {
+    match gate.extent(at, len) {
+        Ok(extent) => Known { len: extent.len, zeros: extent.zero },
+        Err(_) => Known { len, zeros: false },
+    }
+}
+
+/// What is known of a part of a device from a place on.
+#[derive(Clone, Copy)]
+pub struct Known {
+    /// Its bytes, at least one.
+    pub len: u64,
+    /// All of them are zeros. Where nobody knows, they are not.
+    pub zeros: bool,
+}
+
+/// The name of what would be lost on a device of which the first `written` bytes will be written; `None` where there is
+/// nothing. `known` tells what is known from a place on of so many bytes; zeros are not read. `tell` is told how many of
+/// the bytes that will be written were looked at, and ends the look by an error.
+pub fn device_holds(
+    device: &mut (impl Read + Seek),
+    written: u64,
+    known: impl Fn(u64, u64) -> Known,
+    tell: impl FnMut(u64, u64) -> Result<()>,
+) -> Result<Option<&'static str>> {
+    let size = device.seek(SeekFrom::End(0)).map_err(unread)?;
+    if let Some(name) = name_of_any(device).map_err(unread)? {
+        return Ok(Some(name));
+    }
+    let written = written.max(START).min(size);
+    let mut eye = Eye { device, known, tell, piece: vec![0; PIECE], of: written };
+    let end = size.saturating_sub(END).max(written);
+    let has_data = eye.sees_data(0..written)? || eye.sees_data(end..size)? || eye.samples_data(written..end)?;
+    Ok(has_data.then_some("data"))
+}
+
+/// The same of anything that is looked at from its start: of what is there as a whole, else of what begins where a
+/// partition might.
+pub fn name_of_any(device: &mut (impl Read + Seek)) -> io::Result<Option<&'static str>> {
     let size = device.seek(SeekFrom::End(0))?;
-    let ends = [0..END.min(size), size.saturating_sub(END)..size];
-    let stride = (size / PLACES).max(PIECE as u64);
-    let middle = (0..PLACES).map(|number| number.saturating_mul(stride));
-    let middle = middle.take_while(|&at| at < size).map(|at| at..at.saturating_add(PIECE as u64).min(size));
-    let mut piece = vec![0; PIECE];
-    for range in ends.into_iter().chain(middle) {
-        let mut at = range.start;
-        while at < range.end {
-            let known = zeros(at, range.end - at);
-            if known > 0 {
-                at = at.saturating_add(known);
-                continue;
-            }
-            device.seek(SeekFrom::Start(at))?;
-            let len = piece_len(range.end - at);
-            device.read_exact(&mut piece[..len])?;
-            if piece[..len] != ZEROS[..len] {
-                return Ok(true);
-            }
-            at += len as u64;
+    if let Some(name) = name(device)? {
+        return Ok(Some(name));
+    }
+    for start in STARTS.into_iter().filter(|start| *start < size) {
+        if let Some(name) = name(&mut WindowBytes::new(&mut *device, start..size))? {
+            return Ok(Some(name));
         }
     }
-    Ok(false)
+    Ok(None)
+}
+
+/// A device that is looked at.
+struct Eye<'a, D, K, T> {
+    device: &'a mut D,
+    known: K,
+    tell: T,
+    piece: Vec<u8>,
+    /// Bytes that will be written.
+    of: u64,
+}
+
+impl<D: Read + Seek, K: Fn(u64, u64) -> Known, T: FnMut(u64, u64) -> Result<()>> Eye<'_, D, K, T> {
+    /// Looks at all of a range.
+    fn sees_data(&mut self, range: Range<u64>) -> Result<bool> {
+        let mut at = range.start;
+        while at < range.end {
+            let known = (self.known)(at, range.end - at);
+            let end = at.saturating_add(known.len.max(1)).min(range.end);
+            if !known.zeros && self.reads_data(at..end)? {
+                return Ok(true);
+            }
+            at = end;
+        }
+        Ok(false)
+    }
+
+    fn reads_data(&mut self, range: Range<u64>) -> Result<bool> {
+        let mut at = range.start;
+        while at < range.end {
+            let piece = &mut self.piece[..piece_len(range.end - at)];
+            self.device.seek(SeekFrom::Start(at)).map_err(unread)?;
+            self.device.read_exact(piece).map_err(unread)?;
+            if piece != &ZEROS[..piece.len()] {
+                return Ok(true);
+            }
+            let before = at;
+            at += piece.len() as u64;
+            if before / TOLD != at / TOLD {
+                (self.tell)(at.min(self.of), self.of)?;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Looks at a range in places, spread over what is not known to be zeros; at all of that where it is little.
+    fn samples_data(&mut self, range: Range<u64>) -> Result<bool> {
+        let runs = self.runs(range);
+        let all: u64 = runs.iter().map(|run| run.end - run.start).sum();
+        let stride = if all <= SAMPLED { PIECE as u64 } else { all / (SAMPLED / PIECE as u64) };
+        for run in runs {
+            // Each run from its start on, so that what begins there is seen.
+            let mut at = run.start;
+            while at < run.end {
+                if self.reads_data(at..at.saturating_add(PIECE as u64).min(run.end))? {
+                    return Ok(true);
+                }
+                at = at.saturating_add(stride);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What is not known to be zeros.
+    fn runs(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let (mut runs, mut at) = (Vec::<Range<u64>>::new(), range.start);
+        while at < range.end {
+            let known = (self.known)(at, range.end - at);
+            let end = at.saturating_add(known.len.max(1)).min(range.end);
+            if known.zeros {
+                at = end;
+                continue;
+            }
+            if let Some(last) = runs.last_mut().filter(|last| last.end == at) {
+                last.end = end;
+            } else if runs.len() == RUNS {
+                return vec![range];
+            } else {
+                runs.push(at..end);
+            }
+            at = end;
+        }
+        runs
+    }
+}
+
+fn unread(source: io::Error) -> crate::Error {
+    Problem::Io { action: "use it", source }.into()
 }
 
 fn piece_len(left: u64) -> usize {
@@ -199,117 +354,5 @@ fn piece_len(left: u64) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Cursor;
-
-    #[test]
-    fn what_is_known_is_named_wherever_it_lies() {
-        let size = 65 << 20;
-        for (at, magic, name_of_it) in [
-            (0, &b"LUKS\xba\xbe"[..], "a LUKS header"),
-            (4096, b"BTT_ARENA_INFO\0", "a block translation table"),
-            (0x4000, b"SKUL\xba\xbe", "a second LUKS header"),
-            (0x40_0000, b"SKUL\xba\xbe", "a second LUKS header"),
-            (0, b"QFI\xfb", "a qcow2 image"),
-            (0x1fe, b"\x55\xaa", "an MBR partition table"),
-            (512, b"EFI PART", "a GPT partition table"),
-            (size - 512, b"EFI PART", "a GPT partition table"),
-            (size - 4096, b"EFI PART", "a GPT partition table"),
-            (0x1_0040, b"_BHRfS_M", "a Btrfs file system"),
-            (0x400_0040, b"_BHRfS_M", "a Btrfs file system"),
-            (size - 8192, b"\xfc\x4e\x2b\xa9\x01\0\0\0", "a part of a Linux RAID array"),
-        ] {
-            let mut bytes = vec![0; size];
-            bytes[at..at + magic.len()].copy_from_slice(magic);
-            assert_eq!(name(&mut Cursor::new(bytes)).unwrap().unwrap_or_default(), name_of_it);
-        }
-    }
-
-    /// A disk that is LUKS has what is in its data at other places; a boot sector has code.
-    #[test]
-    fn what_holds_others_is_named_first_and_what_all_have_last() {
-        let mut bytes = vec![0; 8 << 20];
-        bytes[0x1fe..0x200].copy_from_slice(b"\x55\xaa");
-        bytes[0x1be] = 0x17;
-        let mut named = |at: usize, magic: &[u8]| {
-            bytes[at..at + magic.len()].copy_from_slice(magic);
-            name(&mut Cursor::new(&bytes)).unwrap()
-        };
-        assert_eq!(named(0, &[]), Some("a boot sector"));
-        assert_eq!(named(0x4000, b"SKUL\xba\xbe"), Some("a second LUKS header"));
-        assert_eq!(named(3, b"NTFS    "), Some("an NTFS file system"));
-        let table = Some("a block translation table");
-        assert_eq!(named(4096, b"BTT_ARENA_INFO\0"), table);
-        assert_eq!(named(0, b"LUKS\xba\xbe"), Some("a LUKS header"));
-    }
-
-    #[test]
-    fn nothing_and_next_to_nothing_have_no_name() {
-        for len in [0, 1, 511, 4096, 8 << 20] {
-            assert_eq!(name(&mut Cursor::new(vec![0; len])).unwrap(), None);
-            assert!(!device_has_data(&mut Cursor::new(vec![0; len]), |_, _| 0).unwrap());
-        }
-    }
-
-    #[test]
-    fn a_small_device_is_looked_at_in_whole() {
-        for at in [0, 65535, 65536, 3 << 20, (8 << 20) + 4095] {
-            let mut bytes = vec![0; (8 << 20) + 4096];
-            bytes[at] = 1;
-            assert!(device_has_data(&mut Cursor::new(bytes), |_, _| 0).unwrap(), "{at}");
-        }
-    }
-
-    #[test]
-    fn what_is_known_to_be_zeros_is_not_read() {
-        const AT: u64 = 3 << 20;
-        let mut bytes = Cursor::new(vec![0; 8 << 20]);
-        bytes.get_mut()[3 << 20] = 1;
-        let looked = |bytes: &mut Cursor<Vec<u8>>, hole: Range<u64>| {
-            let zeros = |at, len: u64| {
-                if hole.contains(&at) { len.min(hole.end - at) } else { 0 }
-            };
-            device_has_data(bytes, zeros).unwrap()
-        };
-        assert!(looked(&mut bytes, 0..AT));
-        assert!(!looked(&mut bytes, 0..AT + 1));
-        assert!(looked(&mut bytes, AT + 1..8 << 20));
-        assert!(!looked(&mut bytes, AT - 5..8 << 20));
-    }
-
-    #[test]
-    fn last_byte_of_a_range_is_found_wherever_it_lies() {
-        let size = 5 * PIECE as u64 + 100;
-        let mut bytes = Cursor::new(vec![0; 5 * PIECE + 100]);
-        for at in [7, PIECE - 1, PIECE, 3 * PIECE + 5, 5 * PIECE + 99] {
-            bytes.get_mut()[at] = 1;
-            let end = at as u64 + 1;
-            let mut found = |range| end_of_bytes(&mut bytes, range).unwrap();
-            assert_eq!(found(0..size), Some(end));
-            assert_eq!(found(end - 1..size), Some(end));
-            assert_eq!(found(end - 1..end), Some(end));
-            assert_eq!(found(end..size), None);
-        }
-        assert_eq!(end_of_bytes(&mut bytes, 0..7).unwrap(), None);
-        assert_eq!(end_of_bytes(&mut bytes, 9..9).unwrap(), None);
-    }
-
-    #[test]
-    fn only_the_ranges_of_a_file_count() {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(1 << 30).unwrap();
-        file.write_all_at(&[1], 300 << 20).unwrap();
-        let mib = |range: Range<u64>| range.start << 20..range.end << 20;
-        for (ranges, expected) in [
-            (vec![mib(0..1024)], true),
-            (vec![mib(0..300)], false),
-            (vec![mib(0..300), mib(301..1024)], false),
-            (vec![mib(0..1), mib(299..301)], true),
-            (vec![], false),
-            (vec![mib(2048..4096)], false),
-        ] {
-            assert_eq!(file_has_data(&file, &ranges).unwrap(), expected, "{ranges:?}");
-        }
-    }
-}
+#[path = "look_tests.rs"]
+mod tests;

@@ -19,7 +19,7 @@ pub(crate) mod look;
 mod place;
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -44,6 +44,7 @@ use crate::setters::{setter_of_options, setters};
 use crate::target::Target;
 use crate::{Result, Warning};
 pub(crate) use draft::{Draft, Durable};
+pub(crate) use look::what_is_there;
 
 /// No LUKS2 volume has larger cipher sectors, in bytes.
 const LARGEST_SECTOR: u32 = 4096;
@@ -61,6 +62,13 @@ pub enum Progress<'a> {
     SetAside(&'a Path),
     /// What is on the device is looked at.
     Looking,
+    /// So much of what will be written was looked at.
+    LookedAt {
+        /// Bytes.
+        bytes: u64,
+        /// Bytes in all.
+        of: u64,
+    },
     /// It was looked at.
     Looked,
     /// The key slot is made, which takes as long as unlocking will.
@@ -265,7 +273,7 @@ impl Create {
 
     /// On a device that is there already.
     fn put_in_place(&self, target: &Source, path: Option<&Path>) -> Result<Created> {
-        let (device, options) = self.open_place(target, path)?;
+        let (device, options) = self.open_place(target, path, None)?;
         let size = device.gate.geometry().size;
         let mut bytes = GateBytes::new(&device.gate)?;
         let passphrase = self.new_passphrase(&target.to_string())?;
@@ -314,7 +322,12 @@ impl Create {
     }
 
     /// Opens a device that is there already, and looks whether it may be overwritten; what to make there.
-    fn open_place(&self, target: &Source, path: Option<&Path>) -> Result<(BaseDevice, FormatOptions)> {
+    fn open_place(
+        &self,
+        target: &Source,
+        path: Option<&Path>,
+        copy: Option<&Copy>,
+    ) -> Result<(BaseDevice, FormatOptions)> {
         let mut device = target.open_device(Access::default())?;
         let geometry = *device.gate.geometry();
         let size = geometry.size;
@@ -346,15 +359,33 @@ impl Create {
             return Err(Problem::DeviceBlocks { unit, block }.on(target));
         }
         if !self.replace {
-            let mut bytes = GateBytes::new(&device.gate)?;
-            self.tell(Progress::Looking)?;
-            let found = what_is_there(&device, &mut bytes, path);
-            self.tell(Progress::Looked)?;
-            if let Some(what) = found.map_err(|error| unreadable(error, target))? {
-                return Err(Problem::Holds { what }.on(target));
-            }
+            self.refuse_contents(&device, target, path, &options, copy)?;
         }
         Ok((device, options))
+    }
+
+    /// Refuses a device that holds something, before anything is written.
+    fn refuse_contents(
+        &self,
+        device: &BaseDevice,
+        target: &Source,
+        path: Option<&Path>,
+        options: &FormatOptions,
+        copy: Option<&Copy>,
+    ) -> Result<()> {
+        let start = options.data_start().map_err(|error| Problem::Luks(error).on(target))?;
+        // Up to the end of the device, where only the end of a stream tells how much comes.
+        let contents = copy.map_or(Some(0), |copy| copy.source.size());
+        let written = contents
+            .map_or(u64::MAX, |contents| start.saturating_add(contents).saturating_add(u64::from(LARGEST_SECTOR)));
+        let found = what_is_there(device, written, path, |progress| {
+            copy.map_or(Ok(()), |copy| copy.refuse_stopped(&target.to_string()))?;
+            self.tell(progress)
+        });
+        match found.map_err(|error| error.on(target))? {
+            Some(what) => Err(Problem::Holds { what }.on(target)),
+            None => Ok(()),
+        }
     }
 
     fn new_passphrase(&self, name: &str) -> Result<SecretBuf> {
@@ -433,36 +464,6 @@ fn fit_to_rbd(options: &mut FormatOptions, stripe_period: u64, size: u64) -> Opt
         options.sector_size.get_or_insert(LARGEST_SECTOR);
     }
     warning
-}
-
-/// The name of what would be lost; `None` where there is nothing.
-pub(crate) fn what_is_there(
-    device: &BaseDevice,
-    bytes: &mut GateBytes,
-    path: Option<&Path>,
-) -> io::Result<Option<&'static str>> {
-    if let Some(name) = look::name(bytes)? {
-        return Ok(Some(name));
-    }
-    let file = match path {
-        Some(path) if fs::metadata(path)?.is_file() => Some(File::open(path)?),
-        _ => None,
-    };
-    let has_data = match file {
-        // Of the file and not of the mapping: a page that is only looked at may become a page in use.
-        Some(file) => look::file_has_data(&file, &device.data)?,
-        None => look::device_has_data(bytes, |at, len| zeros(device, at, len))?,
-    };
-    bytes.rewind()?;
-    Ok(has_data.then_some("data"))
-}
-
-/// How many bytes from `at` on, of `len`, are known to be zeros.
-fn zeros(device: &BaseDevice, at: u64, len: u64) -> u64 {
-    match device.gate.extent(at, len) {
-        Ok(extent) if extent.zero => extent.len,
-        _ => 0,
-    }
 }
 
 /// Half a header helps nobody, and the second copy of one is looked for where the first is damaged. The device may be

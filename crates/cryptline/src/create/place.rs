@@ -34,7 +34,7 @@ impl Create {
         if copy.holes == Holes::Keep {
             return Err(Problem::HolesOfDevice.on(target));
         }
-        let (device, options) = self.open_place(target, path)?;
+        let (device, options) = self.open_place(target, path, Some(&copy))?;
         let size = device.gate.size();
         let name = target.to_string();
         copy.refuse_zones(Some(&device.gate), &name)?;

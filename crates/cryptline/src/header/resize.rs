@@ -287,7 +287,7 @@ impl Header {
             return Ok(());
         }
         self.tell(Progress::Looking)?;
-        let found = found(data, plan);
+        let found = found(data, plan, |progress| self.tell(progress));
         self.tell(Progress::Looked)?;
         match found? {
             Some(error) => Err(Problem::Resize(error).into()),
@@ -297,7 +297,7 @@ impl Header {
 }
 
 /// What speaks against it.
-fn found(data: &Opened, plan: &Plan) -> Result<Option<ResizeError>> {
+fn found(data: &Opened, plan: &Plan, tell: impl Fn(Progress<'_>) -> Result<()>) -> Result<Option<ResizeError>> {
     let unread = |source| cannot("read", source);
     let (lost, taken, base) = (plan.lost(), plan.taken(), &data.base);
     let start = base.start();
@@ -319,14 +319,17 @@ fn found(data: &Opened, plan: &Plan) -> Result<Option<ResizeError>> {
         return Ok(None);
     }
     let is_taken = match file {
-        Some(file) => look::file_has_data(file, &[inside(&taken)]),
+        Some(file) => look::file_has_data(file, &[inside(&taken)]).map_err(unread)?,
         None => {
             let mut window = WindowBytes::new(base.reader()?, taken.clone());
-            look::device_has_data(&mut window, |_, _| 0)
+            // Only the header is written.
+            let known = |_, len| look::Known { len, zeros: false };
+            let tell = |bytes, of| tell(Progress::LookedAt { bytes, of });
+            look::device_holds(&mut window, 0, known, tell)?.is_some()
         }
     };
     let end = taken.start;
-    Ok(is_taken.map_err(unread)?.then_some(ResizeError::Taken { end }))
+    Ok(is_taken.then_some(ResizeError::Taken { end }))
 }
 
 fn is_regular(file: &File) -> bool {

@@ -58,6 +58,7 @@ impl Show {
             match progress {
                 Progress::Copied { bytes, of } => shown.measure("Copied", bytes, of),
                 Progress::Compared { bytes, of } => shown.measure("Compared", bytes, Some(of)),
+                Progress::LookedAt { bytes, of } => shown.measure("Looked at", bytes, Some(of)),
                 Progress::Looking => shown.spin("Looking whether anything is there ..."),
                 Progress::Deriving => shown.spin("Making the key slot ..."),
                 Progress::SetAside(old) => {
