@@ -91,8 +91,11 @@ impl Medium for File {
     }
 
     fn is_read_only(&self) -> bool {
-        rustix::fs::fcntl_getfl(self)
-            .is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDONLY || flags.contains(OFlags::APPEND))
+        let takes_writes = |flags: OFlags| flags & OFlags::RWMODE != OFlags::RDONLY && !flags.contains(OFlags::APPEND);
+        // A block device that takes none can be opened for them.
+        let is_device = self.metadata().is_ok_and(|it| it.file_type().is_block_device());
+        let refuses = || is_device && !matches!(cryptline_sys::is_read_only_device(self), Ok(false));
+        !rustix::fs::fcntl_getfl(self).is_ok_and(takes_writes) || refuses()
     }
 
     fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {

@@ -74,6 +74,7 @@ pub fn cached_bytes(file: impl AsFd) -> Option<u64> {
 const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
 const BLKSSZGET: libc::c_ulong = 0x1268;
 const BLKDISCARD: libc::c_ulong = 0x1277;
+const BLKROGET: libc::c_ulong = 0x125e;
 
 /// Size and logical block size of a block device, in bytes.
 pub fn block_device_size(device: impl AsFd) -> io::Result<(u64, u32)> {
@@ -88,6 +89,18 @@ pub fn block_device_size(device: impl AsFd) -> io::Result<(u64, u32)> {
     }
     let block = u32::try_from(block).map_err(|_| io::ErrorKind::InvalidData)?;
     Ok((size, block))
+}
+
+/// Whether a block device takes no writes, though it can be opened for them: `losetup -r`, `blockdev --setro`, a write
+/// blocker.
+pub fn is_read_only_device(device: impl AsFd) -> io::Result<bool> {
+    let mut read_only: libc::c_int = 0;
+    // SAFETY: BLKROGET writes one int, to a live variable of that type.
+    let result = unsafe { libc::ioctl(device.as_fd().as_raw_fd(), BLKROGET as _, &raw mut read_only) };
+    match result {
+        0 => Ok(read_only != 0),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Writes what is cached of a file or block device, and waits for that. Whether it is durable then is the medium's business.

@@ -50,7 +50,8 @@ pub use confine::{
 };
 pub use counters::Counter;
 pub use file::{
-    DirectAlignment, block_device_size, cached_bytes, direct_alignment, discard_blocks, lock_file, write_cached,
+    DirectAlignment, block_device_size, cached_bytes, direct_alignment, discard_blocks, is_read_only_device, lock_file,
+    write_cached,
 };
 pub use fuse::{
     FUSE_ASK, FUSE_ASK_LEN, FuseEntry, FuseMount, FuseQueues, Mounted, Unmount, ask_fuse, clone_fuse, find_fuse_mount,

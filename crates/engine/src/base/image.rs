@@ -106,6 +106,9 @@ impl Image {
             .open(path)
             .map_err(|error| open_error(path, read_only, error))?;
         lock(&file, path, alone)?;
+        if is_block_device && !read_only {
+            refuse_read_only(&file, path)?;
+        }
         let (size, block) = if is_block_device {
             cryptline_sys::block_device_size(&file)
                 .map_err(|error| OpenError::system("get the size of", path, error))?
@@ -252,6 +255,16 @@ impl Image {
             std::fs::read_to_string(path).ok()?.trim().parse().ok()
         })
     }
+}
+
+/// Refuses a block device that could be opened for writing, and takes no writes.
+fn refuse_read_only(device: &File, path: &Path) -> Result<(), OpenError> {
+    let is_read_only = cryptline_sys::is_read_only_device(device);
+    if is_read_only.map_err(|error| OpenError::system("ask about writing to", path, error))? {
+        let source = Errno::ROFS.into();
+        return Err(OpenError::NotWritable { path: path.to_owned(), source });
+    }
+    Ok(())
 }
 
 pub(super) fn open_error(path: &Path, read_only: bool, error: io::Error) -> OpenError {
