@@ -9,12 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 ///
 /// Errors: `WouldBlock` where somebody else holds a conflicting lock.
 pub fn lock_file(file: impl AsFd, exclusive: bool) -> io::Result<()> {
-    // SAFETY: `flock` is a plain C structure for which all-zero bytes are valid.
-    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    let kind = if exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
-    lock.l_type = kind.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
-    lock.l_whence = 0; // SEEK_SET
-    lock.l_len = i64::from(!exclusive); // 0: to the end, however far the file grows
+    let lock = lock_of(exclusive)?;
     // SAFETY: the descriptor is open for the call, and the pointer is to a live `flock`.
     let result = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
     if result == 0 {
@@ -25,6 +20,27 @@ pub fn lock_file(file: impl AsFd, exclusive: bool) -> io::Result<()> {
         Some(libc::EAGAIN | libc::EACCES) => Err(io::ErrorKind::WouldBlock.into()),
         _ => Err(error),
     }
+}
+
+/// Whether somebody else's lock keeps [`lock_file`] from taking the same one.
+pub fn is_locked(file: impl AsFd, exclusive: bool) -> io::Result<bool> {
+    let mut lock = lock_of(exclusive)?;
+    // SAFETY: the descriptor is open for the call, and the pointer is to a live `flock`, which the kernel fills in.
+    let result = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    match result {
+        0 => Ok(libc::c_int::from(lock.l_type) != libc::F_UNLCK),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn lock_of(exclusive: bool) -> io::Result<libc::flock> {
+    // SAFETY: `flock` is a plain C structure for which all-zero bytes are valid.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    let kind = if exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
+    lock.l_type = kind.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+    lock.l_whence = 0; // SEEK_SET
+    lock.l_len = i64::from(!exclusive); // 0: to the end, however far the file grows
+    Ok(lock)
 }
 
 /// What O_DIRECT demands of this file, in bytes.
@@ -146,8 +162,11 @@ mod tests {
         lock_file(&two, false).unwrap();
         let writer = open();
         assert_eq!(lock_file(&writer, true).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert!(is_locked(&writer, true).unwrap() && !is_locked(&writer, false).unwrap());
         drop((one, two));
+        assert!(!is_locked(&writer, true).unwrap());
         lock_file(&writer, true).unwrap();
+        assert!(!is_locked(&writer, true).unwrap(), "its own");
         assert!(lock_file(open(), false).is_err());
         assert!(lock_file(open(), true).is_err());
     }

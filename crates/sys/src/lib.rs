@@ -33,6 +33,7 @@ mod file;
 mod fuse;
 mod guest;
 mod inherit;
+mod loops;
 mod mapping;
 mod namespace;
 mod racing;
@@ -50,8 +51,8 @@ pub use confine::{
 };
 pub use counters::Counter;
 pub use file::{
-    DirectAlignment, block_device_size, cached_bytes, direct_alignment, discard_blocks, is_read_only_device, lock_file,
-    write_cached,
+    DirectAlignment, block_device_size, cached_bytes, direct_alignment, discard_blocks, is_locked, is_read_only_device,
+    lock_file, write_cached,
 };
 pub use fuse::{
     FUSE_ASK, FUSE_ASK_LEN, FuseEntry, FuseMount, FuseQueues, Mounted, Unmount, ask_fuse, clone_fuse, find_fuse_mount,
@@ -59,6 +60,7 @@ pub use fuse::{
 };
 pub use guest::{DirtyLog, GuestFault, GuestMemory, GuestRange, GuestRegion};
 pub use inherit::{duplicate_fd, keep_descriptors, take_listen_fds, take_passed_fd};
+pub use loops::{Shown, refuse_other_users};
 pub use mapping::{Lost, Mapping};
 pub use namespace::{forget_mounts_of_disks, leave_mount_namespace};
 #[cfg(feature = "rbd")]

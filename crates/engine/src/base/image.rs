@@ -106,6 +106,9 @@ impl Image {
             .open(path)
             .map_err(|error| open_error(path, read_only, error))?;
         lock(&file, path, alone)?;
+        if !read_only {
+            refuse_other_users(&file, path, alone)?;
+        }
         if is_block_device && !read_only {
             refuse_read_only(&file, path)?;
         }
@@ -122,7 +125,8 @@ impl Image {
     }
 
     /// A regular file that somebody else has opened, and calls `name`. The lock is the open file's, so it may have it
-    /// already. For writing, `file` must be open for that, and nobody else may sync it from here on.
+    /// already; who opened it has seen to it that nobody has it by another name, which a sandbox cannot. For writing, `file` must
+    /// be open for that, and nobody else may sync it from here on.
     ///
     /// # Errors
     /// What is no regular file, or not open as it must be; where another has the lock.
@@ -255,6 +259,11 @@ impl Image {
             std::fs::read_to_string(path).ok()?.trim().parse().ok()
         })
     }
+}
+
+/// Refuses what somebody has by another name: the lock of a file is not that of its loop device.
+fn refuse_other_users(file: &File, path: &Path, alone: bool) -> Result<(), OpenError> {
+    cryptline_sys::refuse_other_users(file, alone).map_err(|error| OpenError::system("use", path, error))
 }
 
 /// Refuses a block device that could be opened for writing, and takes no writes.
