@@ -1,27 +1,175 @@
-//! Whether two paths lead to the same bytes: by links, loop devices, or a partition and its disk.
+//! Whether two names lead to the same bytes: by links, open files, loop devices, a partition and its disk, or a mapping
+//! and what it lies on.
+//!
+//! Files and devices are told apart by their numbers. Of a loop device the kernel tells those of its file; the path that it
+//! keeps may lead elsewhere.
 
-use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Loop devices over loop devices that are followed.
+use cryptline_sys::Shown;
+use rustix::fs::OFlags;
+
+/// Devices over devices that are followed.
 const DEPTH_MAX: usize = 8;
+/// What the kernel counts partitions in.
+const SECTOR: u64 = 512;
+const SYSFS: &str = "/sys";
 
 /// A file or device, whatever its name.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     File { device: u64, inode: u64 },
     Device(u64),
 }
 
+/// Bytes that lie in a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Part {
+    place: Place,
+    bytes: Range<u64>,
+    /// All of these bytes. A mapping has only some of those of its devices.
+    is_all: bool,
+}
+
+/// All places in which the bytes of a name lie: its own, and those below.
+#[derive(Clone, Debug)]
+pub(crate) struct Spot(Vec<Part>);
+
+impl Spot {
+    /// Of what `path` leads to; nowhere, if that is nothing.
+    pub fn of(path: &Path) -> Self {
+        let opened = || File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
+        Self::with(fs::metadata(path), opened)
+    }
+
+    /// Of a file that is open.
+    pub fn of_open(file: &File) -> Self {
+        Self::with(file.metadata(), || file.try_clone())
+    }
+
+    fn with(metadata: io::Result<Metadata>, open: impl FnOnce() -> io::Result<File>) -> Self {
+        let Ok(metadata) = metadata else {
+            return Self(Vec::new());
+        };
+        let mut parts = Vec::new();
+        if metadata.file_type().is_block_device() {
+            add(Path::new(SYSFS), metadata.rdev(), open().ok(), (0..u64::MAX, true), &mut parts);
+        } else {
+            parts.push(Part { place: place_of(&metadata), bytes: 0..u64::MAX, is_all: true });
+        }
+        Self(parts)
+    }
+
+    /// These bytes of it.
+    pub fn part(self, range: &Range<u64>) -> Self {
+        let inside = |part: Part| Part { bytes: within(&part.bytes, range), ..part };
+        Self(self.0.into_iter().map(inside).collect())
+    }
+
+    /// Whether what is written to one is written to the other.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let own = self.0.iter().enumerate();
+        own.flat_map(|it| std::iter::repeat(it).zip(other.0.iter().enumerate())).any(|((n, one), (m, other))| {
+            // Two mappings have a disk in common, and need no byte of it.
+            let is_known = n == 0 || m == 0 || one.is_all && other.is_all;
+            let meet = one.bytes.start < other.bytes.end && other.bytes.start < one.bytes.end;
+            one.place == other.place && is_known && meet
+        })
+    }
+}
+
 /// Whether what is written to one is written to the other.
 pub(crate) fn overlap(one: &Path, other: &Path) -> bool {
-    let (one, other) = (below(one), below(other));
-    let (Some(first), Some(second)) = (one.first(), other.first()) else {
-        return false;
-    };
-    // Two partitions of one disk have the disk in common, and nothing else.
-    one.contains(second) || other.contains(first)
+    Spot::of(one).overlaps(&Spot::of(other))
+}
+
+fn place_of(metadata: &Metadata) -> Place {
+    match metadata.rdev() {
+        0 => Place::File { device: metadata.dev(), inode: metadata.ino() },
+        device => Place::Device(device),
+    }
+}
+
+/// `range` of `whole`.
+fn within(whole: &Range<u64>, range: &Range<u64>) -> Range<u64> {
+    let at = |offset: u64| whole.start.saturating_add(offset).min(whole.end);
+    at(range.start)..at(range.end)
+}
+
+/// Adds a block device, which is open if it can be, and what it lies on.
+fn add(sysfs: &Path, number: u64, open: Option<File>, (bytes, is_all): (Range<u64>, bool), parts: &mut Vec<Part>) {
+    if parts.len() >= DEPTH_MAX {
+        return;
+    }
+    parts.push(Part { place: Place::Device(number), bytes: bytes.clone(), is_all });
+    let folder = folder_of(sysfs, number);
+    let (mut disk, mut on_disk) = (folder.clone(), bytes.clone());
+    if folder.join("partition").exists()
+        && let Some(whole) = number_in(&folder.join(".."))
+    {
+        let sectors = |name: &str| number_of(&folder.join(name)).and_then(|it| it.checked_mul(SECTOR));
+        // Where it lies is not known: anywhere.
+        let (lies, is_known) = match sectors("start").zip(sectors("size")) {
+            Some((start, size)) => (start..start.saturating_add(size), true),
+            None => (0..u64::MAX, false),
+        };
+        on_disk = within(&lies, &bytes);
+        parts.push(Part { place: Place::Device(whole), bytes: on_disk.clone(), is_all: is_all && is_known });
+        disk = folder.join("..");
+    }
+    if disk.join("loop").exists() {
+        let shown = open.as_ref().and_then(|file| Shown::by(file).ok().flatten());
+        match shown {
+            Some(Shown { device: Some(below), bytes: lies, .. }) => {
+                let node = open_number(sysfs, below);
+                add(sysfs, below, node, (within(&lies, &on_disk), is_all), parts);
+            }
+            Some(Shown { file: (device, inode), device: None, bytes: lies }) => {
+                let place = Place::File { device, inode };
+                parts.push(Part { place, bytes: within(&lies, &on_disk), is_all });
+            }
+            // Nobody asks it who cannot open it. A file that was removed has " (deleted)" behind its name.
+            None => parts.extend(named_below(&disk).map(|place| Part { place, bytes: 0..u64::MAX, is_all })),
+        }
+    }
+    let slaves = fs::read_dir(disk.join("slaves")).into_iter().flatten().flatten();
+    for below in slaves.filter_map(|entry| number_in(&entry.path())) {
+        add(sysfs, below, open_number(sysfs, below), (0..u64::MAX, false), parts);
+    }
+}
+
+/// What a loop device is said to show.
+fn named_below(folder: &Path) -> Option<Place> {
+    let path = fs::read_to_string(folder.join("loop/backing_file")).ok()?;
+    fs::metadata(path.trim_end_matches('\n')).ok().as_ref().map(place_of)
+}
+
+fn folder_of(sysfs: &Path, number: u64) -> PathBuf {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    sysfs.join(format!("dev/block/{major}:{minor}"))
+}
+
+fn open_number(sysfs: &Path, number: u64) -> Option<File> {
+    let known = fs::read_to_string(folder_of(sysfs, number).join("uevent")).ok()?;
+    let name = known.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;
+    let file = File::open(Path::new("/dev").join(name)).ok()?;
+    let is_it = file.metadata().is_ok_and(|it| it.file_type().is_block_device() && it.rdev() == number);
+    is_it.then_some(file)
+}
+
+/// The number of the device that has this folder.
+fn number_in(folder: &Path) -> Option<u64> {
+    let text = fs::read_to_string(folder.join("dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+}
+
+fn number_of(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 /// Whether a file of one name would be written over by one of the other, though neither may be there yet.
@@ -37,45 +185,6 @@ fn settled(path: &Path) -> PathBuf {
         Some(folder.join(path.file_name()?))
     };
     path.canonicalize().ok().or_else(in_folder).unwrap_or_else(|| path.to_owned())
-}
-
-/// What `path` is, and what that lies on.
-fn below(path: &Path) -> Vec<Place> {
-    let mut places = Vec::new();
-    let mut next = Some(path.to_owned());
-    while let Some(path) = next.take()
-        && places.len() < DEPTH_MAX
-        && let Ok(metadata) = fs::metadata(&path)
-    {
-        if !metadata.file_type().is_block_device() {
-            places.push(match metadata.rdev() {
-                0 => Place::File { device: metadata.dev(), inode: metadata.ino() },
-                device => Place::Device(device),
-            });
-            break;
-        }
-        let number = metadata.rdev();
-        places.push(Place::Device(number));
-        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-        let system = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-        let mut backing = system.join("loop/backing_file");
-        if system.join("partition").exists()
-            && let Some(disk) = disk_of(&system)
-        {
-            places.push(Place::Device(disk));
-            backing = system.join("../loop/backing_file");
-        }
-        // A file that was removed has " (deleted)" behind its name, and nobody can name it.
-        next = fs::read_to_string(backing).ok().map(|path| PathBuf::from(path.trim_end_matches('\n')));
-    }
-    places
-}
-
-/// The number of the disk that a partition belongs to.
-fn disk_of(partition: &Path) -> Option<u64> {
-    let text = fs::read_to_string(partition.join("../dev")).ok()?;
-    let (major, minor) = text.trim().split_once(':')?;
-    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -115,5 +224,83 @@ mod tests {
         }
         let (null, zero) = (Path::new("/dev/null"), Path::new("/dev/zero"));
         assert!(overlap(null, null) && !overlap(null, zero));
+    }
+
+    /// A machine whose disk has two partitions, with two logical volumes on the second.
+    fn machine() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        let put = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::write(path, text).expect("a file");
+        };
+        let link = |to: &str, name: &str| {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            std::os::unix::fs::symlink(folder.path().join(to), path).expect("a link");
+        };
+        for (name, number) in
+            [("sda", "8:0"), ("sda/sda1", "8:1"), ("sda/sda2", "8:2"), ("dm-0", "254:0"), ("dm-1", "254:1")]
+        {
+            put(&format!("devices/{name}/dev"), &format!("{number}\n"));
+            link(&format!("devices/{name}"), &format!("dev/block/{number}"));
+        }
+        for (name, number, start) in [("sda1", "1", "2048"), ("sda2", "2", "6144")] {
+            put(&format!("devices/sda/{name}/partition"), number);
+            put(&format!("devices/sda/{name}/start"), start);
+            put(&format!("devices/sda/{name}/size"), "4096\n");
+        }
+        for volume in ["dm-0", "dm-1"] {
+            link("devices/sda/sda2", &format!("devices/{volume}/slaves/sda2"));
+        }
+        folder
+    }
+
+    #[test]
+    fn partitions_of_a_disk_and_mappings_on_it_overlap_with_what_they_lie_on() {
+        let machine = machine();
+        let spot = |number: (u32, u32)| {
+            let mut parts = Vec::new();
+            let number = rustix::fs::makedev(number.0, number.1);
+            add(machine.path(), number, None, (0..u64::MAX, true), &mut parts);
+            Spot(parts)
+        };
+        let [disk, first, second, one, other] = [(8, 0), (8, 1), (8, 2), (254, 0), (254, 1)].map(spot);
+        let mib = |range: Range<u64>| range.start << 20..range.end << 20;
+        for (one, other, expected) in [
+            (&disk, &first, true),
+            (&disk, &second, true),
+            (&first, &second, false),
+            (&one, &second, true),
+            (&one, &disk, true),
+            (&one, &first, false),
+            // Both lie on one partition.
+            (&one, &other, false),
+            (&disk.clone().part(&mib(0..1)), &first, false),
+            (&disk.clone().part(&mib(0..2)), &first, true),
+            (&disk.clone().part(&mib(2..3)), &first.clone().part(&mib(1..2)), true),
+            (&disk.clone().part(&mib(2..3)), &first.clone().part(&mib(0..1)), false),
+            (&first.clone().part(&mib(0..1)), &first.clone().part(&mib(1..2)), false),
+        ] {
+            assert_eq!(one.overlaps(other), expected, "{one:?} {other:?}");
+            assert_eq!(other.overlaps(one), expected, "{one:?} {other:?}");
+        }
+    }
+
+    #[test]
+    fn file_that_is_open_overlaps_with_all_its_names() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [path, hard, other] = ["path", "hard", "other"].map(|name| folder.path().join(name));
+        fs::write(&path, "x").expect("a file");
+        fs::write(&other, "x").expect("a file");
+        fs::hard_link(&path, &hard).expect("a link");
+        let file = File::open(&path).expect("a file");
+        let number = std::os::fd::AsRawFd::as_raw_fd(&file);
+        let open = Spot::of_open(&file);
+        let names = [format!("/proc/self/fd/{number}"), format!("/dev/fd/{number}")].map(PathBuf::from);
+        for name in names.iter().chain([&path, &hard]) {
+            assert!(open.overlaps(&Spot::of(name)) && Spot::of(name).overlaps(&open), "{name:?}");
+        }
+        assert!(!open.overlaps(&Spot::of(&other)));
     }
 }

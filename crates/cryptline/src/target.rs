@@ -27,9 +27,10 @@ use cryptline_engine::base::{RbdName, ZoneOptions};
 use cryptline_nbd::NbdUri;
 use cryptline_nbd::uri::UriError;
 
+use crate::base::Source;
 use crate::error::{Error, Problem};
 use crate::keyed::{self, Keyed};
-use crate::places;
+use crate::places::{self, Spot};
 use crate::rbd_name;
 use crate::remote;
 use crate::size::{parse, parse_disk};
@@ -184,6 +185,23 @@ impl Target {
     pub(crate) fn is_on(&self, path: &Path) -> bool {
         let own = self.path().filter(|_| !matches!(self, Self::Slice(_)));
         own.is_some_and(|own| places::overlap(own, path))
+    }
+
+    /// Where its bytes lie on this machine, if they do: those of a part where that is known, else all of what it is a part of.
+    pub(crate) fn spot(&self) -> Option<Spot> {
+        let spot = Spot::of(self.path()?);
+        let Self::Slice(slice) = self else {
+            return Some(spot);
+        };
+        let place = match slice.of {
+            Self::Path(_) => Source::Target(self.clone()).look().ok(),
+            // A table puts its sectors anywhere.
+            _ => None,
+        };
+        Some(match place {
+            Some(look) => spot.part(&(look.start..look.start.saturating_add(look.size))),
+            None => spot,
+        })
     }
 
     /// The target that `text` stands for as a whole.

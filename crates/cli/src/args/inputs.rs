@@ -9,6 +9,9 @@ use cryptline::Target;
 use super::keys::{KeyArgs, PassphraseSource};
 use crate::CliError;
 
+/// Leads to what standard input is.
+const INPUT: &str = "/proc/self/fd/0";
+
 /// How much of standard input something takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FromInput {
@@ -51,7 +54,8 @@ pub fn refuse_shared_input(takers: &[Taker]) -> Result<(), CliError> {
 /// What it is.
 pub fn refuse_needed(destination: &Target, needed: &[(&str, Option<&Path>)]) -> Result<(), CliError> {
     let files = needed.iter().filter_map(|(what, path)| Some((what, (*path)?)));
-    for (what, path) in files.filter(|(_, path)| *path != Path::new("-")) {
+    for (what, path) in files {
+        let path = if path == Path::new("-") { Path::new(INPUT) } else { path };
         if Target::Path(path.to_owned()).is_same_place(destination) {
             return Err(CliError::parameters(format!(
                 "{destination}: it is {what}, which would be overwritten; give another destination"
@@ -80,12 +84,18 @@ fn is_open_as_input(path: &Path) -> bool {
 }
 
 impl PassphraseSource {
+    /// The file that it is read from: for a descriptor, whatever is open there.
+    pub fn file(&self) -> Option<PathBuf> {
+        let open = || self.passphrase_fd.map(|number| PathBuf::from(format!("/proc/self/fd/{number}")));
+        self.key_file.clone().or_else(open)
+    }
+
     /// What it takes of standard input, once somebody needs the passphrase.
     pub fn from_input(&self) -> Option<FromInput> {
         let takes_all = match (&self.key_file, self.passphrase_fd) {
             (Some(path), _) => path == Path::new("-") || is_open_as_input(path),
             (None, Some(0)) => true,
-            (None, Some(number)) => is_open_as_input(&PathBuf::from(format!("/proc/self/fd/{number}"))),
+            (None, Some(_)) => self.file().is_some_and(|path| is_open_as_input(&path)),
             (None, None) => return (!io::stdin().is_terminal()).then_some(FromInput::Line),
         };
         takes_all.then_some(FromInput::All)
@@ -102,7 +112,7 @@ impl KeyArgs {
     }
 
     /// The files that they are read from.
-    pub fn files(&self) -> [(&'static str, Option<&Path>); 2] {
-        [("a key file", self.passphrase.key_file.as_deref()), ("a key file", self.volume_key_file.as_deref())]
+    pub fn files(&self) -> [(&'static str, Option<PathBuf>); 2] {
+        [("a key file", self.passphrase.file()), ("a key file", self.volume_key_file.clone())]
     }
 }

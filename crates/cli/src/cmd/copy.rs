@@ -213,7 +213,7 @@ impl CopyArgs {
         }
         let [first, second] = keys.files();
         let header = ("the header of the destination", self.to.header.as_deref());
-        refuse_needed(destination, &[header, first, second])
+        refuse_needed(destination, &[header, (first.0, first.1.as_deref()), (second.0, second.1.as_deref())])
     }
 
     /// As above, where the copy will be in clear.

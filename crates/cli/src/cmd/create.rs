@@ -145,7 +145,7 @@ pub fn run(args: &CreateArgs) -> Result<(), CliError> {
 impl CreateArgs {
     /// What is overwritten and needed would be lost.
     fn refuse_needed(&self) -> Result<(), CliError> {
-        let key = self.volume.passphrase.of_target(&self.file).key_file;
+        let key = self.volume.passphrase.of_target(&self.file).file();
         for place in self.places() {
             self.volume.refuse_needed(&self.file, place, key.as_deref())?;
         }

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::base::{Access, BaseDevice, Source};
 use crate::error::Problem;
+use crate::places::Spot;
 use crate::remote;
 use crate::stamp::Stamp;
 use crate::target::Target;
@@ -24,6 +25,8 @@ pub struct CopySource {
     pub(super) bytes: Bytes,
     /// What it is, to tell whether the copy would overwrite it.
     target: Option<Target>,
+    /// Where it lies, if it has no name.
+    spot: Option<Spot>,
     warnings: Vec<Warning>,
     /// What tells whether it has changed, where it is a regular file.
     stamp: Option<Stamp>,
@@ -51,6 +54,7 @@ impl CopySource {
             // Its owner may have written to it since it was opened.
             stamp: volume.stamp().map(Stamp::again),
             target,
+            spot: None,
             bytes: Bytes::Device { gate: volume.gate().clone(), size: volume.size(), file: None },
             warnings: Vec::new(),
         }
@@ -85,6 +89,7 @@ impl CopySource {
         Ok(Self {
             name,
             target: Some(target),
+            spot: None,
             stamp,
             bytes: Bytes::Device { gate: device.gate, size, file },
             warnings: device.warnings,
@@ -97,6 +102,7 @@ impl CopySource {
         Self {
             name: name.to_owned(),
             target: None,
+            spot: Some(Spot::of_open(&stream)),
             stamp: Stamp::of_open(&stream),
             bytes: Bytes::Stream(stream),
             warnings: Vec::new(),
@@ -106,7 +112,7 @@ impl CopySource {
     /// The same by another name, which is that of no file: whether it changes cannot be told.
     #[must_use]
     pub fn named(self, name: impl Into<String>) -> Self {
-        Self { name: name.into(), target: None, stamp: None, ..self }
+        Self { name: name.into(), target: None, spot: None, stamp: None, ..self }
     }
 
     /// Bytes that will be copied; `None` where only the end tells.
@@ -149,15 +155,17 @@ impl CopySource {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Refuses a destination that lies on the same file or block device, or has bytes in common with it elsewhere.
+    /// Refuses a destination that lies on the same file or block device, or has bytes in common with it elsewhere. What
+    /// a stream has read of a file, and will, is not known: it may be all of it.
     pub(crate) fn refuse_same(&self, destination: &Target) -> Result<()> {
-        let same = match &self.target {
-            Some(own) => {
-                let path = own.path();
-                path.is_some_and(|path| destination.is_on(path)) || remote::overlap_there(own, destination)?
-            }
+        let own = self.spot.clone().or_else(|| self.target.as_ref()?.spot());
+        let same = match own.zip(destination.spot()) {
+            Some((own, destination)) => own.overlaps(&destination),
             None => false,
         };
+        let path = self.target.as_ref().and_then(Target::path);
+        let same = same || path.is_some_and(|path| destination.is_on(path));
+        let same = same || self.target.as_ref().map_or(Ok(false), |own| remote::overlap_there(own, destination))?;
         if same || self.name == destination.to_string() {
             return Err(Problem::SameFile.on(destination));
         }

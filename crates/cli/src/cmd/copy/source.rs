@@ -75,7 +75,7 @@ impl From<'_> {
     pub fn refuse_needed(&self, destination: &Target) -> Result<(), CliError> {
         let [first, second] = self.keys.files();
         let header = ("the header of the source", self.header);
-        refuse_needed(destination, &[header, first, second])
+        refuse_needed(destination, &[header, (first.0, first.1.as_deref()), (second.0, second.1.as_deref())])
     }
 
     /// What else than the source decides about the bytes: the same text in each version of this program.

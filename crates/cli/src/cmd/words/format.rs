@@ -71,8 +71,7 @@ impl FormatWordArgs {
         }
         let header = self.volume.layout.header.as_ref();
         let place = header.unwrap_or(&self.target);
-        let key_file = passphrase.key_file.as_deref();
-        self.volume.refuse_needed(&self.target, place, key_file)?;
+        self.volume.refuse_needed(&self.target, place, passphrase.file().as_deref())?;
         let create = Create::new(place).in_place(header.is_none()).replace(self.batch_mode).keys(passphrase);
         let created = self
             .volume
