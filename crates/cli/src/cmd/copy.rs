@@ -57,7 +57,8 @@ A new file is written under another name and gets its own once all of it is dura
 that name is whole; holes and zeros become holes. With --resume, the unfinished copy stays beside it as
 .NAME.cryptline-part, from where the same command goes on; the source, which must be a file, must not
 change meanwhile, and that is checked. A volume, a block device or an export that is there already must
-have room for all of the source and hold nothing yet, unless you give --force. It keeps a part of the
+have room for all of the source and hold nothing yet, unless you give --force: the place of the copy is
+read first, and all of it where only the end of a stream tells how much comes. It keeps a part of the
 copy if that ends early.
 
 Exit codes: 0 copied, 1 invalid parameters, 2 wrong passphrase, 3 out of memory, 4 a disk or server
