@@ -14,7 +14,7 @@
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -81,7 +81,7 @@ struct Own {
     /// The numbers of a block device, its disk, and its partitions.
     devices: Vec<u64>,
     bytes: Range<u64>,
-    path: Option<PathBuf>,
+    descriptor: RawFd,
 }
 
 impl System {
@@ -96,10 +96,12 @@ impl System {
             len: metadata.len(),
             devices: Vec::new(),
             bytes: 0..u64::MAX,
-            path: fs::read_link(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())).ok(),
+            descriptor: file.as_raw_fd(),
         };
+        let mut itself = Vec::new();
         if metadata.file_type().is_block_device() {
-            own.devices = self.family(metadata.rdev());
+            itself = self.family(metadata.rdev());
+            own.devices.clone_from(&itself);
             if let Some(shown) = self.shown_by(file)? {
                 self.refuse_held(&shown, metadata.rdev(), alone)?;
                 own.file = shown.file;
@@ -109,7 +111,6 @@ impl System {
         } else if self.is_swap(own.file) {
             return Err(busy("this machine has it as swap space; switch that off first (swapoff)".to_owned()));
         }
-        let itself = self.family(metadata.rdev());
         for device in self.loops()?.iter().filter(|it| !itself.contains(&it.number)) {
             self.refuse_loop(device, &own, alone)?;
         }
@@ -234,11 +235,15 @@ impl System {
         let mut loops = Vec::new();
         for entry in entries {
             let entry = entry?;
-            let (name, folder) = (entry.file_name().to_string_lossy().into_owned(), entry.path());
-            if let Some(number) = number_in(&folder)
-                && folder.join("loop").exists()
+            let name = entry.file_name();
+            let Some(name) = name.to_str().filter(|name| name.starts_with("loop")) else {
+                continue;
+            };
+            let folder = entry.path();
+            if folder.join("loop").exists()
+                && let Some(number) = number_in(&folder)
             {
-                loops.push(Loop { name, folder, number });
+                loops.push(Loop { name: name.to_owned(), folder, number });
             }
         }
         Ok(loops)
@@ -290,8 +295,10 @@ impl System {
             Ok(found) if found.is_file() && fits(found.len()) => return false,
             _ => {}
         }
-        let name = own.path.as_deref().and_then(Path::file_name);
-        let is_named = name.is_none() || name == path.file_name();
+        let is_named = match fs::read_link(format!("/proc/self/fd/{}", own.descriptor)) {
+            Ok(own) => own.file_name() == path.file_name(),
+            Err(_) => true,
+        };
         own.devices.is_empty() && (is_named || fits(own.len))
     }
 

@@ -22,12 +22,13 @@ const TOLERANCE: u64 = 60;
 /// Calls of the allocator for the encryption of a file.
 fn calls(folder: &Path, source: &Path) -> u64 {
     let copy = Copy::new(CopySource::raw(source).unwrap());
-    let create = Create::new(folder.join("out")).replace(true);
-    let create = create.format(cheap()).passphrase("secret").fill(copy);
+    let out = folder.join("out");
+    let create = Create::new(&out).format(cheap()).passphrase("secret").fill(copy);
     let before = alloc::calls();
     let copied = create.create().unwrap().copied.unwrap();
     let after = alloc::calls();
     assert_eq!(copied.bytes, fs::metadata(source).unwrap().len());
+    fs::remove_file(&out).unwrap();
     after - before
 }
 
