@@ -3,7 +3,7 @@
 use cryptline_luks::Error as LuksError;
 use cryptline_luks::edit::{Change, Edit, NewSlot};
 
-use super::{Edited, Header, Opened};
+use super::{Edited, Header, Opened, Opens};
 use crate::Result;
 use crate::create::Progress;
 use crate::error::Problem;
@@ -41,7 +41,7 @@ impl Header {
     /// # Errors
     /// As [`add_key`](Self::add_key).
     pub fn change_key(self, new: &NewSlot) -> Result<Edited> {
-        self.with_unlocked(|this, opened, edit, key, old| {
+        self.with_unlocked(Opens::AnyKey, |this, opened, edit, key, old| {
             let old = old.ok_or_else(|| Problem::NotAPassphrase.on(&opened.name))?;
             let passphrase = this.new_passphrase_for(&opened.name)?;
             this.tell(Progress::Deriving)?;
@@ -54,7 +54,7 @@ impl Header {
     /// # Errors
     /// As [`add_key`](Self::add_key).
     pub fn convert_key(self, new: &NewSlot) -> Result<Edited> {
-        self.with_unlocked(|this, opened, edit, key, old| {
+        self.with_unlocked(Opens::AnyKey, |this, opened, edit, key, old| {
             let old = old.ok_or_else(|| Problem::NotAPassphrase.on(&opened.name))?;
             this.tell(Progress::Deriving)?;
             this.replaced(opened, edit, old.slot, &key, &old.passphrase, new)

@@ -164,7 +164,7 @@ impl Header {
     /// # Errors
     /// A wrong key, no free slot or room, a header that must be left alone.
     pub fn add_key(self, new: &NewSlot) -> Result<Edited> {
-        self.with_unlocked(|this, opened, edit, key, _| {
+        self.with_unlocked(Opens::VolumeKey, |this, opened, edit, key, _| {
             let passphrase = this.new_passphrase_for(&opened.name)?;
             this.tell(Progress::Deriving)?;
             opened.on(edit.add(&key, &passphrase, new))
@@ -176,14 +176,14 @@ impl Header {
     /// # Errors
     /// A wrong passphrase, the last key slot, a header that must be left alone.
     pub fn remove_key(self, last: LastSlot) -> Result<Edited> {
-        self.with_unlocked(|_, opened, edit, _, old| {
+        self.with_unlocked(Opens::AnyKey, |_, opened, edit, _, old| {
             let old = old.ok_or_else(|| Problem::NotAPassphrase.on(&opened.name))?;
             Ok((opened.on(edit.remove(old.slot, last))?, old.slot))
         })
     }
 
-    /// Removes a key slot. Where keys were given, they must open another one first; the last one's own, where it
-    /// is the last.
+    /// Removes a key slot. Where keys were given, they must open the volume by another one first; by the last one's own,
+    /// where it is the last. A slot that keeps another key than the volume's shows nothing.
     ///
     /// # Errors
     /// As [`remove_key`](Self::remove_key).
@@ -195,7 +195,7 @@ impl Header {
             if self.given.has_keys() {
                 let rest = edit.header().without_slot(slot);
                 let header = if edit.is_last(slot) { edit.header() } else { &rest };
-                self.unlock(&opened, header)?;
+                self.unlock(&opened, header, Opens::VolumeKey)?;
             }
             opened.commit(change, Some(slot))
         })
@@ -285,20 +285,24 @@ impl Header {
     /// was opened.
     fn with_unlocked(
         self,
+        opens: Opens,
         make: impl for<'a> FnOnce(&Self, &Opened, &'a Edit, SecretBuf, Option<Old>) -> Result<(Change<'a>, u32)> + Send,
     ) -> Result<Edited> {
         self.with_key_memory(|this, opened, edit| {
-            let Unlocked { key, old, notes: warnings } = this.unlock(opened, edit.header())?;
+            let Unlocked { key, old, notes: warnings } = this.unlock(opened, edit.header(), opens)?;
             let (change, slot) = make(this, opened, edit, key, old)?;
             Ok(Made { change, slot, token: None, warnings })
         })
     }
 
     /// The volume key, and the passphrase with its slot unless the volume key itself was given.
-    fn unlock(&self, opened: &Opened, header: &cryptline_luks::Header) -> Result<Unlocked> {
+    fn unlock(&self, opened: &Opened, header: &cryptline_luks::Header, opens: Opens) -> Result<Unlocked> {
         let options = UnlockOptions {
             slot: self.slot,
-            unbound: self.slot.is_some(),
+            unbound: match opens {
+                Opens::VolumeKey => false,
+                Opens::AnyKey => self.slot.is_some(),
+            },
             allow_null_cipher: false,
             limits: self.limits,
         };
@@ -346,6 +350,15 @@ impl Header {
     fn tell(&self, progress: Progress<'_>) -> Result<()> {
         self.observer.as_ref().map_or(Ok(()), |observer| observer(progress))
     }
+}
+
+/// The key that a key slot must keep for what is to be done.
+#[derive(Clone, Copy)]
+enum Opens {
+    /// That of the volume.
+    VolumeKey,
+    /// Another one as well, where the slot is named.
+    AnyKey,
 }
 
 /// A change that adds or replaces a key slot.

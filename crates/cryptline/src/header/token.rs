@@ -6,7 +6,7 @@ use cryptline_luks::token::CLEVIS_TOKEN;
 use cryptline_sys::SecretBuf;
 use serde_json::json;
 
-use super::{Edited, Header, Made, Unlocked};
+use super::{Edited, Header, Made, Opens, Unlocked};
 use crate::Result;
 use crate::clevis::{Advertisement, Pin, Trust};
 use crate::create::Progress;
@@ -81,7 +81,7 @@ impl Header {
             if let cryptline_luks::Header::V1(_) = edit.header() {
                 return Err(Problem::NoRecoveryKeys.on(&opened.name));
             }
-            let Unlocked { key, notes: warnings, .. } = this.unlock(opened, edit.header())?;
+            let Unlocked { key, notes: warnings, .. } = this.unlock(opened, edit.header(), Opens::VolumeKey)?;
             this.tell(Progress::Deriving)?;
             let text = text.insert(opened.on(recovery::new_key())?);
             let (change, slot, token) = opened.on(edit.add_recovery(&key, text, slot))?;
@@ -161,7 +161,7 @@ impl Header {
     ) -> Result<Edited> {
         self.with_key_memory(|this, opened, edit| {
             let prepared = prepare(&opened.name)?;
-            let Unlocked { key, notes, .. } = this.unlock(opened, edit.header())?;
+            let Unlocked { key, notes, .. } = this.unlock(opened, edit.header(), Opens::VolumeKey)?;
             let new = seal(&opened.name, prepared)?;
             let added = edit.add_bound(&key, &new.secret, slot, new.json);
             let (change, slot, token) = opened.on(added)?;
