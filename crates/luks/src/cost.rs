@@ -6,7 +6,9 @@ use cryptline_sys::SecretBuf;
 
 use crate::error::Error;
 use crate::hash::Hash;
-use crate::kdf::{ARGON2_CPUS_MAX, ARGON2_MEMORY_MAX_KIB, Argon2Variant, Kdf, PBKDF2_ITERATIONS_MIN, SALT_LEN};
+use crate::kdf::{
+    ARGON2_CPUS_MAX, ARGON2_MEMORY_MAX_KIB, ARGON2_TIME_MIN, Argon2Variant, Kdf, PBKDF2_ITERATIONS_MIN, SALT_LEN,
+};
 use crate::memory;
 use crate::random::Random;
 
@@ -79,7 +81,7 @@ pub(crate) fn new_kdf(
         KdfKind::Argon2i => new_argon2(Argon2Variant::Argon2i, cost, salt, key_len)?,
         KdfKind::Argon2id => new_argon2(Argon2Variant::Argon2id, cost, salt, key_len)?,
     };
-    kdf.check().map_err(Error::Parameters)?;
+    kdf.check_new().map_err(Error::Parameters)?;
     Ok(kdf)
 }
 
@@ -115,8 +117,6 @@ pub(crate) fn pbkdf2_iterations(hash: Hash, target: Duration, key_len: usize) ->
     }
 }
 
-/// Fewest Argon2 passes when the cost is measured (as cryptsetup).
-const ARGON2_TIME_MIN: u32 = 4;
 /// Most memory for a new slot unless asked for more: 1 GiB.
 const ARGON2_MEMORY_DEFAULT_KIB: u32 = 1 << 20;
 /// Least memory a measured slot gets: 64 MiB.
@@ -132,7 +132,7 @@ fn new_argon2(variant: Argon2Variant, cost: &KdfCost, salt: Vec<u8>, key_len: us
     let memory_max = cost.memory_kib.unwrap_or(default);
     let kdf = |time, memory_kib| Kdf::Argon2 { variant, time, memory_kib, cpus, salt: salt.clone() };
     // Bounds first: nothing is measured that could not be used.
-    kdf(ARGON2_TIME_MIN, memory_max).check().map_err(Error::Parameters)?;
+    kdf(cost.iterations.unwrap_or(ARGON2_TIME_MIN), memory_max).check_new().map_err(Error::Parameters)?;
     if let Some(time) = cost.iterations {
         return Ok(kdf(time, memory_max));
     }

@@ -15,8 +15,12 @@ use crate::memory::{self, Available};
 pub const ARGON2_MEMORY_MAX_KIB: u32 = 4 * 1024 * 1024;
 /// Argon2 lanes bound of the LUKS2 format.
 pub const ARGON2_CPUS_MAX: u32 = 4;
-/// Fewest PBKDF2 iterations that LUKS2 allows.
+/// Fewest PBKDF2 iterations of a new key slot, as cryptsetup's.
 pub const PBKDF2_ITERATIONS_MIN: u32 = 1000;
+/// Fewest Argon2 passes of a new key slot, as cryptsetup's.
+pub const ARGON2_TIME_MIN: u32 = 4;
+/// Least Argon2 memory of a new key slot in KiB, as cryptsetup's.
+const ARGON2_MEMORY_MIN_KIB: u32 = 32;
 /// Every salt in LUKS1 and LUKS2 has this many bytes.
 pub const SALT_LEN: usize = 32;
 
@@ -58,15 +62,28 @@ pub enum Kdf {
 }
 
 impl Kdf {
-    /// Checks the costs against the format's bounds. The error says which bound.
+    /// Checks the costs against the format's bounds, within which a key can be derived. The error says which bound.
     pub(crate) fn check(&self) -> Result<(), String> {
         match self {
-            Self::Pbkdf2 { iterations, .. } if *iterations < PBKDF2_ITERATIONS_MIN => {
-                Err(format!("{iterations} PBKDF2 iterations, at least {PBKDF2_ITERATIONS_MIN} are required"))
-            }
+            Self::Pbkdf2 { iterations: 0, .. } => Err("0 PBKDF2 iterations".to_owned()),
             Self::Argon2 { time, memory_kib, cpus, .. } => check_argon2(*time, *memory_kib, *cpus),
             Self::Pbkdf2 { .. } | Self::Other(_) => Ok(()),
         }
+    }
+
+    /// Checks the costs of a new key slot: below what cryptsetup makes, a passphrase is cheap to guess.
+    pub(crate) fn check_new(&self) -> Result<(), String> {
+        self.check()?;
+        let (what, found, least) = match self {
+            Self::Pbkdf2 { iterations, .. } => ("PBKDF2 iterations", *iterations, PBKDF2_ITERATIONS_MIN),
+            Self::Argon2 { time, .. } if *time < ARGON2_TIME_MIN => ("Argon2 passes", *time, ARGON2_TIME_MIN),
+            Self::Argon2 { memory_kib, .. } => ("KiB of Argon2 memory", *memory_kib, ARGON2_MEMORY_MIN_KIB),
+            Self::Other(name) => return Err(format!("no key slot is made with {}", crate::error::quote(name))),
+        };
+        if found < least {
+            return Err(format!("{found} {what} are too few for a new key slot; give at least {least}"));
+        }
+        Ok(())
     }
 
     /// The name that headers use.
@@ -218,8 +235,25 @@ mod tests {
 
     #[test]
     fn too_few_pbkdf2_iterations_are_refused() {
-        assert!(pbkdf2(999).check().is_err());
-        assert!(pbkdf2(1000).check().is_ok());
+        assert!(pbkdf2(0).check().is_err());
+        assert!(pbkdf2(1).check().is_ok());
+    }
+
+    #[test]
+    fn new_key_slots_cost_what_those_of_cryptsetup_do_at_the_least() {
+        for (kdf, least) in [
+            (pbkdf2(999), "at least 1000"),
+            (argon2(3, 32, 1), "at least 4"),
+            (argon2(4, 31, 1), "at least 32"),
+            (argon2(1, 8, 1), "at least 4"),
+        ] {
+            assert!(kdf.check().is_ok(), "{kdf:?} can be read");
+            let why = kdf.check_new().unwrap_err();
+            assert!(why.contains(least), "{why}");
+        }
+        for kdf in [pbkdf2(1000), argon2(4, 32, 1), argon2(4, 32, 4)] {
+            kdf.check_new().unwrap();
+        }
     }
 
     #[test]

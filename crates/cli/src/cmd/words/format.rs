@@ -4,14 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use cryptline::Create;
-use cryptline::luks::format::{FormatOptions, KdfKind, Version};
+use cryptline::luks::format::{FormatOptions, Version};
 
 use crate::CliError;
 use crate::cmd::create::{NewVolume, show};
 use crate::output::warn_of;
 
-/// Fewest passes of Argon2 that cryptsetup makes.
-const ARGON2_PASSES_MIN: u32 = 4;
 /// Where data begins unless it is said, in LUKS1 and LUKS2.
 const DATA_OFFSETS: [u64; 2] = [2 << 20, 16 << 20];
 
@@ -56,13 +54,6 @@ impl FormatWordArgs {
     /// As `create`.
     pub fn run(&self) -> Result<(), CliError> {
         let options = self.volume.options()?;
-        let passes = self.volume.format.pbkdf.pbkdf_force_iterations;
-        let is_argon2 = options.kdf.is_some_and(|kind| kind != KdfKind::Pbkdf2);
-        if is_argon2 && passes.is_some_and(|passes| passes < ARGON2_PASSES_MIN) {
-            return Err(CliError::parameters(format!(
-                "--pbkdf-force-iterations: cryptsetup makes no key slot with fewer than {ARGON2_PASSES_MIN} passes"
-            )));
-        }
         let data_offset = self.data_offset(&options)?;
         let options = FormatOptions { data_offset, ..options };
         let mut passphrase = self.volume.passphrase.clone();
