@@ -338,6 +338,7 @@ pub(crate) fn luks_advice(error: &LuksError) -> &'static str {
             "; if it is as it should be, give --kdf-time-limit SECONDS, or another slot with --key-slot"
         }
         LuksError::NullCipher(_) | LuksError::ClearSegment(_) => "; give --allow-null-cipher if that is intended",
+        LuksError::OtherContents { .. } | LuksError::NotUnderstood { .. } => " (--read-only)",
         LuksError::DetachedHeader => "; give the data device as target and this with --header",
         LuksError::NoKeySlot => "; give it with --volume-key-file",
         LuksError::BothCopiesDamaged { .. } => "; restore a backup with `cryptline header restore`",

@@ -80,7 +80,7 @@ pub enum Error {
     NewerVersion(u16),
     /// One copy of a LUKS2 header is left, on a device that holds something else by now.
     #[error(
-        "refused: the device holds {what}, and {damage}, so it may be a LUKS volume no longer; if it is none, remove the header copy that is left with `wipefs --offset {left:#x}`; only to have the LUKS volume back, at the cost of what is there now, run `cryptsetup repair`"
+        "refused: the device holds {what}, and {damage}, so it may be a LUKS volume no longer; read-only, it opens; if it is none, remove the header copy that is left with `wipefs --offset {left:#x}`; only to have the LUKS volume back, at the cost of what is there now, run `cryptline header repair --force`"
     )]
     OtherContents {
         /// What it holds, with its article.
@@ -90,6 +90,31 @@ pub enum Error {
         /// Where the copy is that is left, in bytes.
         left: u64,
     },
+    /// The newest copy of a LUKS2 header says something that is not understood here.
+    #[error(
+        "refused: the {copy} header copy is whole and not understood here ({reason}), and the {used} copy is no newer, so nothing is written; read-only, the volume opens; the program that wrote that copy can change it; to go back to the {used} copy, which may lack key slots, run `cryptline header repair --force`"
+    )]
+    NotUnderstood {
+        /// The copy that is not understood.
+        copy: &'static str,
+        /// The copy that is.
+        used: &'static str,
+        /// What it says.
+        reason: String,
+    },
+    /// Something of the header that nobody needs to open the volume is not as the format has it.
+    #[error(
+        "{0} is not as the format has it, so this header is not changed; `cryptline header repair --force` takes it out; the volume opens all the same"
+    )]
+    Odd(String),
+    /// A key slot of a LUKS1 header says what cannot be.
+    #[error(
+        "{0}, so this header is not changed; `cryptline header repair` writes anew what follows from the rest; the volume opens by other key slots all the same"
+    )]
+    OddSlot(String),
+    /// What is wrong with a header does not follow from the rest of it.
+    #[error("the header cannot be repaired: {0}; nothing was written")]
+    Repair(String),
     /// A field of the header breaks the format.
     #[error("invalid LUKS header: {0}")]
     Invalid(String),
@@ -176,7 +201,9 @@ pub enum Error {
     #[error("another program has changed the header meanwhile; nothing was written, try again")]
     ChangedMeanwhile,
     /// What would be written back is not just what was read.
-    #[error("the header's JSON has numbers or repeated names that could not be kept as they are; it is left alone")]
+    #[error(
+        "the header's JSON has numbers, repeated names or bytes that are no UTF-8, which could not be kept as they are; it is left alone, and opens all the same"
+    )]
     JsonNotKept,
     /// The metadata has grown beyond its place.
     #[error("the metadata would need {needed} bytes, the header has room for {room}")]

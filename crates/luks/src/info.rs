@@ -214,6 +214,7 @@ fn of_luks1(header: &luks1::Header) -> Info {
         segments: vec![segment],
         keyslots,
         digests: vec![digest],
+        warnings: header.warnings.clone(),
         ..Info::default()
     }
 }

@@ -92,12 +92,22 @@ pub enum Header {
 }
 
 /// Reads the header of `device`, which has `device_size` bytes: detects its version, checks it,
-/// and of a LUKS2 header picks the good copy.
+/// and of a LUKS2 header picks the good copy. Whoever has it may write to the volume.
+///
+/// # Errors
+/// As [`look`], and as [`Header::check_writable`].
+pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header, Error> {
+    let header = look(device, device_size)?;
+    header.check_writable()?;
+    Ok(header)
+}
+
+/// The same for who only reads the volume: [`Header::check_writable`] has not been asked.
 ///
 /// # Errors
 /// [`Error::NotLuks`], [`Error::Truncated`], [`Error::BothCopiesDamaged`], [`Error::Invalid`],
-/// [`Error::NewerVersion`], [`Error::OtherContents`], [`Error::NotSupported`] or [`Error::Io`].
-pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header, Error> {
+/// [`Error::NewerVersion`], [`Error::NotSupported`] or [`Error::Io`].
+pub fn look(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header, Error> {
     let mut start = [0; 8];
     if device_size < to_u64(start.len()) {
         return Err(Error::NotLuks);
@@ -115,10 +125,29 @@ pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header,
     if start[..6] == MAGIC && version > 2 {
         return Err(Error::NewerVersion(version));
     }
-    luks2::read(device, device_size).map(Header::V2)
+    luks2::look(device, device_size).map(Header::V2)
 }
 
 impl Header {
+    /// Refuses a volume that may be read and must not be written to.
+    ///
+    /// # Errors
+    /// As [`luks2::Header::check_writable`].
+    pub fn check_writable(&self) -> Result<(), Error> {
+        match self {
+            Self::V1(_) => Ok(()),
+            Self::V2(header) => header.check_writable(),
+        }
+    }
+
+    /// Refuses to change a header of which something is not as the format has it.
+    pub(crate) fn check_understood(&self) -> Result<(), Error> {
+        match self {
+            Self::V1(header) => header.check_understood(),
+            Self::V2(header) => header.check_understood(),
+        }
+    }
+
     /// Where the data is and how it is encrypted: at least one segment, in the order of the clear disk.
     ///
     /// # Errors
@@ -194,7 +223,7 @@ impl Header {
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         match self {
-            Self::V1(_) => &[],
+            Self::V1(header) => &header.warnings,
             Self::V2(header) => &header.warnings,
         }
     }

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::luks2::binary::Copy;
 use crate::testing::Image;
-use crate::{Header, KdfLimits, SegmentPolicy, UnlockOptions, read};
+use crate::{Header, KdfLimits, SegmentPolicy, UnlockOptions, look};
 
 /// Everything a caller may do with a device of these bytes.
 fn exercise(bytes: &[u8]) {
     let size = u64::try_from(bytes.len()).unwrap();
     let mut device = Cursor::new(bytes);
-    let Ok(header) = read(&mut device, size) else { return };
+    let Ok(header) = look(&mut device, size) else { return };
     serde_json::to_string(&header.info()).unwrap();
     for (allow_null_cipher, detached) in [(false, false), (true, true)] {
         let policy = SegmentPolicy { allow_null_cipher, detached };

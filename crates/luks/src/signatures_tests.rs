@@ -2,8 +2,9 @@
 
 use std::io::Cursor;
 
-use super::{LVM, SIGNATURES, find};
-use crate::testing::Image;
+use super::{LVM, MBR_MARK, SIGNATURES, find};
+use crate::edit::Edit;
+use crate::testing::{Image, PASSPHRASE};
 use crate::{Error, ErrorKind, UnlockOptions};
 
 const SIZE: usize = 1 << 20;
@@ -124,10 +125,34 @@ fn secondary_copy_left_on_a_disk_of_another_use_is_refused_by_name() {
         "an LVM physical volume",
         "the primary header copy is damaged (missing)",
         "`wipefs --offset 0x4000`",
-        "`cryptsetup repair`",
+        "`cryptline header repair --force`",
+        "read-only, it opens",
     ] {
         assert!(message.contains(part), "{part}: {message}");
     }
+}
+
+#[test]
+fn volume_whose_first_sector_is_a_partition_table_is_read_and_repaired_only_if_that_was_said() {
+    let image = Image::luks2();
+    let mut table = image.clone();
+    table.bytes[..512].fill(0);
+    put(&mut table.bytes, 510, MBR_MARK);
+    let size = table.bytes.len() as u64;
+    let header = crate::look(&mut Cursor::new(&table.bytes), size).unwrap();
+    let warning = header.warnings().join("\n");
+    assert!(warning.contains("an MBR partition table") && warning.contains("only to read"), "{warning}");
+    let key = header.unlock(&mut Cursor::new(&table.bytes), PASSPHRASE, &UnlockOptions::default()).unwrap().key;
+    assert_eq!(*key, *image.unlock(&UnlockOptions::default()).unwrap().key);
+    assert!(matches!(header.check_writable(), Err(Error::OtherContents { .. })));
+
+    let edit = Edit::look(&mut Cursor::new(&table.bytes), size).unwrap();
+    for refused in [edit.repair(false).err(), edit.set_label(Some("x"), None).err()] {
+        assert!(matches!(refused, Some(Error::OtherContents { .. })), "{refused:?}");
+    }
+    let change = edit.repair(true).unwrap().unwrap();
+    change.commit(&mut Cursor::new(&mut table.bytes), size).unwrap();
+    assert!(table.read().unwrap().warnings().is_empty());
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl Seek for Disk {
 /// Reads the header of `disk` and asks it everything that needs no passphrase.
 pub fn use_header(mut disk: Disk) {
     let size = disk.size;
-    let Ok(header) = cryptline_luks::read(&mut disk, size) else {
+    let Ok(header) = cryptline_luks::look(&mut disk, size) else {
         return;
     };
     let _ = (header.key_len(), header.info());

@@ -35,7 +35,7 @@ pub enum HeaderCommand {
     Label(LabelArgs),
     /// Make a LUKS1 header one of LUKS2, or the other way
     Convert(ConvertArgs),
-    /// Write a damaged copy of the header anew from the good one (LUKS2)
+    /// Write what is damaged of the header anew from what is good
     Repair(RepairArgs),
 }
 

@@ -21,7 +21,7 @@ impl Header {
         let path = path.as_ref();
         let draft = Draft::new(path, false)?;
         let opened = self.open(true)?;
-        let edit = opened.load()?;
+        let edit = opened.look()?;
         let backup = {
             let _lock = opened.lock_to_read()?;
             opened.on(edit.backup(&mut opened.device()?, opened.base.size()))?

@@ -233,14 +233,17 @@ impl Header {
         self.changed(None, |edit| edit.set_label(label, subsystem))
     }
 
-    /// Writes both copies of the header anew where one is damaged or older; `None` where both are good.
+    /// Writes both copies of a LUKS2 header anew where one is damaged or older, and of LUKS1 what can be had again of key
+    /// slots that say what cannot be; `None` where there is nothing to do. With `force` also where that costs what is
+    /// there: another use of the device, what a copy says that is not understood, key slots and tokens that are not as the
+    /// format has them.
     ///
     /// # Errors
-    /// A header of which no copy is good; a device that fails.
-    pub fn repair(mut self) -> Result<Option<Edited>> {
+    /// A header of which no copy is good; without `force`, what it would cost; a device that fails.
+    pub fn repair(mut self, force: bool) -> Result<Option<Edited>> {
         let opened = self.open(false)?;
-        let edit = opened.load()?;
-        let change = opened.on(edit.repair())?;
+        let edit = opened.look()?;
+        let change = opened.on(edit.repair(force))?;
         change.map(|change| opened.commit(change, None)).transpose()
     }
 
@@ -467,6 +470,12 @@ impl Opened {
     fn load(&self) -> Result<Edit> {
         let _lock = self.lock_to_read()?;
         self.on(Edit::load(&mut self.device()?, self.base.size()))
+    }
+
+    /// The same of a header that may be one to be read only.
+    fn look(&self) -> Result<Edit> {
+        let _lock = self.lock_to_read()?;
+        self.on(Edit::look(&mut self.device()?, self.base.size()))
     }
 
     /// While it is kept, nobody reencrypts the volume of this header.

@@ -3,7 +3,7 @@
 use cryptline_luks::{Header, SegmentPolicy};
 use cryptline_sys::SecretBuf;
 
-use super::luks::{check_version, kind, read, read_on, unlock, warnings_of};
+use super::luks::{check_version, kind, look, look_on, unlock, warnings_of};
 use super::{Format, Open};
 use crate::base::Look;
 use crate::error::Problem;
@@ -60,7 +60,7 @@ impl Open {
         let device = self.given.take_source()?.look()?;
         let detached = self.header.as_deref().map(Look::file).transpose()?;
         let source = detached.as_ref().unwrap_or(&device);
-        let header = read_on(source.reader()?, source.size, source.sector, &source.name)?;
+        let header = look_on(source.reader()?, source.size, source.sector, &source.name)?;
         let policy = SegmentPolicy { allow_null_cipher: self.allow_null_cipher, detached: detached.is_some() };
         let segments = header.segments(policy);
         Ok(Inspection {
@@ -88,7 +88,7 @@ impl Open {
             Some(path) => Look::file(path)?,
             None => target.look()?,
         };
-        let header = read(source.reader()?, source.size, &source.name)?;
+        let header = look(source.reader()?, source.size, &source.name)?;
         if let Some(Format::Luks(version)) = self.format {
             check_version(&header, version, &source.name)?;
         }

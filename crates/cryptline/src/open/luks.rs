@@ -34,11 +34,16 @@ pub(super) fn open(mut open: Open, source: &Source, version: Option<LuksVersion>
         Some(path) => path.display().to_string(),
         None => target.clone(),
     };
-    let mut header = read(holder.reader()?, holder.size(), &name)?;
+    // A header may be good enough to read by, and not to write by.
+    let found = || {
+        let (device, size) = (holder.reader()?, holder.size());
+        if open.access.read_only { look(device, size, &name) } else { read(device, size, &name) }
+    };
+    let mut header = found()?;
     let in_use = InUse::of(&header).map_err(|problem| problem.on(&name))?;
     if in_use.is_some() {
         // Of before the lock it may tell nothing of what has been reencrypted since.
-        header = read(holder.reader()?, holder.size(), &name)?;
+        header = found()?;
     }
     check_version(&header, version, &name)?;
     let mut warnings = warnings_of(&header, &open);
@@ -128,14 +133,21 @@ fn identity(header: &Header, segments: &[Segment], base: &Base, open: &Open) -> 
     Some(identity)
 }
 
-/// Reads and checks the header of a device of `size` bytes.
+/// Reads and checks the header of a device of `size` bytes, for who may write to the volume.
 pub(crate) fn read(device: impl Read + Seek, size: u64, name: &str) -> Result<Header> {
-    read_on(device, size, None, name)
+    let header = look(device, size, name)?;
+    header.check_writable().map_err(|error| Problem::Luks(error).on(name))?;
+    Ok(header)
 }
 
-/// The same, on a device whose sectors have this size: a partition table that is found instead counts in them.
-pub(super) fn read_on(mut device: impl Read + Seek, size: u64, sector: Option<u32>, name: &str) -> Result<Header> {
-    let problem = match cryptline_luks::read(&mut device, size) {
+/// The same for who only reads.
+pub(super) fn look(device: impl Read + Seek, size: u64, name: &str) -> Result<Header> {
+    look_on(device, size, None, name)
+}
+
+/// The same on a device whose sectors have this size: a partition table that is found instead counts in them.
+pub(super) fn look_on(mut device: impl Read + Seek, size: u64, sector: Option<u32>, name: &str) -> Result<Header> {
+    let problem = match cryptline_luks::look(&mut device, size) {
         Ok(header) => return Ok(header),
         Err(error @ cryptline_luks::Error::NotLuks) => match contents::find(&mut device, size, sector) {
             Ok(Some(found)) => Problem::NotLuks(found),

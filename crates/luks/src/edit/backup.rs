@@ -14,7 +14,7 @@
 use std::io::{Cursor, Read, Seek, Write};
 
 use super::Edit;
-use super::luks2::{copies_agree, write_both};
+use super::luks2::write_both;
 use crate::area::{Extent, stripes_len};
 use crate::device::{flush, read_at, to_u64, write_at};
 use crate::error::{Error, quote};
@@ -160,7 +160,7 @@ impl Restore {
         let end = start + at(header.binary.copy_size);
         let json = &self.backup[start + BINARY_LEN..end];
         // The only good copy that there is comes last.
-        let keep_primary = current.is_some_and(|it| it.copy == Copy::Primary && !copies_agree(it));
+        let keep_primary = current.is_some_and(|it| it.copy == Copy::Primary && !it.copies_agree());
         let binary = Binary { epoch: self.epoch, ..header.binary.clone() };
         write_both(device, binary, raw, json, keep_primary)
     }

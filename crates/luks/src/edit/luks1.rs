@@ -147,6 +147,17 @@ impl<'a> Editing<'a> {
         Change::new(self.edit, NewHeader::V1(steps.0))
     }
 
+    /// One sector after the other: what is odd stays so where that is cut off.
+    pub fn repaired(&self, force: bool) -> Result<Change<'a>, Error> {
+        let raw = self.edit.raw.first_chunk::<HEADER_LEN>();
+        let raw = raw.ok_or_else(|| Error::invalid("the header is too short"))?;
+        let repaired = crate::luks1::repaired(self.header, raw, force)?;
+        let mut steps = Steps(Vec::new());
+        steps.then(self.edit, |raw| put(raw, 0, &repaired[..SECTOR]));
+        steps.then(self.edit, |raw| put(raw, SECTOR, &repaired[SECTOR..]));
+        Ok(self.change(steps))
+    }
+
     fn without(&self, slots: &[u32]) -> Change<'a> {
         let mut steps = Steps(Vec::new());
         steps.deactivate(self.edit, slots);

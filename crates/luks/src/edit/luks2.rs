@@ -25,15 +25,20 @@ const SUBSYSTEM_FIELD: usize = 208;
 /// Hash of a new slot unless told otherwise.
 const HASH_DEFAULT: &str = "sha256";
 
-/// Refuses JSON that would not be written back as it is.
-pub(super) fn check_kept(device: &mut (impl Read + Seek), header: &Header) -> Result<(), Error> {
+/// The JSON of the copy in use, byte for byte.
+pub(super) fn json_of(device: &mut (impl Read + Seek), header: &Header) -> Result<Vec<u8>, Error> {
     let offset = header.binary.offset(header.copy) + to_u64(BINARY_LEN);
     let len = usize::try_from(header.metadata.config.json_size).unwrap_or(0);
     let mut area = vec![0; len];
     read_at(device, offset, &mut area, "the LUKS2 header")?;
     let end = area.iter().position(|&byte| byte == 0).unwrap_or(len);
-    let text = std::str::from_utf8(&area[..end]).map_err(|_| Error::JsonNotKept)?;
-    if says_the_same(text, &header.metadata.json.to_string()) { Ok(()) } else { Err(Error::JsonNotKept) }
+    area.truncate(end);
+    Ok(area)
+}
+
+/// Whether JSON would be written back as it is.
+pub(super) fn is_kept(json: &[u8], header: &Header) -> bool {
+    std::str::from_utf8(json).is_ok_and(|text| says_the_same(text, &header.metadata.json.to_string()))
 }
 
 /// A copy that a newer program has written is not replaced by an older one.
@@ -164,9 +169,37 @@ impl<'a> Editing<'a> {
         self.rewrite(json)
     }
 
-    /// The same header again.
+    /// The header without key slots and tokens that are not as the format has them, whose key material stays. Of two key
+    /// slots that lie over each other, nobody knows which one is right.
+    pub fn without_odd(&self) -> Result<Change<'a>, Error> {
+        if !self.edit.is_kept {
+            return Err(Error::JsonNotKept);
+        }
+        self.header.check_usable()?;
+        let metadata = &self.header.metadata;
+        let mut json = metadata.json.clone();
+        for odd in &metadata.odd {
+            if odd.member == "keyslots" && metadata.keyslots.contains_key(&odd.number) {
+                return Err(Error::Repair(format!("{odd}; remove one of them by the program that made it")));
+            }
+            let name = odd.number.to_string();
+            object(&mut json[odd.member])?.shift_remove(&name);
+            if odd.member == "tokens" {
+                continue;
+            }
+            for owners in ["digests", "tokens"] {
+                let lists = object(&mut json[owners])?.values_mut().filter_map(|owner| owner.get_mut("keyslots"));
+                lists.filter_map(Value::as_array_mut).for_each(|list| list.retain(|slot| *slot != *name));
+            }
+        }
+        self.rewrite(json)
+    }
+
+    /// The same header again, byte for byte.
     pub fn rewritten(&self) -> Result<Change<'a>, Error> {
-        self.rewrite(self.header.metadata.json.clone())
+        next_epoch(self.header)?;
+        let (raw, json) = (self.edit.raw.clone(), self.edit.json.clone());
+        Ok(Change::new(self.edit, NewHeader::V2 { raw, json }))
     }
 
     /// A header with this JSON, checked as if it had been read.
@@ -181,7 +214,7 @@ impl<'a> Editing<'a> {
         parse_metadata(&area, self.header.binary.copy_size)?;
         next_epoch(self.header)?;
         let raw = self.edit.raw.clone();
-        Ok(Change::new(self.edit, NewHeader::V2 { raw, json }))
+        Ok(Change::new(self.edit, NewHeader::V2 { raw, json: json.into_bytes() }))
     }
 
     /// A slot that keeps its priority, and what is not known here.
@@ -254,21 +287,20 @@ impl<'a> Editing<'a> {
     }
 }
 
-/// Whether both copies are good and the same.
-pub(super) fn copies_agree(header: &Header) -> bool {
-    let [primary, secondary] = &header.copies;
-    primary.epoch.is_some() && primary.epoch == secondary.epoch && header.warnings.is_empty()
-}
-
 /// Writes both copies, each flushed before the next is begun. The only one that is good comes last.
-pub(super) fn write_copies(device: &mut (impl Write + Seek), edit: &Edit, raw: &[u8], json: &str) -> Result<(), Error> {
+pub(super) fn write_copies(
+    device: &mut (impl Write + Seek),
+    edit: &Edit,
+    raw: &[u8],
+    json: &[u8],
+) -> Result<(), Error> {
     let crate::Header::V2(header) = &edit.header else {
         return Ok(());
     };
     let epoch = next_epoch(header)?;
-    let keep_primary = header.copy == Copy::Primary && !copies_agree(header);
+    let keep_primary = header.copy == Copy::Primary && !header.copies_agree();
     let binary = Binary { epoch, ..header.binary.clone() };
-    write_both(device, binary, raw, json.as_bytes(), keep_primary)
+    write_both(device, binary, raw, json, keep_primary)
 }
 
 /// Above those of both copies.

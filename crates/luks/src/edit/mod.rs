@@ -57,6 +57,10 @@ pub struct Edit {
     header: Header,
     /// LUKS1: the header. LUKS2: the binary part of the copy in use.
     raw: Vec<u8>,
+    /// LUKS2: the JSON of that copy, as it is.
+    json: Vec<u8>,
+    /// That is what comes of it when it is parsed and written again.
+    is_kept: bool,
     /// Key slots that the header names and nothing opens any more ([`gone`]).
     gone: Vec<u32>,
     /// LUKS1 with all slots in use: the first sector of an empty place for another one.
@@ -128,7 +132,7 @@ enum NewHeader {
     V1(Vec<Vec<u8>>),
     V2 {
         raw: Vec<u8>,
-        json: String,
+        json: Vec<u8>,
     },
 }
 
@@ -138,18 +142,29 @@ impl Edit {
     /// # Errors
     /// As [`crate::read`], and [`Error::JsonNotKept`].
     pub fn load(device: &mut (impl Read + Seek), size: u64) -> Result<Self, Error> {
-        let header = crate::read(device, size)?;
-        if let Header::V2(header) = &header {
+        let edit = Self::look(device, size)?;
+        edit.check_writable()?;
+        if let Header::V2(header) = &edit.header {
             luks2::check_not_newer(header)?;
         }
-        let raw = match &header {
-            Header::V1(_) => luks1::raw(device)?,
+        if edit.is_kept { Ok(edit) } else { Err(Error::JsonNotKept) }
+    }
+
+    /// The same of a header that may be one to be read only: for [`backup`](Self::backup) and [`repair`](Self::repair).
+    ///
+    /// # Errors
+    /// As [`crate::look`].
+    pub fn look(device: &mut (impl Read + Seek), size: u64) -> Result<Self, Error> {
+        let header = crate::look(device, size)?;
+        let (raw, json, is_kept) = match &header {
+            Header::V1(_) => (luks1::raw(device)?, Vec::new(), true),
             Header::V2(header) => {
                 let offset = header.binary.offset(header.copy);
                 let mut raw = vec![0; BINARY_LEN];
                 read_at(device, offset, &mut raw, "the LUKS2 header")?;
-                luks2::check_kept(device, header)?;
-                raw
+                let json = luks2::json_of(device, header)?;
+                let is_kept = luks2::is_kept(&json, header);
+                (raw, json, is_kept)
             }
         };
         let gone = gone::gone_slots(device, &header);
@@ -157,7 +172,7 @@ impl Edit {
             Header::V1(header) => luks1::spare(device, header, size),
             Header::V2(_) => None,
         };
-        Ok(Self { header, raw, gone, spare })
+        Ok(Self { header, raw, json, is_kept, gone, spare })
     }
 
     /// What the header says.
@@ -281,17 +296,27 @@ impl Edit {
         self.luks2("size of its data")?.set_data_size(size)
     }
 
-    /// Writes both copies anew where they are not both good and the same; `None` where there is
-    /// nothing to do.
+    /// Writes both copies anew where they are not both good and the same, and of LUKS1 what can be had again of odd key
+    /// slots; `None` where there is nothing to do. With `force` also where that costs what is there: another use of the
+    /// device, what the newest copy says, key slots and tokens that are not as the format has them.
     ///
     /// # Errors
-    /// [`Error::MetadataFull`], which does not happen to metadata that was read.
-    pub fn repair(&self) -> Result<Option<Change<'_>>, Error> {
+    /// Without `force` as [`crate::read`]; [`Error::NewerVersion`]; [`Error::Repair`].
+    pub fn repair(&self, force: bool) -> Result<Option<Change<'_>>, Error> {
+        if !force {
+            self.check_writable()?;
+        }
         match &self.header {
-            Header::V2(header) if !luks2::copies_agree(header) => {
-                luks2::Editing { edit: self, header }.rewritten().map(Some)
+            Header::V1(header) if header.odd.is_empty() => Ok(None),
+            Header::V1(header) => luks1::Editing { edit: self, header }.repaired(force).map(Some),
+            Header::V2(header) => {
+                luks2::check_not_newer(header)?;
+                let editing = luks2::Editing { edit: self, header };
+                if force && !header.metadata.odd.is_empty() {
+                    return editing.without_odd().map(Some);
+                }
+                if header.copies_agree() { Ok(None) } else { editing.rewritten().map(Some) }
             }
-            _ => Ok(None),
         }
     }
 
@@ -304,20 +329,28 @@ impl Edit {
         self.version().wipe_unused()
     }
 
-    /// Whether no other key slot keeps the volume key. One whose removal was cut off does not.
+    /// Whether no other key slot keeps the volume key, or it is not known which ones do. One whose removal was cut off does
+    /// not, nor does one that no passphrase opens.
     #[must_use]
     pub fn is_last(&self, slot: u32) -> bool {
-        let mut keeping = self.keeping();
-        keeping.retain(|slot| !self.gone.contains(slot));
-        keeping.contains(&slot) && keeping.len() == 1
+        match self.keeping() {
+            Some(keeping) => {
+                let mut others = keeping.iter().filter(|&other| *other != slot && !self.gone.contains(other));
+                keeping.contains(&slot) && !self.gone.contains(&slot) && others.next().is_none()
+            }
+            None => true,
+        }
     }
 
     /// The key slots that keep the volume key.
-    fn keeping(&self) -> Vec<u32> {
+    fn keeping(&self) -> Option<Vec<u32>> {
         match &self.header {
-            Header::V1(header) => header.active_slots().map(|(number, _)| number).collect(),
+            Header::V1(header) => Some(header.active_slots().map(|(number, _)| number).collect()),
             Header::V2(header) => {
-                header.data_digest().map_or_else(|_| Vec::new(), |(_, digest)| digest.keyslots.clone())
+                let (_, digest) = header.data_digest().ok()?;
+                let slots = &header.metadata.keyslots;
+                let opens = |slot: &&u32| slots.get(*slot).is_some_and(|slot| slot.luks2.is_some());
+                Some(digest.keyslots.iter().filter(opens).copied().collect())
             }
         }
     }
@@ -337,11 +370,18 @@ impl Edit {
         }
     }
 
+    /// Refuses what may only be read, and what would not be the same but for the change.
     fn check_usable(&self) -> Result<(), Error> {
-        match &self.header {
-            Header::V1(_) => Ok(()),
-            Header::V2(header) => header.check_usable(),
+        self.check_writable()?;
+        if let Header::V2(header) = &self.header {
+            header.check_usable()?;
         }
+        self.header.check_understood()?;
+        if self.is_kept { Ok(()) } else { Err(Error::JsonNotKept) }
+    }
+
+    fn check_writable(&self) -> Result<(), Error> {
+        self.header.check_writable()
     }
 
     fn check_in_use(&self, slot: u32) -> Result<(), Error> {
@@ -382,7 +422,7 @@ impl Edit {
 
     /// Whether the header on the device is still the one that was loaded.
     fn check_unchanged(&self, device: &mut (impl Read + Seek), size: u64) -> Result<(), Error> {
-        let now = Self::load(device, size).map_err(|error| match error {
+        let now = Self::look(device, size).map_err(|error| match error {
             error @ Error::Io { .. } => error,
             _ => Error::ChangedMeanwhile,
         })?;
@@ -391,7 +431,11 @@ impl Edit {
             (Header::V2(was), Header::V2(is)) => was.copies == is.copies && was.metadata.json == is.metadata.json,
             _ => false,
         };
-        if same && self.raw == now.raw && self.spare == now.spare { Ok(()) } else { Err(Error::ChangedMeanwhile) }
+        if same && self.raw == now.raw && self.json == now.json && self.spare == now.spare {
+            Ok(())
+        } else {
+            Err(Error::ChangedMeanwhile)
+        }
     }
 }
 

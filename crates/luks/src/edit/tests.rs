@@ -242,11 +242,11 @@ fn texts_that_do_not_fit_are_refused() {
 #[test]
 fn repair_has_nothing_to_do_where_both_copies_are_good() {
     for image in [Image::luks2(), Image::luks1()] {
-        assert!(load(&image).unwrap().repair().unwrap().is_none());
+        assert!(load(&image).unwrap().repair(false).unwrap().is_none());
     }
     let mut image = Image::luks2();
     image.edit_binary(Copy::Secondary, |binary| binary.epoch += 3);
-    edited(&mut image, |edit| Ok(edit.repair()?.unwrap())).unwrap();
+    edited(&mut image, |edit| Ok(edit.repair(false)?.unwrap())).unwrap();
     let header = image.read().unwrap();
     assert!(header.warnings().is_empty());
     assert_eq!(header.info().epoch, Some(5));

@@ -161,7 +161,7 @@ impl Edit {
             return Err(parameters("LUKS1 has no tokens"));
         };
         let kept = |_| Error::invalid("the JSON cannot be read again");
-        let mut json: Value = serde_json::from_str(json).map_err(kept)?;
+        let mut json: Value = serde_json::from_slice(json).map_err(kept)?;
         token["keyslots"] = json!([slot.to_string()]);
         json["tokens"][id.to_string()] = token;
         let change = Change { material: change.material, ..luks2.rewrite(json)? };

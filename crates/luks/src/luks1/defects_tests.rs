@@ -2,7 +2,9 @@
 
 use std::io::Cursor;
 
-use crate::testing::Image;
+use crate::edit::{Edit, LastSlot, NewSlot};
+use crate::format::KdfCost;
+use crate::testing::{Image, PASSPHRASE};
 use crate::{Error, ErrorKind, SegmentPolicy, UnlockOptions};
 
 const SLOT_0: usize = 208;
@@ -31,7 +33,7 @@ fn sound_header_opens() {
 }
 
 /// Bytes that are no header's, where they are, and what is said of them.
-const DEFECTS: [(usize, &[u8], &str); 14] = [
+const DEFECTS: [(usize, &[u8], &str); 6] = [
     // No terminating zero.
     (8, &[b'a'; 32], "the cipher name is"),
     (40, &[0; 32], "the cipher mode is ''"),
@@ -39,16 +41,119 @@ const DEFECTS: [(usize, &[u8], &str); 14] = [
     (108, &[0; 4], "a volume key of 0 bytes"),
     (108, &[255; 4], "a volume key of 4294967295 bytes"),
     (164, &[0; 4], "the digest has 0 PBKDF2 iterations"),
-    (SLOT_0 + 4, &[0; 4], "key slot 0 has 0 PBKDF2 iterations"),
-    (SLOT_1, &[1, 2, 3, 4], "key slot 1 is neither active nor free (0x1020304)"),
-    (SLOT_0 + 44, &4001_u32.to_be_bytes(), "key slot 0 has 4001 stripes"),
-    (SLOT_0 + 40, &1_u32.to_be_bytes(), "key slot 0 overlaps the header"),
-    (SLOT_0 + 40, &4000_u32.to_be_bytes(), "key slot 0 reaches into the data"),
-    // Free slots, of which cryptsetup's own five hostile headers are, are checked as well.
-    (SLOT_1 + 40, &1_u32.to_be_bytes(), "key slot 1 overlaps the header"),
-    (SLOT_7 + 40, &3847_u32.to_be_bytes(), "key slot 7 reaches into the data"),
-    (SLOT_7 + 44, &44944_u32.to_be_bytes(), "key slot 7 has 44944 stripes"),
 ];
+
+/// The same of one key slot, and whether that can be written anew from the rest: not at all, not without giving the slot up,
+/// or so.
+const ODD: [(usize, &[u8], &str, Repair); 10] = [
+    (SLOT_0 + 4, &[0; 4], "key slot 0 has 0 PBKDF2 iterations", Repair::GivesUp),
+    (SLOT_0 + 44, &4001_u32.to_be_bytes(), "key slot 0 has 4001 stripes", Repair::Whole),
+    (SLOT_0 + 40, &1_u32.to_be_bytes(), "key slot 0 overlaps the header", Repair::Whole),
+    (SLOT_0 + 40, &4000_u32.to_be_bytes(), "key slot 0 reaches into the data", Repair::Whole),
+    (SLOT_0 + 40, &264_u32.to_be_bytes(), "key slot 0 overlaps key slot 1", Repair::Whole),
+    // Free slots, of which cryptsetup's own five hostile headers are, are checked as well.
+    (SLOT_1, &[1, 2, 3, 4], "key slot 1 is neither active nor free (0x1020304)", Repair::Whole),
+    (SLOT_1, &[1, 2, 3, 4, 5], "key slot 1 is neither active nor free (0x1020304)", Repair::GivesUp),
+    (SLOT_1 + 40, &1_u32.to_be_bytes(), "key slot 1 overlaps the header", Repair::Whole),
+    (SLOT_7 + 40, &3847_u32.to_be_bytes(), "key slot 7 reaches into the data", Repair::Whole),
+    (SLOT_7 + 44, &44944_u32.to_be_bytes(), "key slot 7 has 44944 stripes", Repair::Whole),
+];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Repair {
+    Whole,
+    GivesUp,
+}
+
+fn size(image: &Image) -> u64 {
+    image.bytes.len() as u64
+}
+
+fn look(image: &Image) -> Edit {
+    Edit::look(&mut Cursor::new(&image.bytes), size(image)).unwrap()
+}
+
+fn repaired(image: &Image, force: bool) -> Result<Image, Error> {
+    let edit = look(image);
+    let change = edit.repair(force)?.expect("something to repair");
+    let mut bytes = image.bytes.clone();
+    change.commit(&mut Cursor::new(&mut bytes), size(image))?;
+    Ok(Image { bytes })
+}
+
+/// The others open the volume.
+#[test]
+fn odd_key_slot_locks_nobody_out_and_is_not_written_around() {
+    for (offset, bytes, expected, repair) in ODD {
+        let sound = two_slots();
+        let mut image = sound.clone();
+        image.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
+        let header = image.read().unwrap();
+        assert!(header.warnings()[0].starts_with(expected), "{expected}: {:?}", header.warnings());
+        let is_free = offset >= SLOT_1;
+        assert_eq!(image.unlock(&UnlockOptions::default()).unwrap().slot, if is_free { 0 } else { 2 }, "{expected}");
+        let edit = look(&image);
+        for refused in [edit.erase(LastSlot::Remove).err(), edit.set_uuid(None).err(), edit.wipe_unused().err()] {
+            assert!(matches!(refused, Some(Error::OddSlot(_))), "{expected}: {refused:?}");
+        }
+        assert!(edit.is_last(2) != is_free, "{expected}");
+        if repair == Repair::GivesUp {
+            assert!(matches!(repaired(&image, false), Err(Error::Repair(_))), "{expected}");
+        }
+        let repaired = repaired(&image, repair == Repair::GivesUp).unwrap();
+        assert!(repaired.read().unwrap().warnings().is_empty(), "{expected}");
+        if repair == Repair::Whole {
+            assert!(repaired.bytes == sound.bytes, "{expected}");
+        }
+    }
+}
+
+/// With a passphrase in slots 0 and 2.
+fn two_slots() -> Image {
+    let mut image = Image::luks1();
+    let key = image.unlock(&UnlockOptions::default()).unwrap().key;
+    let cost = KdfCost { iterations: Some(1000), ..KdfCost::default() };
+    let edit = look(&image);
+    let (change, _) = edit.add(&key, PASSPHRASE, &NewSlot { slot: Some(2), cost, ..NewSlot::default() }).unwrap();
+    let size = size(&image);
+    change.commit(&mut Cursor::new(&mut image.bytes), size).unwrap();
+    image
+}
+
+/// Whatever is odd of them all.
+#[test]
+fn partition_table_over_the_key_slots_is_repaired_as_far_as_it_goes() {
+    let sound = two_slots();
+    let mut image = sound.clone();
+    // Signature, four partitions, mark.
+    image.bytes[440..512].fill(0x5c);
+    let header = image.read().unwrap();
+    assert_eq!(header.warnings().len(), 3, "{:?}", header.warnings());
+    image.unlock(&UnlockOptions::default()).unwrap();
+    let error = repaired(&image, false).err().unwrap();
+    assert!(error.to_string().contains("--force"), "{error}");
+    assert!(repaired(&image, true).unwrap().bytes == sound.bytes);
+}
+
+#[test]
+fn unusual_places_of_key_slots_are_not_guessed() {
+    let mut image = Image::luks1();
+    for slot in 0..8 {
+        let start = SLOT_0 + slot * 48 + 40;
+        let sector = u32::try_from(16 + slot * 256).unwrap();
+        image.bytes[start..start + 4].copy_from_slice(&sector.to_be_bytes());
+    }
+    assert!(image.read().unwrap().warnings().is_empty());
+    image.bytes[SLOT_1 + 40..SLOT_1 + 44].fill(0xff);
+    let error = repaired(&image, true).err().unwrap();
+    assert!(matches!(error, Error::Repair(_)), "{error}");
+    // Also where a slot is that was moved out of the way, or the data.
+    let mut moved = Image::luks1();
+    moved.bytes[SLOT_1 + 40..SLOT_1 + 44].fill(0xff);
+    moved.bytes[SLOT_7 + 40..SLOT_7 + 44].copy_from_slice(&(8_u32 + 256 + 2).to_be_bytes());
+    let error = repaired(&moved, true).err().unwrap();
+    assert!(error.to_string().contains("the usual place of key slot 1 overlaps key slot 7"), "{error}");
+}
 
 #[test]
 fn each_defect_is_refused_by_name() {
@@ -58,16 +163,25 @@ fn each_defect_is_refused_by_name() {
 }
 
 #[test]
-fn slots_that_overlap_are_refused_whether_or_not_they_are_free() {
+fn of_slots_that_overlap_the_one_at_its_usual_place_is_right() {
+    let passed_over = |image: &Image, expected: &[&str]| {
+        let header = image.read().unwrap();
+        assert_eq!(header.warnings().len(), expected.len(), "{:?}", header.warnings());
+        for (warning, expected) in header.warnings().iter().zip(expected) {
+            assert!(warning.starts_with(expected), "{expected}: {warning}");
+        }
+        image.unlock(&UnlockOptions::default()).unwrap();
+    };
     let first: Vec<u8> = Image::luks1().bytes[SLOT_0..SLOT_1].to_vec();
-    refused(&with(SLOT_1, &first), "key slot 1 overlaps key slot 0");
+    passed_over(&with(SLOT_1, &first), &["key slot 1 overlaps key slot 0"]);
     let mut image = Image::luks1();
     let second: Vec<u8> = image.bytes[SLOT_1 + 40..SLOT_1 + 44].to_vec();
     for slot in 2..7 {
         let start = SLOT_0 + slot * 48 + 40;
         image.bytes[start..start + 4].copy_from_slice(&second);
     }
-    refused(&image, "key slot 2 overlaps key slot 1");
+    let others = ["key slot 2 overlaps key slot 1", "key slot 3", "key slot 4", "key slot 5", "key slot 6"];
+    passed_over(&image, &others);
 }
 
 #[test]

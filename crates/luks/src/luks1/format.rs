@@ -2,6 +2,7 @@
 
 use std::io::{Read, Seek, Write};
 
+use super::repair::usual_sector;
 use super::{DIGEST_LEN, HEADER_LEN, Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN};
 use super::{SLOTS, SLOTS_OFFSET, Slot};
 use crate::af::STRIPES;
@@ -15,8 +16,6 @@ use crate::luks2;
 use crate::options::{FormatOptions, parameters};
 use crate::random::Random;
 
-/// First sector of the first slot's stripes, and what slots are aligned to.
-const SLOT_ALIGNMENT_SECTORS: u32 = 8;
 /// Data starts at a multiple of 1 MiB.
 const DATA_ALIGNMENT_SECTORS: u32 = 2048;
 /// Longest name of a cipher, a mode or a hash, with its terminating zero in a field of 32.
@@ -87,15 +86,12 @@ struct Layout {
 
 impl Layout {
     fn new(options: &FormatOptions) -> Result<Self, Error> {
-        let stripes_sectors = stripes_len(options.key_len) / 512;
-        let stripes_sectors = u32::try_from(stripes_sectors)
-            .map_err(|_| parameters("the volume key is too long"))?
-            .next_multiple_of(SLOT_ALIGNMENT_SECTORS);
-        let mut slot_sectors = [SLOT_ALIGNMENT_SECTORS; SLOTS];
-        for number in 1..SLOTS {
-            slot_sectors[number] = slot_sectors[number - 1] + stripes_sectors;
+        let too_long = || parameters("the volume key is too long");
+        let mut slot_sectors = [0; SLOTS];
+        for (number, sector) in slot_sectors.iter_mut().enumerate() {
+            *sector = usual_sector(number, options.key_len).ok_or_else(too_long)?;
         }
-        let end = slot_sectors[SLOTS - 1] + stripes_sectors;
+        let end = usual_sector(SLOTS, options.key_len).ok_or_else(too_long)?;
         let payload_sector = match options.data_offset {
             Some(offset) => {
                 u32::try_from(offset / 512).map_err(|_| parameters("the data offset is too large for LUKS1"))?
@@ -177,6 +173,8 @@ fn new_header(options: &FormatOptions, layout: &Layout, hash: Hash, key: &[u8], 
         uuid: options.uuid_or_random()?,
         slots,
         sectors: layout.slot_sectors,
+        odd: Vec::new(),
+        warnings: Vec::new(),
     })
 }
 

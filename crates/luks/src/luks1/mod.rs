@@ -14,11 +14,13 @@
 //! ```
 
 mod format;
+mod repair;
 mod unlock;
 
 use std::io::{Read, Seek};
 
 pub(crate) use self::format::{WORD_LEN_MAX, data_start, encode, format, header_len, split_cipher};
+pub(crate) use self::repair::repaired;
 
 use crate::af::STRIPES;
 use crate::area::{Extent, KEY_LEN_MAX};
@@ -41,6 +43,7 @@ pub(crate) const SLOT_INACTIVE: u32 = 0x0000_dead;
 /// Where the UUID is, and how long its field is.
 pub(crate) const UUID_FIELD: std::ops::Range<usize> = 168..208;
 const SLOTS_OFFSET: usize = 208;
+const STRIPES_FIELD: usize = 44;
 pub(crate) const SLOT_LEN: usize = 48;
 
 /// A LUKS1 header that has been checked.
@@ -68,6 +71,11 @@ pub struct Header {
     pub slots: [Option<Slot>; SLOTS],
     /// First 512-byte sector of the stripes of each slot, free ones included.
     pub sectors: [u32; SLOTS],
+    /// Key slots of which the header says what cannot be, with what that is. They count as neither free nor in use: the
+    /// others open the volume, and nobody changes the header before it is repaired.
+    pub odd: Vec<(u32, String)>,
+    /// What the user should know, one line each.
+    pub warnings: Vec<String>,
 }
 
 /// An active key slot.
@@ -88,8 +96,15 @@ pub struct Slot {
 pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header, Error> {
     let mut bytes = [0; HEADER_LEN];
     read_at(device, 0, &mut bytes, "the LUKS1 header")?;
-    let header = parse(&bytes)?;
+    let mut header = parse(&bytes)?;
     header.check_areas(device_size)?;
+    header.warnings = header
+        .odd
+        .iter()
+        .map(|(_, odd)| {
+            format!("{odd}, so it is passed over; `cryptline header repair` writes anew what follows from the rest")
+        })
+        .collect();
     Ok(header)
 }
 
@@ -114,30 +129,83 @@ impl Header {
 
     /// Slots, free ones too since one day they are used, must lie behind the header, before the data,
     /// on the device, and apart. Where the data is says nothing about this device: the header may be
-    /// detached.
-    fn check_areas(&self, device_size: u64) -> Result<(), Error> {
-        let payload = u64::from(self.payload_sector) * 512;
-        let header = Extent { offset: 0, size: 1024 };
-        let mut taken = vec![("the header".to_owned(), header)];
-        for (number, &sector) in self.sectors.iter().enumerate() {
+    /// detached. Those at their usual places are looked at first: another one that lies over them is wrong.
+    fn check_areas(&mut self, device_size: u64) -> Result<(), Error> {
+        let mut taken = Taken::new(self);
+        let is_usual = |number: usize| repair::usual_sector(number, self.key_len) == Some(self.sectors[number]);
+        let mut numbers: [usize; SLOTS] = std::array::from_fn(|number| number);
+        numbers.sort_by_key(|&number| (!is_usual(number), self.slots[number].is_none()));
+        let mut odd = Vec::new();
+        for number in numbers {
             let name = format!("key slot {number}");
-            let extent = Extent::of_stripes(u64::from(sector) * 512, self.key_len);
+            let extent = Extent::of_stripes(u64::from(self.sectors[number]) * 512, self.key_len);
+            if let Err(reason) = taken.take(&name, extent) {
+                odd.push((number, format!("{name} {reason}")));
+                continue;
+            }
             let end = extent.end().unwrap_or(u64::MAX);
-            if payload != 0 && end > payload {
-                return Err(Error::invalid(format!("{name} reaches into the data")));
+            match check_end(|| name.clone(), end, device_size) {
+                Err(error) if is_usual(number) => return Err(error),
+                Err(_) => odd.push((number, format!("{name} lies beyond the end of the device"))),
+                Ok(()) => {}
             }
-            if let Some((other, _)) = taken.iter().find(|(_, other)| extent.overlaps(*other)) {
-                return Err(Error::invalid(format!("{name} overlaps {other}")));
-            }
-            check_end(|| name.clone(), end, device_size)?;
-            taken.push((name, extent));
         }
+        for (number, reason) in odd {
+            self.pass_over(number, reason);
+        }
+        self.odd.sort();
         Ok(())
+    }
+
+    /// Takes a slot for neither free nor in use. The first that was found wrong with it is told.
+    fn pass_over(&mut self, number: usize, reason: String) {
+        self.slots[number] = None;
+        // Where it would be.
+        self.sectors[number] = repair::usual_sector(number, self.key_len).unwrap_or_default();
+        let known = u32::try_from(number).unwrap_or(0);
+        if self.odd.iter().all(|&(other, _)| other != known) {
+            self.odd.push((known, reason));
+        }
+    }
+
+    /// Refuses to change a header of which a slot is odd.
+    pub(crate) fn check_understood(&self) -> Result<(), Error> {
+        match self.odd.first() {
+            None => Ok(()),
+            Some((_, odd)) => Err(Error::OddSlot(odd.clone())),
+        }
     }
 
     pub(crate) fn active_slots(&self) -> impl Iterator<Item = (u32, &Slot)> {
         let numbered = (0_u32..).zip(&self.slots);
         numbered.filter_map(|(number, slot)| Some((number, slot.as_ref()?)))
+    }
+}
+
+/// Places that are taken, each with its name.
+struct Taken {
+    /// Where the data begins; 0 for a detached header.
+    payload: u64,
+    places: Vec<(String, Extent)>,
+}
+
+impl Taken {
+    fn new(header: &Header) -> Self {
+        let payload = u64::from(header.payload_sector) * 512;
+        Self { payload, places: vec![("the header".to_owned(), Extent { offset: 0, size: 1024 })] }
+    }
+
+    /// Takes a place for stripes, if it is free.
+    fn take(&mut self, name: &str, extent: Extent) -> Result<(), String> {
+        let end = extent.end().unwrap_or(u64::MAX);
+        if self.payload != 0 && end > self.payload {
+            return Err("reaches into the data".to_owned());
+        }
+        if let Some((other, _)) = self.places.iter().find(|(_, other)| extent.overlaps(*other)) {
+            return Err(format!("overlaps {other}"));
+        }
+        self.places.push((name.to_owned(), extent));
+        Ok(())
     }
 }
 
@@ -167,8 +235,12 @@ fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Header, Error> {
         return Err(Error::invalid("the digest has 0 PBKDF2 iterations"));
     }
     let mut slots = [const { None }; SLOTS];
-    for (number, slot) in slots.iter_mut().enumerate() {
-        *slot = parse_slot(bytes, number)?;
+    let mut odd = Vec::new();
+    for (number, slot) in (0..).zip(&mut slots) {
+        match parse_slot(bytes, number) {
+            Ok(found) => *slot = found,
+            Err(reason) => odd.push((u32::try_from(number).unwrap_or(0), format!("key slot {number} {reason}"))),
+        }
     }
     Ok(Header {
         cipher_name: word(&bytes[8..40], "cipher name")?,
@@ -182,26 +254,26 @@ fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Header, Error> {
         uuid: text(&bytes[UUID_FIELD]),
         slots,
         sectors: slot_sectors(bytes),
+        odd,
+        warnings: Vec::new(),
     })
 }
 
-fn parse_slot(bytes: &[u8; HEADER_LEN], number: usize) -> Result<Option<Slot>, Error> {
+/// The slot, if it is active; or what is wrong with it.
+fn parse_slot(bytes: &[u8; HEADER_LEN], number: usize) -> Result<Option<Slot>, String> {
     let start = slot_start(number);
-    let stripes = be32(bytes, start + 44);
+    let stripes = be32(bytes, start + STRIPES_FIELD);
     if stripes != STRIPES {
-        return Err(Error::invalid(format!("key slot {number} has {stripes} stripes, only {STRIPES} are possible")));
+        return Err(format!("has {stripes} stripes, only {STRIPES} are possible"));
     }
     match be32(bytes, start) {
         SLOT_INACTIVE => return Ok(None),
         SLOT_ACTIVE => {}
-        state => {
-            let reason = format!("key slot {number} is neither active nor free ({state:#x})");
-            return Err(Error::Invalid(reason));
-        }
+        state => return Err(format!("is neither active nor free ({state:#x})")),
     }
     let iterations = be32(bytes, start + 4);
     if iterations == 0 {
-        return Err(Error::invalid(format!("key slot {number} has 0 PBKDF2 iterations")));
+        return Err("has 0 PBKDF2 iterations".to_owned());
     }
     Ok(Some(Slot { iterations, salt: array(bytes, start + 8), sector: be32(bytes, start + 40) }))
 }

@@ -77,8 +77,16 @@ pub(crate) enum Damage {
     Newer(u16),
     /// Bits have changed.
     Corrupt(String),
-    /// Whole, but it says something the format does not allow.
-    Invalid(String),
+    /// Whole, with the right checksum, but it says something that is not understood here. It may be the newest that there
+    /// is, so it is never taken for damaged.
+    NotUnderstood {
+        /// Its epoch.
+        epoch: u64,
+        /// The UUID that it has.
+        uuid: String,
+        /// What it says.
+        reason: String,
+    },
 }
 
 impl std::fmt::Display for Damage {
@@ -87,7 +95,7 @@ impl std::fmt::Display for Damage {
             Self::Missing => out.write_str("missing"),
             Self::Newer(version) => write!(out, "version {version}"),
             Self::Truncated { needed } => write!(out, "truncated, needs {needed} bytes"),
-            Self::Corrupt(reason) | Self::Invalid(reason) => out.write_str(reason),
+            Self::Corrupt(reason) | Self::NotUnderstood { reason, .. } => out.write_str(reason),
         }
     }
 }

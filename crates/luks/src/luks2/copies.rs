@@ -12,7 +12,9 @@
 //! for at every legal offset. Reading never repairs: the user may want to look first.
 //!
 //! Where the copies do not agree, the device may have been put to another use since. So it is looked
-//! for other contents then, and refused if there are any, as cryptsetup does.
+//! for other contents then, and nothing is written to it if there are any; whoever only reads gets the header and a
+//! warning. So it is with a copy that is newer than the one in use and not understood here: it may know of key slots
+//! that the older one does not.
 
 use std::io::{Read, Seek};
 
@@ -24,6 +26,26 @@ use super::validate::{header_end, validate};
 use crate::device::{check_end, read_at, to_u64};
 use crate::error::Error;
 use crate::signatures;
+
+/// Why nothing may be written to a volume whose header can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Bar {
+    /// It may be a LUKS volume no longer.
+    OtherContents { what: &'static str, damage: String, left: u64 },
+    /// The copy in use is not the newest.
+    NotUnderstood { copy: Copy, used: Copy, reason: String },
+}
+
+impl Bar {
+    pub(super) fn error(&self) -> Error {
+        match self.clone() {
+            Self::OtherContents { what, damage, left } => Error::OtherContents { what, damage, left },
+            Self::NotUnderstood { copy, used, reason } => {
+                Error::NotUnderstood { copy: copy.name(), used: used.name(), reason }
+            }
+        }
+    }
+}
 
 /// A copy that is whole and valid.
 struct Good {
@@ -38,7 +60,7 @@ type Candidate = Result<Good, Damage>;
 pub struct CopyState {
     /// Which copy.
     pub copy: Copy,
-    /// Its epoch, if it is good.
+    /// Its epoch, if its checksum is right.
     pub epoch: Option<u64>,
     /// What is wrong with it, if anything is.
     pub damage: Option<String>,
@@ -46,17 +68,22 @@ pub struct CopyState {
 
 impl CopyState {
     fn of(copy: Copy, candidate: &Candidate) -> Self {
-        let good = candidate.as_ref();
-        Self { copy, epoch: good.ok().map(|good| good.binary.epoch), damage: good.err().map(ToString::to_string) }
+        let epoch = match candidate {
+            Ok(good) => Some(good.binary.epoch),
+            Err(Damage::NotUnderstood { epoch, .. }) => Some(*epoch),
+            Err(_) => None,
+        };
+        Self { copy, epoch, damage: candidate.as_ref().err().map(ToString::to_string) }
     }
 }
 
-/// Reads the header of `device`, which has `device_size` bytes.
+/// Reads the header of `device`, which has `device_size` bytes, for who only reads: it may be that nothing must be
+/// written ([`Header::check_writable`]).
 ///
 /// # Errors
 /// [`Error::NotLuks`] when there is no trace of either copy, [`Error::BothCopiesDamaged`],
 /// [`Error::Truncated`], [`Error::Invalid`] or [`Error::Io`].
-pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header, Error> {
+pub fn look(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header, Error> {
     let primary = read_copy(device, device_size, Copy::Primary, 0)?;
     let secondary = match &primary {
         Ok(good) => {
@@ -65,13 +92,19 @@ pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header,
         }
         Err(_) => search_secondary(device, device_size)?,
     };
-    let (mut header, damage) = choose(primary, secondary, device_size)?;
-    if let Some(damage) = damage {
-        check_contents(device, device_size, &header, &damage)?;
-        let copy = header.copy.name();
-        let warning = format!("{damage}; using the {copy}; `cryptline header repair` restores it");
+    let mut header = choose(primary, secondary, device_size)?;
+    if let Some(damage) = &header.trouble {
+        if let Some(what) = signatures::find(device, device_size)? {
+            let (damage, left) = (damage.clone(), header.binary.offset(header.copy));
+            header.bar = Some(Bar::OtherContents { what, damage, left });
+        }
+        let warning = warning_of(&header, damage);
         header.warnings.push(warning);
     }
+    let odd = header.metadata.odd.iter();
+    header
+        .warnings
+        .extend(odd.map(|odd| format!("{odd} is not as the format has it, and the header is not changed around it")));
     let end = header_end(header.binary.copy_size, &header.metadata);
     for (number, slot) in &header.metadata.keyslots {
         let area_end = slot.area.end().unwrap_or(end);
@@ -81,7 +114,7 @@ pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header,
 }
 
 /// Parses and checks the JSON area of a header copy of `copy_size` bytes, without the binary part
-/// and its checksum: the way in for tools and fuzzers.
+/// and its checksum, as for a header that is to be written: the way in for tools and fuzzers.
 ///
 /// # Errors
 /// [`Error::Invalid`] with the path of what is wrong.
@@ -89,12 +122,16 @@ pub fn parse_metadata(area: &[u8], copy_size: u64) -> Result<Metadata, Error> {
     if !COPY_SIZES.contains(&copy_size) {
         return Err(Error::invalid(format!("header size {copy_size} is not allowed")));
     }
-    checked_metadata(area, copy_size).map_err(Error::Invalid)
+    let metadata = checked_metadata(area, copy_size).map_err(Error::Invalid)?;
+    match metadata.odd.first() {
+        None => Ok(metadata),
+        Some(odd) => Err(Error::Invalid(odd.to_string())),
+    }
 }
 
 fn checked_metadata(area: &[u8], copy_size: u64) -> Result<Metadata, Reason> {
-    let metadata = Metadata::parse(parse_area(area)?)?;
-    validate(copy_size, &metadata)?;
+    let mut metadata = Metadata::parse(parse_area(area)?)?;
+    validate(copy_size, &mut metadata)?;
     Ok(metadata)
 }
 
@@ -146,44 +183,64 @@ fn short(device: &mut (impl Read + Seek), device_size: u64, copy: Copy, offset: 
 
 fn check_copy(binary: Binary, whole: &[u8]) -> Candidate {
     binary.verify(whole)?;
-    let metadata = checked_metadata(&whole[BINARY_LEN..], binary.copy_size);
-    let metadata = metadata.map_err(Damage::Invalid)?;
-    Ok(Good { binary, metadata })
+    match checked_metadata(&whole[BINARY_LEN..], binary.copy_size) {
+        Ok(metadata) => Ok(Good { binary, metadata }),
+        Err(reason) => Err(Damage::NotUnderstood { epoch: binary.epoch, uuid: binary.uuid, reason }),
+    }
 }
 
-/// Refuses a device that holds something else beside the copy that would be used.
-fn check_contents(
-    device: &mut (impl Read + Seek),
-    device_size: u64,
-    header: &Header,
-    damage: &str,
-) -> Result<(), Error> {
-    match signatures::find(device, device_size)? {
-        None => Ok(()),
-        Some(what) => {
-            Err(Error::OtherContents { what, damage: damage.to_owned(), left: header.binary.offset(header.copy) })
+/// What whoever opens the volume should know of its copies.
+fn warning_of(header: &Header, damage: &str) -> String {
+    let used = header.copy.name();
+    match &header.bar {
+        None => format!("{damage}; using the {used}; `cryptline header repair` restores it"),
+        Some(Bar::OtherContents { what, .. }) => {
+            format!("the device holds {what}, and {damage}; using the {used}, only to read")
+        }
+        Some(Bar::NotUnderstood { .. }) => {
+            format!("{damage}, though none is newer; using the {used}, only to read, which may lack key slots")
         }
     }
 }
 
-/// The header to use, and why it is not just as it should be, if so.
-fn choose(primary: Candidate, secondary: Candidate, device_size: u64) -> Result<(Header, Option<String>), Error> {
+/// The header to use, and what is wrong with the other copy.
+fn choose(primary: Candidate, secondary: Candidate, device_size: u64) -> Result<Header, Error> {
     let copies = [CopyState::of(Copy::Primary, &primary), CopyState::of(Copy::Secondary, &secondary)];
-    let damaged = |copy: Copy, damage| {
-        let copy = copy.name();
-        Some(format!("the {copy} header copy is damaged ({damage})"))
-    };
-    let (good, copy, damage) = match (primary, secondary) {
-        (Ok(primary), Ok(secondary)) => newer(primary, secondary),
-        (Ok(primary), Err(damage)) => (primary, Copy::Primary, damaged(Copy::Secondary, damage)),
-        (Err(damage), Ok(secondary)) => (secondary, Copy::Secondary, damaged(Copy::Primary, damage)),
+    let (good, copy, trouble, bar) = match (primary, secondary) {
+        (Ok(primary), Ok(secondary)) => {
+            let (good, copy, trouble) = newer(primary, secondary);
+            (good, copy, trouble, None)
+        }
+        (Ok(primary), Err(damage)) => {
+            let (trouble, bar) = beside(&primary, Copy::Primary, Copy::Secondary, damage);
+            (primary, Copy::Primary, Some(trouble), bar)
+        }
+        (Err(damage), Ok(secondary)) => {
+            let (trouble, bar) = beside(&secondary, Copy::Secondary, Copy::Primary, damage);
+            (secondary, Copy::Secondary, Some(trouble), bar)
+        }
         (Err(primary), Err(secondary)) => {
             return Err(both_bad(&primary, &secondary, device_size));
         }
     };
     let Good { binary, metadata } = good;
-    let header = Header { binary, metadata, copy, copies, warnings: Vec::new() };
-    Ok((header, damage))
+    Ok(Header { binary, metadata, copy, copies, warnings: Vec::new(), trouble, bar })
+}
+
+/// What is wrong with the copy `other` beside the good one, and whether that one may be out of date.
+fn beside(good: &Good, used: Copy, other: Copy, damage: Damage) -> (String, Option<Bar>) {
+    let name = other.name();
+    match damage {
+        Damage::NotUnderstood { uuid, .. } if uuid != good.binary.uuid => {
+            (format!("the {name} header copy is of another volume"), None)
+        }
+        Damage::NotUnderstood { epoch, reason, .. } => {
+            let trouble = format!("the {name} header copy is not understood ({reason})");
+            let bar = Bar::NotUnderstood { copy: other, used, reason };
+            (trouble, (epoch >= good.binary.epoch).then_some(bar))
+        }
+        damage => (format!("the {name} header copy is damaged ({damage})"), None),
+    }
 }
 
 fn newer(primary: Good, secondary: Good) -> (Good, Copy, Option<String>) {
@@ -212,7 +269,9 @@ fn both_bad(primary: &Damage, secondary: &Damage, device_size: u64) -> Error {
             Error::Truncated { what: "the LUKS2 header".into(), needed: *needed, size: device_size }
         }
         // Both whole, both saying the same wrong thing: that is what the user must know.
-        (Damage::Invalid(reason), Damage::Invalid(other)) if reason == other => Error::Invalid(reason.clone()),
+        (Damage::NotUnderstood { reason, .. }, Damage::NotUnderstood { reason: other, .. }) if reason == other => {
+            Error::Invalid(reason.clone())
+        }
         _ => Error::BothCopiesDamaged { primary: primary.to_string(), secondary: secondary.to_string() },
     }
 }

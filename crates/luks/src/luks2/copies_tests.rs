@@ -5,7 +5,8 @@ use std::io::Cursor;
 use serde_json::json;
 
 use super::binary::{COPY_SIZES, Copy, MAGIC_SECONDARY};
-use crate::testing::Image;
+use crate::edit::{Edit, LastSlot};
+use crate::testing::{Image, PASSPHRASE};
 use crate::{Error, ErrorKind, Header, UnlockOptions};
 
 #[track_caller]
@@ -42,13 +43,79 @@ fn primary_is_used_when_any_byte_of_the_secondary_changed() {
     }
 }
 
+fn size(image: &Image) -> u64 {
+    u64::try_from(image.bytes.len()).unwrap()
+}
+
+/// Both copies written anew.
+fn repaired(image: &Image, force: bool) -> Result<Image, Error> {
+    let mut bytes = image.bytes.clone();
+    let edit = Edit::look(&mut Cursor::new(&image.bytes), size(image))?;
+    let change = edit.repair(force)?.expect("something to repair");
+    change.commit(&mut Cursor::new(&mut bytes), size(image))?;
+    Ok(Image { bytes })
+}
+
+/// It may know of a key slot that the other one does not.
 #[test]
-fn sound_copy_is_used_when_the_other_is_invalid_with_a_correct_checksum() {
+fn newest_copy_that_is_not_understood_is_not_damaged_and_only_read_around() {
+    for (copy, epoch) in [(Copy::Primary, 99), (Copy::Secondary, 99), (Copy::Primary, 1), (Copy::Secondary, 1)] {
+        let mut image = Image::luks2();
+        image.rewrite(copy, b"{}", |binary| binary.epoch = epoch);
+        let error = image.read().unwrap_err();
+        assert!(matches!(&error, Error::NotUnderstood { reason, .. } if reason.contains("no \"keyslots\"")), "{error}");
+        assert!(error.to_string().contains("read-only") && error.kind() == ErrorKind::Device, "{error}");
+        let header = crate::look(&mut Cursor::new(&image.bytes), size(&image)).unwrap();
+        assert!(header.warnings()[0].contains("is not understood (JSON: no \"keyslots\")"), "{:?}", header.warnings());
+        header.unlock(&mut Cursor::new(&image.bytes), PASSPHRASE, &UnlockOptions::default()).unwrap();
+
+        assert!(Edit::load(&mut Cursor::new(&image.bytes), size(&image)).is_err());
+        let edit = Edit::look(&mut Cursor::new(&image.bytes), size(&image)).unwrap();
+        let refused = [edit.repair(false).err(), edit.erase(LastSlot::Remove).err(), edit.set_uuid(None).err()];
+        assert!(refused.iter().all(|error| matches!(error, Some(Error::NotUnderstood { .. }))), "{refused:?}");
+        let repaired = repaired(&image, true).unwrap();
+        assert_eq!(repaired.read().unwrap().info().epoch, Some(epoch.max(1) + 1));
+        assert_eq!(used(&repaired), (Copy::Primary, String::new()));
+    }
+}
+
+#[test]
+fn older_copy_that_is_not_understood_is_written_anew() {
     let mut image = Image::luks2();
-    image.rewrite(Copy::Primary, b"{}", |binary| binary.epoch = 99);
+    image.edit_binary(Copy::Secondary, |binary| binary.epoch = 5);
+    image.rewrite(Copy::Primary, b"{}", |binary| binary.epoch = 4);
     let (copy, warning) = used(&image);
     assert_eq!(copy, Copy::Secondary);
-    assert!(warning.contains("no \"keyslots\""), "{warning}");
+    assert!(warning.contains("is not understood") && warning.contains("header repair"), "{warning}");
+    assert_eq!(used(&repaired(&image, false).unwrap()), (Copy::Primary, String::new()));
+}
+
+/// cryptsetup writes texts of tokens as they are given.
+#[test]
+fn json_that_is_no_utf8_is_read_and_kept_byte_for_byte() {
+    let mut image = Image::luks2();
+    let text = image.json().to_string();
+    let text = text.replacen("\"tokens\":{}", "\"tokens\":{\"0\":{\"type\":\"caf#\",\"keyslots\":[\"0\"]}}", 1);
+    let json: Vec<u8> = text.bytes().map(|byte| if byte == b'#' { 0xe9 } else { byte }).collect();
+    image.set_json(&json);
+    assert_eq!(used(&image), (Copy::Primary, String::new()));
+    assert_eq!(image.read().unwrap().info().tokens[0].kind, "caf\u{fffd}");
+    // Another copy that is older, or damaged, takes its place by no means.
+    for offset in [0x4000 + 5000, 5000] {
+        let mut damaged = image.clone();
+        damaged.bytes[offset] ^= 1;
+        let repaired = repaired(&damaged, false).unwrap();
+        assert_eq!(used(&repaired), (Copy::Primary, String::new()));
+        for copy in [0, 0x4000] {
+            let area = &repaired.bytes[copy + 4096..][..json.len() + 1];
+            assert!(area[..json.len()] == json && area[json.len()] == 0, "{offset} {copy}");
+        }
+    }
+    assert!(matches!(Edit::load(&mut Cursor::new(&image.bytes), size(&image)), Err(Error::JsonNotKept)));
+    let edit = Edit::look(&mut Cursor::new(&image.bytes), size(&image)).unwrap();
+    assert!(matches!(edit.set_uuid(None).err(), Some(Error::JsonNotKept)));
+    let backup = edit.backup(&mut Cursor::new(&image.bytes), size(&image)).unwrap();
+    assert_eq!(backup.bytes(), &image.bytes[..backup.bytes().len()]);
 }
 
 #[test]

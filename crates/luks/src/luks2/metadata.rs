@@ -39,8 +39,29 @@ pub struct Metadata {
     pub digests: BTreeMap<u32, Digest>,
     /// Sizes, flags, requirements.
     pub config: Config,
+    /// Key slots and tokens that are not as the format has them, with what is wrong: they are passed over by whoever reads,
+    /// and nobody changes the header around them.
+    pub odd: Vec<Odd>,
     /// The JSON as it was, unknown members included.
     pub json: Value,
+}
+
+/// A key slot or token that is not as the format has it.
+#[derive(Clone, Debug)]
+pub struct Odd {
+    /// `keyslots` or `tokens`.
+    pub member: &'static str,
+    /// Its number.
+    pub number: u32,
+    /// What is wrong, with the path.
+    pub reason: String,
+}
+
+impl std::fmt::Display for Odd {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let what = if self.member == "tokens" { "token" } else { "key slot" };
+        write!(out, "{what} {} ({})", self.number, self.reason)
+    }
 }
 
 /// When a key slot is tried.
@@ -151,11 +172,14 @@ impl Metadata {
     /// Reads every object. Whether they fit together is for `validate.rs`.
     pub(crate) fn parse(json: Value) -> Result<Self, Reason> {
         let root = Node::root(&json);
-        let keyslots = numbered(&root.get("keyslots")?, OBJECTS_MAX, parse_keyslot)?;
+        let mut odd = Vec::new();
+        let slots = root.get("keyslots")?.numbered(OBJECTS_MAX)?;
+        let has_slot = |number| slots.iter().any(|(other, _)| *other == number);
+        let keyslots = sound_of(&slots, "keyslots", &mut odd, parse_keyslot)?;
         let segments = numbered(&root.get("segments")?, OBJECTS_MAX, parse_segment)?;
-        let has_slot = |number| keyslots.contains_key(&number);
         let has_segment = |number| segments.contains_key(&number);
-        let tokens = numbered(&root.get("tokens")?, OBJECTS_MAX, |node| parse_token(node, has_slot))?;
+        let tokens = root.get("tokens")?.numbered(OBJECTS_MAX)?;
+        let tokens = sound_of(&tokens, "tokens", &mut odd, |node| parse_token(node, has_slot))?;
         let digests = numbered(&root.get("digests")?, DIGESTS_MAX, |node| {
             let (kind, pbkdf2) = parse_digest_value(node)?;
             Ok(Digest {
@@ -166,8 +190,44 @@ impl Metadata {
             })
         })?;
         let config = parse_config(&root.get("config")?)?;
-        Ok(Self { keyslots, tokens, segments, digests, config, json })
+        let mut metadata = Self { keyslots, tokens, segments, digests, config, odd, json };
+        metadata.forget_missing_slots();
+        Ok(metadata)
     }
+
+    /// Passes over a key slot.
+    pub(crate) fn pass_over(&mut self, slot: u32, reason: Reason) {
+        self.keyslots.remove(&slot);
+        self.odd.push(Odd { member: "keyslots", number: slot, reason });
+        self.forget_missing_slots();
+    }
+
+    /// What is passed over opens nothing and keeps no key.
+    fn forget_missing_slots(&mut self) {
+        let slots = &self.keyslots;
+        let owners = self.digests.values_mut().map(|digest| &mut digest.keyslots);
+        let owners = owners.chain(self.tokens.values_mut().map(|token| &mut token.keyslots));
+        owners.for_each(|owned| owned.retain(|slot| slots.contains_key(slot)));
+    }
+}
+
+/// Those that are as the format has them; of the others, what is wrong. What reencryption keeps in a key slot must be
+/// understood, since it says where the data is.
+fn sound_of<T>(
+    members: &[(u32, Node<'_>)],
+    member: &'static str,
+    odd: &mut Vec<Odd>,
+    parse: impl Fn(&Node<'_>) -> Result<T, Reason>,
+) -> Result<BTreeMap<u32, T>, Reason> {
+    let mut sound = BTreeMap::new();
+    for (number, node) in members {
+        match parse(node) {
+            Ok(found) => _ = sound.insert(*number, found),
+            Err(reason) if node.says("type", "reencrypt") => return Err(reason),
+            Err(reason) => odd.push(Odd { member, number: *number, reason }),
+        }
+    }
+    Ok(sound)
 }
 
 fn numbered<T>(

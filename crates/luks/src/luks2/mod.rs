@@ -18,8 +18,9 @@ mod unlock;
 pub(crate) mod validate;
 
 pub use self::binary::Copy;
+use self::copies::Bar;
 pub use self::copies::CopyState;
-pub use self::copies::{parse_metadata, read};
+pub use self::copies::{look, parse_metadata};
 pub(crate) use self::format::{data_start, format, header_len, wipe_magics};
 
 use self::binary::Binary;
@@ -41,6 +42,10 @@ pub struct Header {
     pub copies: [CopyState; 2],
     /// What the user should know, one line each.
     pub warnings: Vec<String>,
+    /// Why the copies are not just as they should be.
+    trouble: Option<String>,
+    /// Why nothing may be written to the volume.
+    bar: Option<Bar>,
 }
 
 impl Header {
@@ -50,6 +55,30 @@ impl Header {
         let (_, digest) = self.data_digest().ok()?;
         let slot = digest.keyslots.first()?;
         Some(self.metadata.keyslots.get(slot)?.key_len as usize)
+    }
+
+    /// Refuses what may be read and must not be written to.
+    ///
+    /// # Errors
+    /// [`Error::OtherContents`], [`Error::NotUnderstood`].
+    pub fn check_writable(&self) -> Result<(), Error> {
+        match &self.bar {
+            None => Ok(()),
+            Some(bar) => Err(bar.error()),
+        }
+    }
+
+    /// Whether both copies are good and the same.
+    pub(crate) fn copies_agree(&self) -> bool {
+        self.trouble.is_none()
+    }
+
+    /// Refuses to change a header of which something is not understood.
+    pub(crate) fn check_understood(&self) -> Result<(), Error> {
+        match self.metadata.odd.first() {
+            None => Ok(()),
+            Some(odd) => Err(Error::Odd(odd.to_string())),
+        }
     }
 
     /// Refuses what is sound but must not be opened.

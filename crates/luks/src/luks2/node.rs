@@ -18,7 +18,8 @@ pub(crate) struct Node<'a> {
 /// What is wrong, with the path.
 pub(crate) type Reason = String;
 
-/// Parses the JSON area of a header copy: one object, zero-terminated, then only zeros.
+/// Parses the JSON area of a header copy: one object, zero-terminated, then only zeros. What is no UTF-8 in it, as other
+/// programs write it into tokens, is replaced: whoever writes the JSON back must keep the bytes.
 pub(crate) fn parse_area(area: &[u8]) -> Result<Value, Reason> {
     let Some(end) = area.iter().position(|&byte| byte == 0) else {
         return Err("the JSON area has no terminating zero".into());
@@ -30,11 +31,11 @@ pub(crate) fn parse_area(area: &[u8]) -> Result<Value, Reason> {
     if json.first() != Some(&b'{') {
         return Err("the JSON does not start with '{'".into());
     }
-    let json = std::str::from_utf8(json).map_err(|_| "the JSON is not UTF-8".to_owned())?;
-    if depth(json) > DEPTH_MAX {
+    let json = String::from_utf8_lossy(json);
+    if depth(&json) > DEPTH_MAX {
         return Err(format!("the JSON is nested deeper than {DEPTH_MAX}"));
     }
-    serde_json::from_str(json).map_err(|error| format!("the JSON is malformed: {error}"))
+    serde_json::from_str(&json).map_err(|error| format!("the JSON is malformed: {error}"))
 }
 
 /// Deepest nesting of brackets outside strings.
@@ -110,6 +111,11 @@ impl<'a> Node<'a> {
         numbers.collect()
     }
 
+    /// Whether this is an object whose member `key` is this text.
+    pub fn says(&self, key: &str, text: &str) -> bool {
+        self.value.get(key).and_then(Value::as_str) == Some(text)
+    }
+
     /// An array of strings.
     pub fn strings(&self) -> Result<Vec<&'a str>, Reason> {
         let array = self.value.as_array().ok_or_else(|| self.wrong("not an array"))?;
@@ -177,8 +183,9 @@ mod tests {
     }
 
     #[test]
-    fn json_that_is_not_utf8_is_refused() {
-        assert_eq!(parse_area(b"{\"\xff\":1}\0").unwrap_err(), "the JSON is not UTF-8");
+    fn json_that_is_not_utf8_can_be_read() {
+        let json = parse_area(b"{\"a\":\"caf\xe9\"}\0").unwrap();
+        assert_eq!(json["a"], "caf\u{fffd}");
     }
 
     #[test]

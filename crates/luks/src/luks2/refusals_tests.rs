@@ -192,9 +192,6 @@ fn slot_of_another_kind_needs_no_digest() {
         assert_eq!(image.unlock(&UnlockOptions::default()).unwrap().slot, 0);
         assert_eq!(image.read().unwrap().info().keyslots.len(), 2);
     }
-    let without = edited(|json| json["digests"]["0"]["keyslots"] = json!([]));
-    let error = without.read().unwrap_err().to_string();
-    assert!(error.contains("0 digests for a slot of type 'luks2'"), "{error}");
 }
 
 #[test]

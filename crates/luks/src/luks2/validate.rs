@@ -1,9 +1,9 @@
 //! Whether the parts of a LUKS2 header fit together. What fails here is damage or malice, so the
-//! other copy is tried. What is sound but can not be opened (reencryption, unknown requirements)
+//! other copy is tried. A key slot that alone is wrong is passed over: the others open the volume. What is sound but can not be opened (reencryption, unknown requirements)
 //! is refused later, when the volume is opened: `info` must be able to show it.
 
 use super::binary::BINARY_LEN;
-use super::metadata::Metadata;
+use super::metadata::{Metadata, Odd};
 use super::node::Reason;
 use crate::area::Extent;
 use crate::device::to_u64;
@@ -13,7 +13,7 @@ use crate::error::quote;
 pub const KEYSLOTS_SIZE_MAX: u64 = 128 << 20;
 
 /// Checks `metadata` against itself and against the size of the copy it came in, in bytes.
-pub(crate) fn validate(copy_size: u64, metadata: &Metadata) -> Result<(), Reason> {
+pub(crate) fn validate(copy_size: u64, metadata: &mut Metadata) -> Result<(), Reason> {
     check_config(copy_size, metadata)?;
     check_areas(copy_size, metadata)?;
     check_segments(metadata)?;
@@ -47,19 +47,34 @@ fn check_config(copy_size: u64, metadata: &Metadata) -> Result<(), Reason> {
     Ok(())
 }
 
-fn check_areas(copy_size: u64, metadata: &Metadata) -> Result<(), Reason> {
+/// Of two that lie over each other, it is not known which one is right: both are tried, and the header is not changed.
+fn check_areas(copy_size: u64, metadata: &mut Metadata) -> Result<(), Reason> {
     let start = 2 * copy_size;
     let end = header_end(copy_size, metadata);
     let mut taken: Vec<(u32, Extent)> = Vec::new();
+    let mut odd = Vec::new();
     for (&number, slot) in &metadata.keyslots {
         let inside = slot.area.offset >= start && slot.area.end().is_some_and(|area| area <= end);
         if !inside || slot.area.size == 0 {
-            return Err(format!("keyslots.{number}.area: not inside the key slots area"));
+            odd.push((number, format!("keyslots.{number}.area: not inside the key slots area")));
+            continue;
         }
         if let Some((other, _)) = taken.iter().find(|(_, other)| slot.area.overlaps(*other)) {
-            return Err(format!("keyslots.{number}.area: overlaps that of key slot {other}"));
+            let reason = format!("keyslots.{number}.area: overlaps that of key slot {other}");
+            metadata.odd.push(Odd { member: "keyslots", number, reason });
         }
         taken.push((number, slot.area));
+    }
+    pass_over(metadata, odd)
+}
+
+/// Passes over key slots that are wrong, unless what they are says where the data is.
+fn pass_over(metadata: &mut Metadata, odd: Vec<(u32, Reason)>) -> Result<(), Reason> {
+    for (number, reason) in odd {
+        if metadata.keyslots.get(&number).is_some_and(|slot| slot.kind == "reencrypt") {
+            return Err(reason);
+        }
+        metadata.pass_over(number, reason);
     }
     Ok(())
 }
@@ -88,7 +103,8 @@ fn check_segments(metadata: &Metadata) -> Result<(), Reason> {
 
 /// Every key slot that a passphrase opens keeps exactly one key. What other kinds keep, and whether a
 /// digest is for it, their own programs know.
-fn check_digests(metadata: &Metadata) -> Result<(), Reason> {
+fn check_digests(metadata: &mut Metadata) -> Result<(), Reason> {
+    let mut odd = Vec::new();
     for (number, slot) in &metadata.keyslots {
         let digests = metadata.digests.values();
         let count = digests.filter(|digest| digest.keyslots.contains(number)).count();
@@ -99,8 +115,8 @@ fn check_digests(metadata: &Metadata) -> Result<(), Reason> {
         };
         if wrong {
             let kind = quote(&slot.kind);
-            return Err(format!("keyslots.{number}: {count} digests for a slot of type {kind}"));
+            odd.push((*number, format!("keyslots.{number}: {count} digests for a slot of type {kind}")));
         }
     }
-    Ok(())
+    pass_over(metadata, odd)
 }

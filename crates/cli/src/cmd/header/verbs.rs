@@ -11,7 +11,7 @@ use crate::args::choice;
 use crate::cmd::create::VERSIONS;
 use crate::cmd::key::{Confirm, Place};
 use crate::error::on_one_line;
-use crate::output::{changed, print, say};
+use crate::output::{changed, print, say, warn_of};
 
 /// Whose, and where to.
 #[derive(Args, Debug)]
@@ -222,11 +222,18 @@ impl ConvertArgs {
 Examples:
   cryptline header repair disk.img
   cryptline header repair disk.img --wipe-unused
+  cryptline header repair disk.img --force            at the cost of what is in the way
 
 LUKS2 keeps two copies of its header. Where one is damaged or older than the other, both are written anew from the good
-one. A device that holds something else by now is left alone.
+one. LUKS1 has one copy: where key slots lie follows from the length of the key, so what a disk signature has overwritten
+of that is written anew.
 
-Exit codes: 0 both copies are good, 1 invalid parameters, 4 wrong device, no good copy or I/O error, 5 in use.")]
+--force also repairs the header of a device that holds something else by now, which is lost as far as it lies there; goes
+back to the older copy where the newer one is whole and not understood; takes out key slots and tokens of LUKS2 that are
+not as the format has them; and makes key slots of LUKS1 free of which too little is left to open them. Save the header with `cryptline header backup` first.
+
+Exit codes: 0 the header is good, 1 invalid parameters, 4 wrong device, no good copy, --force is needed, or I/O error,
+5 in use.")]
 pub struct RepairArgs {
     /// Whose.
     #[command(flatten)]
@@ -235,6 +242,10 @@ pub struct RepairArgs {
     /// Overwrite the space that no key slot uses: a crash may have left a replaced key slot there
     #[arg(long)]
     pub wipe_unused: bool,
+
+    /// Repair it even where that costs what is there now
+    #[arg(long)]
+    pub force: bool,
 
     /// As with cryptsetup: nothing is asked here in any case.
     #[arg(long, short = 'q', hide = true)]
@@ -247,13 +258,17 @@ impl RepairArgs {
     /// # Errors
     /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
-        let repaired = self.place.open().repair().map_err(CliError::of_header)?;
+        let repaired = self.place.open().repair(self.force).map_err(CliError::of_header)?;
         let name = self.place.name().display();
         let what = match &repaired {
+            Some(edited) if matches!(edited.header, cryptline::luks::Header::V1(_)) => "the header is repaired",
             Some(_) => "the header is repaired: both copies are good",
             None => "nothing to repair",
         };
         say(&format!("{name}: {what}"))?;
+        if let Some(edited) = &repaired {
+            warn_of(&edited.warnings);
+        }
         if self.wipe_unused {
             self.place.open().wipe_unused().map_err(CliError::of_header)?;
             say(&format!("{name}: unused key slots are overwritten"))?;

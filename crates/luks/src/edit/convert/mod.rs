@@ -91,7 +91,7 @@ impl Conversion<'_> {
                 *to = *from;
             }
         }
-        let read = crate::read(&mut Cursor::new(start), end);
+        let read = crate::read(&mut Cursor::new(start), end).and_then(|header| header.check_understood());
         read.map_err(|error| parameters(format!("nothing was written, since the new header would not open: {error}")))?;
         Ok(end)
     }

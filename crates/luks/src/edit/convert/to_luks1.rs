@@ -4,7 +4,6 @@ use super::{Conversion, SECTOR, checked_uuid};
 use crate::area::{Extent, first_gap, stripes_len};
 use crate::device::to_u64;
 use crate::edit::Edit;
-use crate::edit::luks2::copies_agree;
 use crate::error::{Error, quote};
 use crate::kdf::{Kdf, SALT_LEN};
 use crate::luks1::{self, DIGEST_LEN, HEADER_LEN, SLOTS, Slot, WORD_LEN_MAX};
@@ -17,7 +16,7 @@ use crate::options::parameters;
 
 pub(super) fn plan<'a>(edit: &'a Edit, header: &Header, size: u64) -> Result<Conversion<'a>, Error> {
     // The secondary copy is all there is for a moment.
-    if !copies_agree(header) {
+    if !header.copies_agree() {
         return Err(cannot("its two copies are not the same; repair it first"));
     }
     let mut bytes = luks1::encode(&luks1_of(header, size)?).to_vec();
@@ -84,6 +83,8 @@ fn luks1_of(header: &Header, size: u64) -> Result<luks1::Header, Error> {
         digest_iterations,
         uuid: checked_uuid(&header.binary.uuid)?.to_owned(),
         slots,
+        odd: Vec::new(),
+        warnings: Vec::new(),
     })
 }
 
