@@ -222,6 +222,39 @@ fn concerns(current: &Header, backup: &Header) -> Vec<String> {
     } else if key_digest(current) != key_digest(backup) {
         concerns.push("the backup is of another volume key, under which the data that is there is noise".to_owned());
     }
+    concerns.extend(other_data(current, backup));
+    concerns
+}
+
+/// What the backup says otherwise of the data: how long it is, and how it is encrypted.
+fn other_data(current: &Header, backup: &Header) -> Vec<String> {
+    let (is, was) = (current.info().segments, backup.info().segments);
+    let mut concerns = Vec::new();
+    if is.len() != was.len() {
+        let (is, was) = (is.len(), was.len());
+        concerns.push(format!("the data is in {is} segments here, and in {was} by the backup"));
+    }
+    let size =
+        |size: Option<u64>| size.map_or_else(|| "to the end of its device".to_owned(), |it| format!("{it} bytes long"));
+    for (is, was) in is.iter().zip(&was) {
+        let which = if is.id == 0 { "the data".to_owned() } else { format!("segment {} of the data", is.id) };
+        if is.size != was.size {
+            let (is, was) = (size(is.size), size(was.size));
+            concerns.push(format!("{which} is {is} by the header that is there, and {was} by the backup"));
+        }
+        let how = |of: &crate::info::SegmentInfo| {
+            let cipher = of.cipher.as_deref().map_or_else(|| "nothing".to_owned(), quote);
+            (format!("{cipher} in sectors of {} bytes", of.sector_size.unwrap_or(512)), of.offset)
+        };
+        let ((is, begins), (was, began)) = (how(is), how(was));
+        if is != was {
+            concerns
+                .push(format!("{which} is encrypted by {is} here, and by {was} in the backup, which reads as noise"));
+        }
+        if begins != began {
+            concerns.push(format!("{which} begins at byte {begins} here, and at {began} in the backup"));
+        }
+    }
     concerns
 }
 

@@ -2,6 +2,8 @@
 
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
 
+use serde_json::json;
+
 use super::{Edit, LastSlot, Restore};
 use crate::Error;
 use crate::luks2::binary::Copy;
@@ -142,4 +144,33 @@ fn header_that_cannot_be_counted_further_is_left_alone() {
     let error = edit.remove(0, LastSlot::Remove).err().unwrap();
     assert!(error.to_string().contains("2^64"), "{error}");
     assert!(last.bytes == before);
+}
+
+/// Whoever agrees may get a disk of another size, or one that is noise.
+#[test]
+fn what_a_backup_says_otherwise_of_the_data_is_told() {
+    let with = |member: &str, value: serde_json::Value| {
+        let mut image = Image::luks2();
+        image.edit(|json| json["segments"]["0"][member] = value);
+        image.bytes
+    };
+    let now = with("size", json!("4096"));
+    let concerns = |before: &[u8]| {
+        let restore = Restore::prepare(backup_of(before), &mut Cursor::new(&now), size(&now));
+        restore.unwrap().concerns().join("; ")
+    };
+    let of_itself = concerns(&now);
+    assert!(!of_itself.contains("the data"), "{of_itself}");
+    for (before, expected) in [
+        (
+            Image::luks2().bytes,
+            "the data is 4096 bytes long by the header that is there, and to the end of its device by",
+        ),
+        (with("size", json!("8192")), "4096 bytes long by the header that is there, and 8192 bytes long by the backup"),
+        (with("encryption", json!("aes-cbc-plain64")), "encrypted by 'aes-xts-plain64' in sectors of 4096 bytes here"),
+        (with("sector_size", json!(512)), "and by 'aes-xts-plain64' in sectors of 512 bytes in the backup"),
+    ] {
+        let concerns = concerns(&before);
+        assert!(concerns.contains(expected), "{expected}: {concerns}");
+    }
 }
