@@ -268,6 +268,11 @@ pub enum Problem {
         /// What it holds, with its article, where that is known.
         holds: Option<&'static str>,
     },
+    /// An earlier command was cut off between two names.
+    #[error(
+        "a header that an earlier command made and was cut off before it gave it its name; its data may open by nothing else, so give it that name, or remove it if the data is not needed"
+    )]
+    HeaderLeft,
     /// The device holds something.
     #[error("it holds {what}")]
     Holds {
@@ -507,6 +512,7 @@ impl Problem {
             Self::Device(OpenError::Memory(_)) | Self::KeyMemory(_) => ErrorKind::Memory,
             Self::Device(error) if error.is_busy() => ErrorKind::Busy,
             Self::Exists { .. }
+            | Self::HeaderLeft
             | Self::Holds { .. }
             | Self::PlainOver(_)
             | Self::HeaderLocked

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Two files do not change in one step. With the old header out of the way, no header opens onto the data of another,
-//! whenever it ends; and none is lost.
+//! whenever it ends; and none is lost: before its data has its name, the new one has one by which it is found.
 
 use super::draft;
 use super::fill::{Prepared, Rest};
@@ -49,6 +49,7 @@ impl Create {
             return Ok(None);
         };
         let draft = Draft::new(path, self.replace)?;
+        draft.refuse_left()?;
         if let Some(aside) = draft.aside()? {
             self.tell(Progress::SetAside(&aside))?;
         }
@@ -66,6 +67,7 @@ impl Create {
         let Some(header) = header else {
             return data.publish(self.replace);
         };
+        let header = header.found_if_cut_off()?;
         let aside = header.set_aside()?;
         let published = data.publish(self.replace);
         let has_name = |error: &Error| matches!(error.problem(), Problem::NameNotDurable(_));
@@ -88,19 +90,45 @@ mod tests {
 
     /// As the program leaves it when it is killed between the two: the header never gets its name.
     #[test]
-    fn data_that_is_replaced_is_under_no_old_header() {
+    fn data_that_is_replaced_is_under_no_old_header_and_the_new_one_is_found() {
         let folder = tempfile::tempdir().unwrap();
-        let [data, header, aside] = ["data", "header", ".header.cryptline-old"].map(|name| folder.path().join(name));
+        let [data, header, aside, new] =
+            ["data", "header", ".header.cryptline-old", ".header.cryptline-new"].map(|name| folder.path().join(name));
+        std::fs::write(&data, "old data").unwrap();
+        std::fs::write(&header, "old header").unwrap();
+        let [new_data, new_header] = [&data, &header].map(|path| Draft::new(path, true).unwrap());
+        std::fs::write(new_data.path(), "new data").unwrap();
+        std::fs::write(new_header.path(), "new header").unwrap();
+        // As publish_both has it.
+        let new_header = new_header.found_if_cut_off().unwrap();
+        let _aside = new_header.set_aside().unwrap();
+        new_data.publish(true).unwrap();
+        std::mem::forget(new_header);
+        assert_eq!(std::fs::read(&data).unwrap(), b"new data");
+        assert!(!header.exists());
+        assert_eq!(std::fs::read(&aside).unwrap(), b"old header");
+        assert_eq!(std::fs::read(&new).unwrap(), b"new header");
+        // The next one neither replaces it nor goes on without a word.
+        let another = Draft::new(&folder.path().join("header"), true).unwrap();
+        let refused = another.refuse_left().unwrap_err();
+        assert!(matches!(refused.problem(), Problem::HeaderLeft), "{refused}");
+        assert!(refused.to_string().contains(".header.cryptline-new"), "{refused}");
+        assert!(another.found_if_cut_off().is_err());
+        assert_eq!(std::fs::read(&new).unwrap(), b"new header");
+    }
+
+    #[test]
+    fn nothing_is_left_of_the_names_in_between() {
+        let folder = tempfile::tempdir().unwrap();
+        let [data, header] = ["data", "header"].map(|name| folder.path().join(name));
         std::fs::write(&data, "old data").unwrap();
         std::fs::write(&header, "old header").unwrap();
         let create = Create::new(&data).replace(true).header(&header);
         let [new_data, new_header] = [&data, &header].map(|path| Draft::new(path, true).unwrap());
-        std::fs::write(new_data.path(), "new data").unwrap();
-        std::fs::remove_file(new_header.path()).unwrap();
-        create.publish_both(new_data, Some(new_header)).unwrap_err();
-        assert_eq!(std::fs::read(&data).unwrap(), b"new data");
-        assert!(!header.exists());
-        assert_eq!(std::fs::read(&aside).unwrap(), b"old header");
+        std::fs::write(new_header.path(), "new header").unwrap();
+        create.publish_both(new_data, Some(new_header)).unwrap();
+        assert_eq!(std::fs::read(&header).unwrap(), b"new header");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use cryptline_engine::OpenError;
 use cryptline_engine::base::Image;
 use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags, flock};
 use rustix::io::Errno;
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempPath};
 
 use crate::Result;
 use crate::copy::{Copy, Left, ResumeError, Trouble};
@@ -18,6 +18,9 @@ use crate::error::{Error, Problem};
 
 /// How often a part is opened whose owner is just done with it.
 const TRIES: usize = 16;
+
+/// What is appended to the name of a header whose data has its name, or is written, before it.
+const NEW: &str = ".cryptline-new";
 
 /// A volume in the making: a file in the folder of its final place, readable by its owner only. Removed when dropped,
 /// unless published or kept.
@@ -139,6 +142,34 @@ impl Draft {
             Ok(_) => Err(exists(&at.display().to_string(), None)),
             Err(_) => Ok(Some(at)),
         }
+    }
+
+    /// Refuses to go on where [`found_if_cut_off`](Self::found_if_cut_off) has left a file.
+    pub fn refuse_left(&self) -> Result<()> {
+        let at = beside(&self.place, NEW);
+        match std::fs::symlink_metadata(&at) {
+            Ok(_) => Err(Problem::HeaderLeft.on(at.display())),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Gives it a name by which it is found where this is cut off before it has its own, and makes that durable.
+    pub fn found_if_cut_off(self) -> Result<Self> {
+        let Self { file, place, name, old } = self;
+        let Held::Temporary(file) = file else {
+            return Ok(Self { file, place, name, old });
+        };
+        let at = beside(&place, NEW);
+        let (file, path) = file.into_parts();
+        let named = path.persist_noclobber(&at).map_err(|refused| match refused.error.kind() {
+            io::ErrorKind::AlreadyExists => Problem::HeaderLeft.on(at.display()),
+            _ => failed("give a name to", &name, refused.error),
+        });
+        named?;
+        let path = TempPath::try_from_path(&at).map_err(|error| failed("give a name to", &name, error))?;
+        let file = Held::Temporary(NamedTempFile::from_parts(file, path));
+        sync_folder_of(&place).map_err(|error| failed("give a name to", &name, error))?;
+        Ok(Self { file, place, name, old })
     }
 
     /// Gives what is to be replaced another name, and makes that durable.
