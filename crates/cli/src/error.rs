@@ -246,6 +246,9 @@ fn words(error: &cryptline::Error) -> (String, &'static str) {
         Problem::CipherWord { .. } => format!("--cipher {error}"),
         Problem::Table(TableError::NotSupportedYet(_)) => error.to_string(),
         Problem::Table(_) | Problem::NoTable => format!("--table: {error}"),
+        Problem::MaskedKey { .. } => format!(
+            "--table: {error}; print it with its key, by `cryptline table --show-keys` or `dmsetup table --showkeys`"
+        ),
         Problem::BttSectorSize(_) => format!("--sector-size: {error}"),
         Problem::LogicalBlock { block, .. } => format!("--logical-block {block}: {error}"),
         Problem::NotLuks(Contents::Image { format, .. }) => format!(

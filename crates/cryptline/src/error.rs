@@ -192,6 +192,12 @@ pub enum Problem {
     /// A passphrase, and nobody said how a plain volume makes its key of it.
     #[error("the hash that makes the key of the passphrase is not known")]
     NoHash,
+    /// A table has zeros where a key must be.
+    #[error("the key in line {line} of the table is all zeros, so it was hidden when the table was printed")]
+    MaskedKey {
+        /// Counted from 1.
+        line: usize,
+    },
     /// Nothing was given to unlock the volume with.
     #[error("no key was given")]
     NoKey,

@@ -23,7 +23,7 @@ use crate::volume::Volume;
 
 /// Opens what `table` describes.
 pub(super) fn open(open: Open, table: &TableLine) -> Result<Volume> {
-    let lines = with_keys(|| Ok(without_keys(table.parse()?)))?;
+    let lines = with_keys(|| without_keys(table.parse()?))?;
     let end = (lines.last()).map_or(0, |(line, _)| line.span().start + line.span().len);
     let mut devices = Devices { access: open.access, size: bytes(end), opened: Vec::new() };
     let mut parts = Vec::with_capacity(lines.len());
@@ -67,17 +67,22 @@ pub(super) fn open(open: Open, table: &TableLine) -> Result<Volume> {
     plan.build(devices.into_bases(), open, Vec::new())
 }
 
-/// The lines without their keys, each with the length of its key.
-fn without_keys(lines: Vec<Line>) -> Vec<(Line, usize)> {
-    let without_key = |mut line| {
+/// The lines without their keys, each with the length of its key. A key of zeros is none: programs print tables so that
+/// are not to show it.
+fn without_keys(lines: Vec<Line>) -> Result<Vec<(Line, usize)>> {
+    let without_key = |(number, mut line)| {
         let mut key_len = 0;
         if let Line::Crypt(target) = &mut line {
-            key_len = target.key.as_bytes().len();
+            let key = target.key.as_bytes();
+            if !key.is_empty() && key.iter().all(|&byte| byte == 0) {
+                return Err(Problem::MaskedKey { line: number }.into());
+            }
+            key_len = key.len();
             target.key = TableKey::Empty;
         }
-        (line, key_len)
+        Ok((line, key_len))
     };
-    lines.into_iter().map(without_key).collect()
+    (1..).zip(lines).map(without_key).collect()
 }
 
 /// The cipher of the line with this number. A call for each: what leaves the stack that keys are used on does
