@@ -305,6 +305,7 @@ fn advice(problem: &Problem) -> &'static str {
         Problem::KeyFileTooShort { .. } => " (--keyfile-size, or the key size of a plain volume)",
         Problem::PassphraseTooLong => "; give --keyfile-size, or the right file",
         Problem::VolumeKeyLength { .. } => "; give the raw key",
+        Problem::VolumeKeyInHex { .. } => "; `xxd -r -p` makes bytes of them",
         Problem::NoZones => "; give a host-managed zoned device, or zoned:PATH for emulated zones",
         _ => "",
     }

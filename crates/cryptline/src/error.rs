@@ -198,6 +198,9 @@ pub enum Problem {
         /// Counted from 1.
         line: usize,
     },
+    /// A token has a PIN, and nobody is there to give it.
+    #[error("it wants a PIN, and there is nobody to ask for it")]
+    NoPin,
     /// Nothing was given to unlock the volume with.
     #[error("no key was given")]
     NoKey,
@@ -262,6 +265,12 @@ pub enum Problem {
     /// No passphrase is so long.
     #[error("it is longer than 8M, the most that a passphrase can have")]
     PassphraseTooLong,
+    /// What should be the volume key is its digits.
+    #[error("it holds the volume key as {digits} hexadecimal digits, not as {} bytes", digits / 2)]
+    VolumeKeyInHex {
+        /// How many.
+        digits: usize,
+    },
     /// No volume key has this length.
     #[error("a volume key has 1 to {most} bytes")]
     VolumeKeyLength {

@@ -60,7 +60,7 @@ pub struct KeyRequest<'a> {
     pub raw_len: Option<usize>,
     /// Bytes of the volume key, where that is known.
     pub key_len: Option<usize>,
-    /// An empty passphrase may be right.
+    /// An empty passphrase may be right: it is proved by the header.
     pub may_be_empty: bool,
     /// It is for a volume that is being made: better asked for twice.
     pub is_new: bool,
@@ -177,14 +177,29 @@ impl Keys for VolumeKeyFile {
             let file = open(path)?;
             // Of what has no end, such as /dev/urandom, as much as is needed.
             let is_file = file.metadata().is_ok_and(|found| found.is_file());
-            let limit = request.key_len.filter(|_| !is_file).unwrap_or(most + 1);
+            let limit = request.key_len.filter(|_| !is_file).unwrap_or(2 * most + 2);
             let key = read_up_to(file, 0, limit).map_err(|error| named(error, path))?;
-            if key.is_empty() || key.len() > most {
-                return Err(Problem::VolumeKeyLength { most }.on(path.display()));
-            }
-            Ok(Key::Volume(key))
+            fit(key, request).map(Key::Volume).map_err(|problem| problem.on(path.display()))
         })
     }
+}
+
+/// The volume key at the beginning of what a file holds. As with cryptsetup more may follow, where a header proves the key.
+fn fit(held: SecretBuf, request: &KeyRequest<'_>) -> Result<SecretBuf, Problem> {
+    let most = KEY_LEN_MAX as usize;
+    let has = held.len();
+    let Some(needs) = request.key_len else {
+        return if (1..=most).contains(&has) { Ok(held) } else { Err(Problem::VolumeKeyLength { most }) };
+    };
+    let digits = held.trim_ascii();
+    if has != needs && digits.len() == 2 * needs && digits.iter().all(u8::is_ascii_hexdigit) {
+        return Err(Problem::VolumeKeyInHex { digits: digits.len() });
+    }
+    if has < needs {
+        return Err(Problem::KeyTooShort { has, needs });
+    }
+    let is_proved = request.raw_len.is_none() && request.takes_passphrase && !request.is_new;
+    if is_proved && has > needs { SecretBuf::copy_of(&held[..needs]).map_err(Problem::KeyMemory) } else { Ok(held) }
 }
 
 impl Keys for Descriptor {

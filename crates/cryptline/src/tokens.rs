@@ -74,7 +74,7 @@ pub struct PinRequest<'a> {
 
 impl AskPin {
     /// By a call, on a thread whose stack is wiped. Its error, such as one of
-    /// [`Error::from_keys`](crate::Error::from_keys), ends the opening.
+    /// [`Error::from_keys`](crate::Error::from_keys), ends the opening; [`Problem::NoPin`] passes the token over.
     pub fn new(ask: impl Fn(&PinRequest<'_>) -> Result<SecretBuf> + Send + Sync + 'static) -> Self {
         Self(Arc::new(ask))
     }
@@ -256,7 +256,15 @@ fn opened_by_tpm(
     if !enrolled.has_pin() {
         return Ok(enrolled.passphrase(None, deadline));
     }
-    Ok(match ask()? {
+    let asked = match ask() {
+        Err(error) if matches!(error.problem(), Problem::NoPin) => {
+            return Ok(Err(Refusal::NotUsed(error.problem().to_string())));
+        }
+        asked => asked?,
+    };
+    Ok(match asked {
+        // No token is made with one, and each try may count.
+        (Some(pin), _) if pin.is_empty() => Err(Refusal::Failed("the PIN is empty, so it was not tried".to_owned())),
         (Some(pin), typed) => enrolled.passphrase(Some(&pin), deadline + typed),
         (None, _) => Err(Refusal::NotUsed("it wants a PIN".to_owned())),
     })

@@ -11,17 +11,19 @@
 //! cryptsetup reads key files in the same way.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::Args;
 use cryptline::keys::{Descriptor, KeyFile, VolumeKeyFile};
 use cryptline::luks::{Error as LuksError, PASSPHRASE_LEN_MAX, Seed, time_text};
 use cryptline::{KdfLimits, Key, KeyRequest, Keys, Problem, SecretBuf, Target};
+use cryptline_sys::lock;
 
 use super::choice::{self, Words};
 use crate::output::complain;
@@ -29,6 +31,8 @@ use crate::{CliError, size, terminal};
 
 /// How often a passphrase is asked for on the terminal.
 const PROMPTS_MAX: u32 = 3;
+/// cryptsetup takes no more of what is typed on a terminal, in bytes, and cuts off the rest.
+const TYPED_MAX: usize = 512;
 /// A passphrase was read from standard input. A command that runs beside must not read it again.
 static FROM_INPUT: AtomicBool = AtomicBool::new(false);
 /// Whoever waits longer than this is told so before.
@@ -74,6 +78,12 @@ pub struct PassphraseSource {
     /// Whether the key file had one that was kept.
     #[arg(skip)]
     kept_newline: Arc<AtomicBool>,
+    /// Whether what it was taken from was empty.
+    #[arg(skip)]
+    was_empty: Arc<AtomicBool>,
+    /// What cryptsetup would have taken of what was typed, to be tried next.
+    #[arg(skip)]
+    cut: Cut,
 
     /// Take the passphrase from the open file descriptor N (0 is standard input), less one newline
     /// at the end
@@ -83,6 +93,29 @@ pub struct PassphraseSource {
     /// A new passphrase for a volume that has one: its options begin with `--new-`.
     #[arg(skip)]
     is_beside: bool,
+}
+
+/// The beginning of a passphrase that was typed.
+#[derive(Clone, Default)]
+struct Cut(Arc<Mutex<Option<SecretBuf>>>);
+
+impl fmt::Debug for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cut")
+    }
+}
+
+impl Cut {
+    /// Keeps what another program may have taken of `typed`.
+    fn keep(&self, typed: &[u8]) -> Result<(), CliError> {
+        let cut = typed.get(..TYPED_MAX).filter(|cut| cut.len() < typed.len());
+        *lock(&self.0) = cut.map(SecretBuf::copy_of).transpose().map_err(|error| no_memory(&error))?;
+        Ok(())
+    }
+
+    fn take(&self) -> Option<SecretBuf> {
+        lock(&self.0).take()
+    }
 }
 
 /// Where a new passphrase comes from. Without an option it is asked for on the terminal, twice.
@@ -192,9 +225,14 @@ impl Keys for KeyArgs {
             let (name, time) = (request.name, time_text(&request.takes));
             complain(&format!("trying the key slots of {name} takes up to {time}"));
         }
+        if request.failed > 0
+            && let Some(cut) = self.passphrase.cut.take()
+        {
+            return Ok(Some(Key::Passphrase(cut)));
+        }
         let asks = self.passphrase.is_prompt() && io::stdin().is_terminal();
         if request.failed >= if asks { PROMPTS_MAX } else { 1 } {
-            return match self.passphrase.newline_to_strip(request.name) {
+            return match self.passphrase.why_it_may_be_wrong(request.name) {
                 Some(hint) => Err(hint.into_keys_error()),
                 None => Ok(None),
             };
@@ -257,13 +295,17 @@ impl PassphraseSource {
         }
         if self.is_prompt() {
             let question = format!("Enter passphrase for {}: ", request.name);
-            return prompt(&question, USUAL).map(Key::Passphrase);
+            let typed = prompt(&question, USUAL)?;
+            if io::stdin().is_terminal() {
+                self.cut.keep(&typed)?;
+            }
+            return Ok(Key::Passphrase(typed));
         }
         self.read(request.may_be_empty).map(Key::Passphrase)
     }
 
     fn read(&self, may_be_empty: bool) -> Result<SecretBuf, CliError> {
-        match (&self.key_file, self.passphrase_fd) {
+        let secret = match (&self.key_file, self.passphrase_fd) {
             (Some(path), _) => {
                 let secret = self.read_key_file(path, self.checked_size()?)?;
                 let secret = self.final_newline(secret)?;
@@ -271,10 +313,12 @@ impl PassphraseSource {
                     let name = shown(path);
                     return Err(CliError::parameters(format!("{name} is empty; put the passphrase in it")));
                 }
-                Ok(secret)
+                secret
             }
-            (None, number) => Ok(Descriptor(number.unwrap_or(0)).read(may_be_empty)?),
-        }
+            (None, number) => Descriptor(number.unwrap_or(0)).read(may_be_empty)?,
+        };
+        self.was_empty.store(secret.is_empty(), Ordering::Relaxed);
+        Ok(secret)
     }
 
     fn final_newline(&self, secret: SecretBuf) -> Result<SecretBuf, CliError> {
@@ -288,10 +332,18 @@ impl PassphraseSource {
         }
     }
 
-    /// Why the key file opened nothing, maybe.
-    fn newline_to_strip(&self, name: &str) -> Option<CliError> {
-        let path = self.key_file.as_ref()?;
+    /// Why what was given opened nothing, maybe.
+    fn why_it_may_be_wrong(&self, name: &str) -> Option<CliError> {
         let error = LuksError::NoKey;
+        if self.was_empty.load(Ordering::Relaxed) {
+            let what = match (&self.key_file, self.passphrase_fd) {
+                (Some(path), _) => shown(path),
+                (None, Some(number)) => format!("file descriptor {number}"),
+                (None, None) => return None,
+            };
+            return Some(CliError::no_key(format!("{name}: {error} {what} is empty; put the passphrase in it")));
+        }
+        let path = self.key_file.as_ref()?;
         self.kept_newline.load(Ordering::Relaxed).then(|| {
             CliError::no_key(format!(
                 "{name}: {error} The key file {} ends with a newline, which is taken as part of the passphrase; if it is not, give --key-file-newline strip",
@@ -351,23 +403,29 @@ const NEW: Options = Options("--new-key-file", "--new-passphrase-fd");
 /// Asks on the terminal, without echo. Where there is none, as in a pipe, a line of standard input is taken.
 pub(super) fn prompt(question: &str, instead: Options) -> Result<SecretBuf, CliError> {
     let Options(file, descriptor) = instead;
+    answered(question, instead)?.ok_or_else(|| {
+        let new = if file == NEW.0 { "new " } else { "" };
+        CliError::parameters(format!(
+            "no terminal to ask for the {new}passphrase, and none in standard input; give {file} FILE, or {descriptor} 0 to read it from standard input"
+        ))
+    })
+}
+
+/// The same; `None` where there is nobody to ask, and nothing in standard input.
+pub(super) fn answered(question: &str, instead: Options) -> Result<Option<SecretBuf>, CliError> {
+    let Options(file, _) = instead;
     let asked = if io::stdin().is_terminal() {
         terminal::ask(&crate::error::on_one_line(question))
     } else {
         match stdin().and_then(terminal::line_of) {
-            Err(error) if is_no_input(&error) => {
-                let new = if file == NEW.0 { "new " } else { "" };
-                return Err(CliError::parameters(format!(
-                    "no terminal to ask for the {new}passphrase, and none in standard input; give {file} FILE, or {descriptor} 0 to read it from standard input"
-                )));
-            }
+            Err(error) if is_no_input(&error) => return Ok(None),
             line => {
                 FROM_INPUT.store(true, Ordering::Relaxed);
                 line
             }
         }
     };
-    asked.map_err(|error| match error.kind() {
+    asked.map(Some).map_err(|error| match error.kind() {
         io::ErrorKind::Interrupted => CliError::parameters("no passphrase: interrupted"),
         io::ErrorKind::UnexpectedEof => {
             CliError::parameters(format!("no passphrase was typed; try again, or give {file} FILE"))
@@ -382,6 +440,13 @@ pub(super) fn prompt_twice(question: &str, instead: Options) -> Result<SecretBuf
     let first = prompt(question, instead)?;
     if !io::stdin().is_terminal() {
         return Ok(first);
+    }
+    if first.len() > TYPED_MAX {
+        let Options(file, _) = instead;
+        return Err(CliError::parameters(format!(
+            "{} bytes were typed, of which cryptsetup would take the first {TYPED_MAX} only; choose a shorter passphrase, or give {file} FILE",
+            first.len()
+        )));
     }
     let second = prompt("Enter it again: ", instead)?;
     if *first == *second {

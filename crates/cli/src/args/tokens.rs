@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use clap::Args;
-use cryptline::{AskPin, PinRequest, SecretBuf, Tokens, TpmDevice};
+use cryptline::{AskPin, PinRequest, Problem, SecretBuf, Tokens, TpmDevice};
 
-use super::keys::{KeyArgs, PassphraseSource, USUAL, no_memory, prompt, prompt_twice};
+use super::keys::{KeyArgs, PassphraseSource, USUAL, answered, no_memory, prompt_twice};
 use crate::CliError;
 
 /// Tokens are tried first, unless a key is given.
@@ -99,10 +99,10 @@ pub fn ask_pin(file: Option<PathBuf>) -> AskPin {
     let read = OnceLock::new();
     AskPin::new(move |request| {
         let pin = match &file {
-            Some(file) => pin_in(file, &read),
+            Some(file) => pin_in(file, &read).map(Some),
             None => typed(request),
         };
-        pin.map_err(CliError::into_keys_error)
+        pin.map_err(CliError::into_keys_error)?.ok_or_else(|| Problem::NoPin.into())
     })
 }
 
@@ -117,10 +117,11 @@ fn pin_in(file: &Path, read: &OnceLock<SecretBuf>) -> Result<SecretBuf, CliError
     SecretBuf::copy_of(pin).map_err(|error| no_memory(&error))
 }
 
-fn typed(request: &PinRequest<'_>) -> Result<SecretBuf, CliError> {
+/// `None` where there is nobody to ask for the PIN of a token that is there.
+fn typed(request: &PinRequest<'_>) -> Result<Option<SecretBuf>, CliError> {
     let name = request.name;
     match request.token {
-        Some(token) => prompt(&format!("Enter the PIN of token {token} of {name}: "), USUAL),
-        None => prompt_twice(&format!("Enter a new PIN for {name}: "), USUAL),
+        Some(token) => answered(&format!("Enter the PIN of token {token} of {name}: "), USUAL),
+        None => prompt_twice(&format!("Enter a new PIN for {name}: "), USUAL).map(Some),
     }
 }

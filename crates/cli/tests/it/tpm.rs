@@ -308,6 +308,27 @@ fn pin_is_asked_for_once_per_token_and_a_wrong_one_counts_once() {
     tpm.opens(&lab, 1, &["--token-id=3", &pin]);
 }
 
+/// An empty PIN opens no token, so the TPM is not asked: a few failures lock it.
+#[test]
+fn token_whose_pin_nobody_types_is_passed_over_and_an_empty_pin_is_no_try() {
+    let Some(lab) = Lab::new() else { return };
+    let Some(tpm) = Swtpm::new(&lab.folder.path("tpm")) else {
+        return;
+    };
+    let (key, option) = (format!("--key-file={}", lab.folder.key().display()), tpm.option());
+    let new_pin = format!("--new-pin-file={}", lab.file("pin", "1234"));
+    lab.ours(&["token", "bind"], &["tpm2", &*key, &option, "--with-pin", &new_pin]).success();
+    refused(tpm.open(&lab, &[]), 2, "token 0: it wants a PIN, and there is nobody to ask for it");
+    lab.ours(&["token", "bind"], &["tpm2", &*key, &option]).success();
+    tpm.opens(&lab, 2, &[]);
+    let named = ["--token-only", &*option, "--token-id=0"];
+    for _ in 0..5 {
+        refused(lab.ours_reading(&["open", "--check"], &named, "\n"), 2, "the PIN is empty");
+    }
+    let opened = lab.ours_reading(&["open", "--check"], &named, "1234\n");
+    assert_eq!(opened.success().stdout_text(), "Key slot 1 unlocked.\n");
+}
+
 #[test]
 fn key_that_a_secret_lies_under_may_be_of_rsa_or_stay_in_the_tpm() {
     let Some(lab) = Lab::new() else { return };

@@ -233,8 +233,8 @@ pub(crate) fn unlock_with(
         takes: header.unlock_time(options),
         raw_len: None,
         key_len: header.key_len(),
-        // Where nothing is encrypted, cryptsetup takes no other passphrase than the empty one.
-        may_be_empty: options.allow_null_cipher,
+        // Other programs make key slots of it; where nothing is encrypted, cryptsetup takes no other one.
+        may_be_empty: true,
         is_new: false,
         takes_passphrase: true,
     };
