@@ -106,7 +106,7 @@ impl Disk {
         let end = offset.checked_add(len).filter(|end| *end <= self.size()).ok_or(Fault::OutOfRange)?;
         self.with(|disk| {
             match disk.write_zeroes(offset, len, false) {
-                Err(Fault::NotSupported | Fault::Misaligned) => {}
+                Err(Fault::NotSupported | Fault::Misaligned | Fault::Partly) => {}
                 done => return done,
             }
             let mut at = offset;

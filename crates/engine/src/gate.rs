@@ -418,6 +418,8 @@ impl Latch {
             Err(Fault::NoSpace) if !is_sync => {}
             Err(_) if !is_sync && has_zones => {}
             Err(Fault::Busy) => {}
+            // Each part was judged below, where it was carried out or refused.
+            Err(Fault::Partly) if request.is_write() => {}
             // Nothing is wrong with a flush, so a refusal of one is a promise that cannot be made.
             Err(fault) if request.is_write() && fault.is_refusal() => {}
             Err(fault) => self.set(Some(fault)),

@@ -49,7 +49,7 @@ pub use error::OpenError;
 pub use gate::{Gate, GatedQueue};
 pub use in_flight::InFlight;
 pub use queue::{Queue, Submitted};
-pub use request::{Completion, Fault, Operation, Request};
+pub use request::{Combined, Completion, Fault, Operation, Request};
 pub use zone::{Zone, ZoneAction, ZoneCondition, ZoneModel, ZoneType};
 
 /// Zeros, for whoever writes or looks for them: once in a program, since they take room in it.

@@ -204,6 +204,8 @@ pub enum Fault {
     TooManyActive,
     /// A change to a range that nothing can be stored in.
     NoStore,
+    /// A part of a change was carried out and another refused. Nothing that was acknowledged is lost by that.
+    Partly,
     /// More requests than there are places for; this one can be submitted again when others have
     /// ended.
     Busy,
@@ -230,18 +232,20 @@ impl Fault {
             | Self::TooManyActive
             | Self::NoStore
             | Self::Busy => true,
-            Self::NoSpace | Self::Truncated | Self::Latched | Self::Lost | Self::Gone | Self::Io(_) => false,
+            Self::NoSpace | Self::Truncated | Self::Latched | Self::Lost | Self::Gone | Self::Partly | Self::Io(_) => {
+                false
+            }
         }
     }
 
-    /// Whether it tells more than `other`, where two parts of one request fail: a refusal must not hide that
+    /// Whether it tells more than `other`, where two parts of one request fail: what can be tried again must not hide that
     /// something was lost.
-    #[must_use]
-    pub fn outweighs(self, other: Self) -> bool {
+    fn outweighs(self, other: Self) -> bool {
         let weight = |fault: Self| match fault {
             _ if fault.is_refusal() => 0,
-            Self::NoSpace => 1,
-            _ => 2,
+            Self::Partly => 1,
+            Self::NoSpace => 2,
+            _ => 3,
         };
         weight(other) < weight(self)
     }
@@ -265,7 +269,8 @@ impl Fault {
             | Self::WritePointer
             | Self::ZoneCondition
             | Self::ZoneFrozen
-            | Self::NoStore => Errno::IO,
+            | Self::NoStore
+            | Self::Partly => Errno::IO,
             Self::Busy => Errno::AGAIN,
             Self::Io(errno) => errno,
         }
@@ -302,6 +307,7 @@ impl fmt::Display for Fault {
             Self::TooManyOpen => f.write_str("too many open zones; close, finish or reset one first"),
             Self::TooManyActive => f.write_str("too many active zones; finish or reset one first"),
             Self::NoStore => f.write_str("nothing can be stored in this range"),
+            Self::Partly => f.write_str("one part of the request was carried out, and another was refused"),
             Self::Busy => f.write_str("too many requests at a time; try again when others have ended"),
             Self::Io(errno) => errno.fmt(f),
         }
@@ -309,3 +315,97 @@ impl fmt::Display for Fault {
 }
 
 impl std::error::Error for Fault {}
+
+/// How a request in parts has gone so far. All that cut requests join the ends of the parts by it:
+///
+/// * the worst fault counts, and of equals the first;
+/// * a refusal says that nothing was changed. Where one part of a change was carried out and another refused, the change
+///   was not refused: it ends with [`Fault::Partly`]. [`Fault::Busy`] stays what it is, since the whole comes again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Combined {
+    fault: Option<Fault>,
+    is_change: bool,
+    has_changed: bool,
+}
+
+impl Combined {
+    /// Nothing has ended yet of a request that changes the device, or of one that does not.
+    #[must_use]
+    pub fn new(is_change: bool) -> Self {
+        Self { fault: None, is_change, has_changed: false }
+    }
+
+    /// Takes in how a part has ended.
+    pub fn add(&mut self, result: Result<(), Fault>) {
+        match (result, self.fault) {
+            (Ok(()), _) => self.has_changed |= self.is_change,
+            (Err(fault), Some(before)) if !fault.outweighs(before) => {}
+            (Err(fault), _) => self.fault = Some(fault),
+        }
+    }
+
+    /// Whether a part has failed.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.fault.is_some()
+    }
+
+    /// Whether a part was carried out that has changed something.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        self.has_changed
+    }
+
+    /// How the whole has gone, as far as its parts have ended.
+    pub fn result(&self) -> Result<(), Fault> {
+        match self.fault {
+            None | Some(Fault::Busy) => self.fault.map_or(Ok(()), Err),
+            Some(fault) if self.has_changed && fault.is_refusal() => Err(Fault::Partly),
+            Some(fault) => Err(fault),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EIO: Fault = Fault::Io(Errno::IO);
+
+    fn joined(is_change: bool, parts: &[Result<(), Fault>]) -> Result<(), Fault> {
+        let mut whole = Combined::new(is_change);
+        parts.iter().for_each(|part| whole.add(*part));
+        whole.result()
+    }
+
+    #[test]
+    fn worst_fault_of_all_parts_counts_in_whatever_order_they_end() {
+        // From the least to the worst.
+        let faults = [Fault::NotSupported, Fault::Partly, Fault::NoSpace, EIO];
+        for (less, more) in
+            faults.iter().enumerate().flat_map(|(at, less)| faults[at + 1..].iter().map(move |it| (*less, *it)))
+        {
+            for is_change in [false, true] {
+                assert_eq!(joined(is_change, &[Err(less), Err(more)]), Err(more));
+                assert_eq!(joined(is_change, &[Err(more), Err(less)]), Err(more));
+                assert_eq!(joined(is_change, &[Ok(()), Err(less), Ok(()), Err(more)]), Err(more));
+            }
+        }
+        assert_eq!(joined(true, &[Err(Fault::Truncated), Err(EIO)]), Err(Fault::Truncated), "of equals the first");
+        assert_eq!(joined(true, &[]), Ok(()));
+    }
+
+    #[test]
+    fn change_of_which_a_part_was_carried_out_was_not_refused() {
+        for refusal in [Fault::NotSupported, Fault::NoStore, Fault::WritePointer, Fault::ReadOnly] {
+            assert_eq!(joined(true, &[Err(refusal), Err(refusal)]), Err(refusal));
+            for parts in [[Ok(()), Err(refusal)], [Err(refusal), Ok(())]] {
+                assert_eq!(joined(true, &parts), Err(Fault::Partly));
+                assert!(!Fault::Partly.is_refusal());
+                // A read changes nothing.
+                assert_eq!(joined(false, &parts), Err(refusal));
+            }
+        }
+        assert_eq!(joined(true, &[Ok(()), Err(Fault::Busy)]), Err(Fault::Busy), "it comes again as a whole");
+    }
+}

@@ -223,7 +223,7 @@ impl<'w, 'a> Worker<'w, 'a> {
                 self.shared.skipped.fetch_add(len as u64, Ordering::Relaxed);
                 self.count(len, true);
             }
-            (Operation::WriteZeroes { len, .. }, Err(Fault::NotSupported)) => {
+            (Operation::WriteZeroes { len, .. }, Err(Fault::NotSupported | Fault::Partly)) => {
                 self.can_zero = false;
                 let len = usize::try_from(len).unwrap_or(CHUNK);
                 self.unzeroed.push((offset, len));

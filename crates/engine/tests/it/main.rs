@@ -16,5 +16,6 @@ mod mapped;
 mod model;
 mod nbd;
 mod page_cache;
+mod parts;
 mod subblock;
 mod zoned;

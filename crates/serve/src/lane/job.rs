@@ -10,7 +10,7 @@
 
 use std::time::Instant;
 
-use cryptline_engine::{Fault, Operation};
+use cryptline_engine::{Combined, Fault, Operation};
 
 use super::wire::{Asked, Work};
 use crate::stats::OperationKind;
@@ -35,8 +35,7 @@ pub(super) struct Job<T> {
     pub is_pending: bool,
     /// The wire has put off the next chunk's bytes.
     pub is_awaited: bool,
-    /// The first failure.
-    pub error: Option<Fault>,
+    pub outcome: Combined,
     /// The device cannot do it by itself: zeros are written, or bytes are read for its caches.
     pub transfers: bool,
     /// The device has zeroed a part by itself, which only a flush makes durable.
@@ -48,13 +47,14 @@ pub(super) struct Job<T> {
 
 impl<T> Job<T> {
     pub fn new(asked: Asked<T>, started: Option<Instant>) -> Self {
+        let outcome = Combined::new(!matches!(asked.work, Work::Read { .. } | Work::Cache | Work::Flush));
         Self {
             asked,
             begun: 0,
             in_flight: 0,
             is_pending: false,
             is_awaited: false,
-            error: None,
+            outcome,
             transfers: false,
             flush_owed: false,
             is_last_begun: false,
@@ -118,7 +118,7 @@ impl<T> Job<T> {
     pub fn next_chunk(&self) -> Option<u32> {
         let left = self.asked.length - self.begun;
         // A stream's payload must be received whatever has happened to the first chunks.
-        let is_wanted = self.error.is_none() || self.asked.work.has_payload();
+        let is_wanted = !self.outcome.has_failed() || self.asked.work.has_payload();
         if left == 0 || self.is_awaited || !is_wanted {
             return None;
         }
@@ -148,7 +148,7 @@ impl<T> Job<T> {
             Work::Zone(action) => Some(Operation::Zone(action)),
             _ => flush.then_some(Operation::Flush),
         };
-        last.filter(|_| self.error.is_none() && !self.is_last_begun)
+        last.filter(|_| !self.outcome.has_failed() && !self.is_last_begun)
     }
 
     /// Whether the chunks of a write, of data or of zeros, must be durable each.
@@ -160,24 +160,27 @@ impl<T> Job<T> {
         }
     }
 
-    /// The device cannot do it by itself after all: bytes are to be moved, unless that is not wanted.
-    pub fn transfer_instead(&mut self) -> bool {
+    /// The device cannot do it by itself after all, as it has said by `fault`: bytes are to be moved, unless that is not
+    /// wanted.
+    pub fn transfer_instead(&mut self, fault: Fault) -> bool {
         if let Work::Zero { durable, fast, .. } = self.asked.work {
-            if fast {
-                self.fail(Fault::NotSupported);
+            let has_zeroed = self.outcome.has_changed() || !fault.is_refusal();
+            // What is refused has changed nothing. So what the device has begun is done to its end.
+            if fast && !has_zeroed {
+                self.fail(fault);
                 return false;
             }
             // What the device has zeroed so far is not durable, and durable writes of the rest do not
             // make it so.
-            self.flush_owed = durable && self.begun > 0;
+            self.flush_owed = durable && has_zeroed;
         }
         self.transfers = true;
         true
     }
 
-    /// Remembers the first failure.
+    /// A part of it has failed.
     pub fn fail(&mut self, fault: Fault) {
-        self.error.get_or_insert(fault);
+        self.outcome.add(Err(fault));
     }
 
     /// Begins no more chunks, and fails.

@@ -271,15 +271,18 @@ impl<W: Wire> Lane<W> {
         };
         job.in_flight -= 1;
         match (&request.operation, result) {
-            (_, Ok(())) => {}
+            (_, Ok(())) => job.outcome.add(Ok(())),
             // Advice: a file system that cannot punch holes keeps the data.
-            (Operation::Discard { .. }, Err(Fault::NotSupported)) => {
+            (Operation::Discard { .. }, Err(Fault::NotSupported | Fault::Partly)) => {
                 job.begun = job.asked.length;
             }
-            (Operation::WriteZeroes { len, .. } | Operation::Cache { len }, Err(Fault::NotSupported)) => {
+            (
+                Operation::WriteZeroes { len, .. } | Operation::Cache { len },
+                Err(fault @ (Fault::NotSupported | Fault::Partly)),
+            ) => {
                 // One step is in flight at a time, so this one is the last that has begun.
                 job.begun -= len;
-                if job.transfer_instead() {
+                if job.transfer_instead(fault) {
                     return self.wait_for_turn(index);
                 }
             }
@@ -292,7 +295,7 @@ impl<W: Wire> Lane<W> {
         }
         match (request.operation, result) {
             (Operation::Read(data), Ok(())) if matches!(job.asked.work, Work::Read { .. }) => {
-                let last = job.is_done() && job.error.is_none();
+                let last = job.is_done() && !job.outcome.has_failed();
                 let at = request.offset - job.asked.offset;
                 self.wire.give(job.asked.tag, at, data, last);
             }
@@ -333,7 +336,7 @@ impl<W: Wire> Lane<W> {
     }
 
     fn end(&mut self, job: &Job<W::Tag>) {
-        let result = job.error.map_or(Ok(()), Err);
+        let result = job.outcome.result();
         self.lookout.served(match job.asked.work {
             work if work.moves_bytes() => job.asked.length,
             // A discard of a whole disk is one request like any other.

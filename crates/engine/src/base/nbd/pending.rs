@@ -7,7 +7,7 @@ use cryptline_sys::Buffer;
 use rustix::io::Errno;
 
 use super::coverage::Coverage;
-use crate::{Completion, Fault, Operation, Request};
+use crate::{Combined, Completion, Fault, Operation, Request};
 
 /// What the server takes, and can.
 #[derive(Clone, Copy)]
@@ -58,7 +58,8 @@ pub(super) struct Pending {
     is_syncing: bool,
     /// What of a read's part has come.
     coverage: Coverage,
-    failed: Option<Fault>,
+    /// What the chunks of a reply have said that went wrong.
+    outcome: Combined,
     errors: u8,
     /// How often it was under way when the connection was lost.
     rewinds: u8,
@@ -94,7 +95,7 @@ impl Pending {
             part: 0,
             is_syncing: false,
             coverage: Coverage::default(),
-            failed: None,
+            outcome: Combined::new(false),
             errors: 0,
             rewinds: 0,
         })
@@ -163,7 +164,7 @@ impl Pending {
     /// Forgets the part under way, which begins again; how often that was counted.
     pub fn rewind(&mut self, is_counted: bool) -> u8 {
         self.cookie = None;
-        self.failed = None;
+        self.outcome = Combined::new(false);
         self.errors = 0;
         self.rewinds = self.rewinds.saturating_add(u8::from(is_counted));
         self.rewinds
@@ -192,17 +193,17 @@ impl Pending {
     /// Notes that the server has said what went wrong. `false` where it says so without end.
     pub fn fail(&mut self, error: NbdError) -> bool {
         let fault = self.fault(error);
-        self.failed.get_or_insert(fault);
+        self.outcome.add(Err(fault));
         self.errors = self.errors.saturating_add(1);
         self.errors <= ERRORS_MAX
     }
 
     /// How the part has ended, now that its reply is complete. `None` where the reply is not: bytes are missing.
     pub fn outcome(&self) -> Option<Result<(), Fault>> {
-        match self.failed {
-            Some(fault) => Some(Err(fault)),
-            None if self.is_read() && !self.coverage.is_all(self.part) => None,
-            None => Some(Ok(())),
+        let is_short = self.is_read() && !self.coverage.is_all(self.part);
+        match self.outcome.result() {
+            Ok(()) if is_short => None,
+            result => Some(result),
         }
     }
 
@@ -211,8 +212,13 @@ impl Pending {
         self.buffer.is_none() && matches!(self.work, Work::Read | Work::Write { .. })
     }
 
-    /// The request as it was submitted, at its end.
+    /// The request as it was submitted, at its end. `result` is that of its last part; those before have ended well.
     pub fn complete(self, result: Result<(), Fault>) -> Completion {
+        let mut outcome = Combined::new(self.is_change());
+        if self.done > 0 {
+            outcome.add(Ok(()));
+        }
+        outcome.add(result);
         let operation = match (self.work, self.buffer) {
             (Work::Read, Some(buffer)) => Operation::Read(buffer),
             (Work::Write { durable }, Some(data)) => Operation::Write { data, durable },
@@ -225,7 +231,7 @@ impl Pending {
             }
         };
         let request = Request { operation, offset: self.offset, token: self.token };
-        request.complete(result)
+        request.complete(outcome.result())
     }
 
     /// A discard, zeroing or hint that the server does not want has lost nothing; zeros can be written, and bytes read.

@@ -7,7 +7,7 @@
 
 use cryptline_sys::Buffer;
 
-use crate::{Completion, Fault, Operation, Request};
+use crate::{Combined, Completion, Fault, Operation, Request};
 
 /// Pieces of one request at most.
 pub(super) const PARTS_MAX: usize = 32;
@@ -45,8 +45,7 @@ pub(super) struct Split {
     /// Parts that have come back.
     parts: [Option<Buffer>; PARTS_MAX],
     left: usize,
-    /// The first of the worst that went wrong.
-    fault: Option<Fault>,
+    outcome: Combined,
 }
 
 /// What a request in pieces does.
@@ -63,7 +62,9 @@ pub(super) enum Kind {
 impl Split {
     /// A transfer of `kind` at `offset` of the clear disk. Its buffer is cut by [`next_part`].
     pub fn new(kind: Kind, offset: u64, token: u64, cut: Cut, serial: u64) -> Self {
-        Self { kind, offset, token, cut, serial, parts: [const { None }; PARTS_MAX], left: cut.count, fault: None }
+        // Of a write whose parts are only encrypted, nothing is changed before all of them are.
+        let outcome = Combined::new(matches!(kind, Kind::Write { by_parts: true, .. }));
+        Self { kind, offset, token, cut, serial, parts: [const { None }; PARTS_MAX], left: cut.count, outcome }
     }
 
     pub fn kind(&self) -> Kind {
@@ -93,11 +94,7 @@ impl Split {
         debug_assert!(self.parts[part].is_none(), "a part came back twice");
         self.parts[part] = Some(data);
         self.left -= 1;
-        if let Err(fault) = result
-            && self.fault.is_none_or(|first| fault.outweighs(first))
-        {
-            self.fault = Some(fault);
-        }
+        self.outcome.add(result);
     }
 
     /// Whether all parts are back.
@@ -117,7 +114,7 @@ impl Split {
             Kind::Write { durable, .. } => Operation::Write { data: buffer, durable },
         };
         let request = Request { operation, offset: self.offset, token: self.token };
-        request.complete(self.fault.map_or(Ok(()), Err))
+        request.complete(self.outcome.result())
     }
 }
 

@@ -9,7 +9,7 @@
 use cryptline_sys::Buffer;
 
 use super::map::{Map, Way};
-use crate::{Completion, Fault, Operation, Request};
+use crate::{Combined, Completion, Fault, Operation, Request};
 
 /// Pieces of one request below at a time.
 pub(super) const WINDOW: usize = 8;
@@ -30,7 +30,7 @@ pub(super) struct Job {
     next: usize,
     joined: usize,
     below: usize,
-    fault: Option<Fault>,
+    outcome: Combined,
 }
 
 /// What a request in pieces does.
@@ -51,6 +51,7 @@ impl Job {
             Operation::Flush => map.devices() as u64,
             _ => request.len(),
         };
+        let outcome = Combined::new(request.is_write());
         let Request { operation, offset, token } = request;
         let (kind, rest) = match operation {
             Operation::Read(buffer) => (Kind::Read, Some(buffer)),
@@ -75,7 +76,7 @@ impl Job {
             next: 0,
             joined: 0,
             below: 0,
-            fault: None,
+            outcome,
         })
     }
 
@@ -86,7 +87,7 @@ impl Job {
 
     /// Whether there is something to send, now or later.
     pub fn has_more(&self) -> bool {
-        self.fault.is_none() && self.sent < self.len
+        !self.outcome.has_failed() && self.sent < self.len
     }
 
     /// Whether all of it that was sent is back, and nothing more will be.
@@ -145,22 +146,13 @@ impl Job {
     /// Takes a piece back.
     pub fn take_back(&mut self, number: usize, operation: Operation, result: Result<(), Fault>) {
         self.below -= 1;
-        if let Err(fault) = result {
-            self.note(fault);
-        }
+        self.outcome.add(result);
         if let Operation::Read(buffer) | Operation::Write { data: buffer, .. } = operation {
             self.back[number % WINDOW] = Some(buffer);
             while let Some(buffer) = self.back[self.joined % WINDOW].take() {
                 join(&mut self.front, buffer);
                 self.joined += 1;
             }
-        }
-    }
-
-    /// The first failure is that of the request, unless a later one is worse.
-    fn note(&mut self, fault: Fault) {
-        if self.fault.is_none_or(|first| fault.outweighs(first)) {
-            self.fault = Some(fault);
         }
     }
 
@@ -183,7 +175,7 @@ impl Job {
             }
         };
         let request = Request { operation, offset: self.offset, token: self.token };
-        request.complete(self.fault.map_or(Ok(()), Err))
+        request.complete(self.outcome.result())
     }
 }
 

@@ -62,9 +62,11 @@ fn change_to_a_range_that_stores_nothing_fails_alone() {
     let segments = vec![segment(&ram(MIB), 0, MIB), segment(&errors, 0, 4096)];
     let gate = joined(segments).unwrap();
     let mut disk = Blocking::new(&gate, BackendChoice::Syscalls).unwrap();
-    assert_eq!(disk.discard(0, MIB + 4096), Err(Fault::NoStore));
+    assert_eq!(disk.discard(0, MIB + 4096), Err(Fault::Partly));
+    assert_eq!(disk.discard(MIB, 4096), Err(Fault::NoStore));
     for is_durable in [false, true] {
-        assert_eq!(disk.write_at(MIB - 512, &[1; 1024], is_durable), Err(Fault::NoStore));
+        assert_eq!(disk.write_at(MIB - 512, &[1; 1024], is_durable), Err(Fault::Partly));
+        assert_eq!(disk.write_at(MIB, &[1; 1024], is_durable), Err(Fault::NoStore));
     }
     assert_eq!(disk.write_at(0, &[1; 512], true), Ok(()));
     assert_eq!(disk.flush(), Ok(()));

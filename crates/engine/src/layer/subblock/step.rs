@@ -3,13 +3,14 @@
 //! ```text
 //! request ─► Pass                             whole sectors, or what the device below can do alone
 //!         └► Job ─► Rewrite, Body, Rewrite    part of a sector at either end; Peek for reads
+//!              │                              of a zeroing, the body first: it may be refused
 //!              └──► Flush                     after the parts of a durable write
 //! ```
 
 use cryptline_sys::Buffer;
 
 use super::member::Claim;
-use crate::{Completion, Fault, Operation, Request};
+use crate::{Combined, Completion, Fault, Operation, Request};
 
 /// One step.
 pub(super) struct Step {
@@ -120,7 +121,9 @@ pub(super) struct Job {
     turned: usize,
     /// Parts that are not done.
     left: usize,
-    fault: Option<Fault>,
+    /// Steps that wait for the body: whether they are made depends on its end.
+    held: [Option<usize>; PARTS - 1],
+    outcome: Combined,
     flushed: bool,
 }
 
@@ -137,6 +140,7 @@ impl Job {
     /// Where whole sectors would be at an odd place in memory, the first part goes behind them.
     pub fn new(request: Request, lens: impl Iterator<Item = u64> + Clone) -> Self {
         let (offset, len, token) = (request.offset, request.len(), request.token);
+        let outcome = Combined::new(request.is_write());
         let (kind, mut rest) = match request.operation {
             Operation::Read(buffer) => (Kind::Read, Some(buffer)),
             Operation::Write { data, durable } => (Kind::Write { durable }, Some(data)),
@@ -172,13 +176,36 @@ impl Job {
             count,
             turned: turned.map_or(0, |(first, _)| first),
             left: count,
-            fault: None,
+            held: [None; PARTS - 1],
+            outcome,
             flushed: false,
         }
     }
 
     pub fn is_read(&self) -> bool {
         self.kind == Kind::Read
+    }
+
+    /// Whether its whole sectors come first, and parts of sectors only once these have ended well: the device below may
+    /// refuse to zero, and what is refused has changed nothing.
+    pub fn asks_body_first(&self) -> bool {
+        matches!(self.kind, Kind::Zero { .. })
+    }
+
+    /// Keeps a step until the body has ended.
+    pub fn hold(&mut self, step: usize) {
+        let place = self.held.iter_mut().find(|place| place.is_none());
+        *place.expect("a head and a tail") = Some(step);
+    }
+
+    /// The steps that have waited for the body.
+    pub fn take_held(&mut self) -> impl Iterator<Item = usize> + use<> {
+        std::mem::take(&mut self.held).into_iter().flatten()
+    }
+
+    /// A part is not going to be done, since another one has failed.
+    pub fn skip_part(&mut self) {
+        self.left -= 1;
     }
 
     /// Whether its only part must be durable by itself.
@@ -221,9 +248,7 @@ impl Job {
 
     /// Notes that a part is done; whether it was the last.
     pub fn part_done(&mut self, result: Result<(), Fault>) -> bool {
-        if let Err(fault) = result {
-            self.fault.get_or_insert(fault);
-        }
+        self.outcome.add(result);
         self.left -= 1;
         self.left == 0
     }
@@ -231,7 +256,7 @@ impl Job {
     /// Whether a flush is still to come.
     pub fn wants_flush(&mut self) -> bool {
         let is_durable = self.kind == Kind::Write { durable: true };
-        let wants = is_durable && self.count > 1 && self.fault.is_none() && !self.flushed;
+        let wants = is_durable && self.count > 1 && !self.outcome.has_failed() && !self.flushed;
         if wants {
             self.flushed = true;
             self.left = 1;
@@ -259,7 +284,7 @@ impl Job {
             _ => unreachable!("every piece came back"),
         };
         let request = Request { operation, offset: self.offset, token: self.token };
-        request.complete(self.fault.map_or(Ok(()), Err))
+        request.complete(self.outcome.result())
     }
 }
 

@@ -216,7 +216,9 @@ fn refusal_does_not_hide_that_something_was_lost() {
         ([Err(EIO), Err(Fault::NoSpace), Err(Fault::NotSupported)], EIO),
         ([Ok(()), Err(Fault::NoSpace), Err(EIO)], EIO),
         ([Ok(()), Err(Fault::Truncated), Err(EIO)], Fault::Truncated),
-        ([Err(Fault::NotSupported), Ok(()), Ok(())], Fault::NotSupported),
+        // Nor that something was done.
+        ([Err(Fault::NotSupported), Ok(()), Ok(())], Fault::Partly),
+        ([Err(Fault::NotSupported); 3], Fault::NotSupported),
     ] {
         let stage = manual();
         let mut user = User::of(&striped(&stage, 3));

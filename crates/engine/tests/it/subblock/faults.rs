@@ -136,6 +136,43 @@ fn failing_part_of_a_zeroing_fails_it_once() {
 }
 
 #[test]
+fn refused_zeroing_has_changed_nothing() {
+    use super::NULL_4096;
+    for (at_once, late) in [(true, false), (true, true), (false, false), (false, true)] {
+        for range in [CUT, (HEAD + BLOCK, 2 * SECTOR), (BODY, SECTOR + BLOCK)] {
+            let stage = small(Manner { block: 4096, at_once, start: NULL_4096.start });
+            let scene = Scene::new(SETUPS[0], stage, &NULL_4096, Exclusion::Shared, Zeroes::Decrypt);
+            let Scene { stage, mut model, mut one, .. } = scene;
+            stage.fail(Op::Zero, BODY, Fault::NotSupported, late);
+            one.submit(zero(range.0, range.1, 1));
+            assert_eq!(failures(&settle_all(&mut [&mut one])), [(1, Fault::NotSupported)]);
+            assert_eq!((stage.faults_left(), stage.count(Write), stage.count(Read)), (0, 0, 0));
+            one.verify_all(&model);
+            // Nothing is held back of the next one, which is carried out.
+            model.zero(range.0, range.1);
+            one.submit(zero(range.0, range.1, 2));
+            assert_eq!(settle(&mut [&mut one]), [2]);
+            one.verify_all(&model);
+        }
+    }
+}
+
+#[test]
+fn zeroings_as_deep_as_the_queue_find_places_for_all_their_parts() {
+    use super::NULL_4096;
+    let stage = small(Manner { block: 4096, at_once: false, start: NULL_4096.start });
+    let scene = Scene::new(SETUPS[0], stage, &NULL_4096, Exclusion::Shared, Zeroes::Decrypt);
+    let Scene { stage, mut model, mut one, .. } = scene;
+    stage.hold(Op::Zero, None);
+    model.zero(CUT.0, CUT.1);
+    (1..=24).for_each(|token| one.submit(zero(CUT.0, CUT.1, token)));
+    assert_eq!(settle(&mut [&mut one]), [0; 0]);
+    stage.release();
+    assert_eq!(settle(&mut [&mut one]), (1..=24).collect::<Vec<u64>>());
+    one.verify_all(&model);
+}
+
+#[test]
 fn writes_put_into_one_rewrite_fail_together_each_once() {
     for (op, strikes) in [(Read, 1), (Write, 1)] {
         for late in [false, true] {

@@ -65,9 +65,11 @@ macro_rules! conformance {
                 large_write_fails_whole_and_the_next_one_does_not
                 failed_write_fails_every_flush_until_the_volume_is_reopened
                 full_disk_is_told_and_does_not_fail_later_flushes
+                parts_that_fail_differently_are_told_as_the_worse
                 failed_flush_is_told_and_no_later_one_lies
                 failed_discard_zeroing_and_durable_write_are_told
                 zeroing_that_the_medium_cannot_do_is_written_unless_it_must_be_fast
+                fast_zeroing_that_is_refused_has_changed_nothing
                 refused_flush_behind_a_durable_request_is_a_failure_like_any_other
                 refused_flush_is_told_as_a_failure_and_not_as_a_refusal
                 discard_that_the_medium_cannot_do_is_no_error

@@ -37,7 +37,7 @@ impl SubBlockQueue {
             }
             Work::Body { piece, .. } => {
                 self.job(piece.job).put_back(piece.part, request);
-                self.part_done(piece.job, result);
+                self.body_done(piece.job, result);
             }
             Work::Peek { piece, place } => {
                 if let Operation::Read(data) = request.operation {
@@ -69,6 +69,19 @@ impl SubBlockQueue {
             self.part_done(piece.job, result);
             at = next;
         }
+    }
+
+    /// Begins the steps that have waited for the body, or never.
+    fn body_done(&mut self, job: usize, result: Result<(), Fault>) {
+        for index in self.job(job).take_held() {
+            if result.is_ok() {
+                self.let_go(index);
+            } else {
+                self.steps.remove(index);
+                self.job(job).skip_part();
+            }
+        }
+        self.part_done(job, result);
     }
 
     fn part_done(&mut self, job: usize, result: Result<(), Fault>) {

@@ -2,7 +2,7 @@
 
 use cryptline_sys::Ring;
 
-use super::{Claim, Cut, Job, Part, Piece, Place, STEPS, SubBlockQueue, Work};
+use super::{Claim, Cut, Job, Part, Piece, Place, STEPS, Step, SubBlockQueue, Work};
 use crate::{Operation, Request};
 
 impl SubBlockQueue {
@@ -52,6 +52,8 @@ impl SubBlockQueue {
     fn cut(&mut self, ring: &mut Ring, request: Request, cut: Cut) {
         let job = Job::new(request, cut.parts().map(|part| part.len));
         let is_read = job.is_read();
+        let waits_for_body = job.asks_body_first() && cut.inner().is_some();
+        let mut body = None;
         let Ok(job) = self.jobs.insert(job) else { unreachable!("there was a free place a moment ago") };
         for (part, Part { offset, len }) in cut.parts().enumerate() {
             let piece = Piece { job, part };
@@ -60,14 +62,35 @@ impl SubBlockQueue {
             if cut.is_whole() {
                 let request = self.job(job).body(part, offset, len);
                 let work = Work::Body { piece, request: Some(request) };
-                self.begin(ring, self.sharing(cut), work);
+                if waits_for_body { body = Some((cut, work)) } else { self.begin(ring, self.sharing(cut), work) }
             } else if is_read {
                 self.begin(ring, self.sharing(cut), Work::Peek { piece, place });
             } else {
                 let work = Work::Rewrite { piece, place, next: None, is_writing: false };
-                self.begin(ring, self.excluding(cut), work);
+                if waits_for_body { self.hold(job, work) } else { self.begin(ring, self.excluding(cut), work) }
             }
         }
+        // It may end at once, and then decides about the others.
+        if let Some((cut, work)) = body {
+            self.begin(ring, self.sharing(cut), work);
+        }
+    }
+
+    /// Makes a step of a part of a job that waits for the body of it. It has no claim meanwhile.
+    fn hold(&mut self, job: usize, work: Work) {
+        let Ok(index) = self.steps.insert(Step { claim: Claim::None, work }) else {
+            unreachable!("there are places for all parts")
+        };
+        self.job(job).hold(index);
+    }
+
+    /// Has a step that was held wait for its claim, as any other.
+    pub(super) fn let_go(&mut self, index: usize) {
+        if let Work::Rewrite { place, .. } = self.step(index).work {
+            let sector = self.shared.sector;
+            self.step(index).claim = self.excluding(Cut::new(place.sector, sector, sector));
+        }
+        self.waiting.push_back(index);
     }
 
     fn sharing(&self, cut: Cut) -> Claim {

@@ -1,10 +1,13 @@
 //! A medium that fails: each error reaches the request it belongs to, and nobody else.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
-use cryptline_engine::Fault;
 use cryptline_engine::base::DirectMode;
-use cryptline_testkit::suite::devices;
+use cryptline_engine::layer::Exclusion;
+use cryptline_engine::{Fault, Geometry, Operation, Request};
+use cryptline_testkit::scripted::{answering, geometry};
+use cryptline_testkit::suite::{Fresh, devices};
 use rustix::io::Errno;
 
 use super::{GRACE, JOBS_MAX, backends, backends_and_dispatches, on_each_backend};
@@ -107,6 +110,19 @@ pub fn full_disk_is_told_and_does_not_fail_later_flushes(front: Front) {
     });
 }
 
+/// A client may wait for room, and try again; not where something was lost.
+pub fn parts_that_fail_differently_are_told_as_the_worse(front: Front) {
+    let [full, lost] = ["ENOSPC", "EIO"];
+    for (first, second) in [(full, lost), (lost, full)] {
+        let rules = [(1, first), (2, second)].map(|(nth, error)| format!("write:nth={nth}:error={error}:late"));
+        with_faults(front, &[&rules[0], &rules[1]], Err(Fault::Latched), |server| {
+            let mut client = server.connect();
+            assert_eq!(client.write(0, &pattern(0, 1 << 20, 5)), Err(Errno::IO));
+            assert_eq!(client.flush(), Err(Errno::IO));
+        });
+    }
+}
+
 pub fn failed_flush_is_told_and_no_later_one_lies(front: Front) {
     with_faults(front, &["flush:nth=1"], Err(Fault::Latched), |server| {
         let [mut first, mut second] = [server.connect(), server.connect()];
@@ -152,6 +168,77 @@ pub fn zeroing_that_the_medium_cannot_do_is_written_unless_it_must_be_fast(front
         assert_eq!(client.run(zero(false)), Ok(vec![]));
         assert!(client.read(0, 1 << 20).iter().all(|byte| *byte == 0));
     });
+}
+
+/// Where the request begins and ends within sectors, and where the device gives up behind the first step.
+pub fn fast_zeroing_that_is_refused_has_changed_nothing(front: Front) {
+    /// Bytes of one step of a lane.
+    const STEP: u32 = 64 << 20;
+    const LAYOUT: devices::Layout = devices::Layout { sector_size: 4096, ..stack::NULL };
+    let how = Zeroing { fast: true, durable: false, may_unmap: true };
+    let refusing = || Store::new(KNOWN as u64 + LAYOUT.start, 0).stack();
+    let over = || devices::in_blocks(refusing(), &LAYOUT, 512, Exclusion::Shared, devices::INLINE);
+    on_each_backend(front, over, |server| {
+        let mut client = server.connect();
+        if !client.knows_fast_zeroing() {
+            return;
+        }
+        let data = fill(server);
+        assert_eq!(client.run(Ask::Zero(at(512, 3 * 4096), how)), Err(Errno::OPNOTSUPP));
+        let read = client.read(0, u32::try_from(KNOWN).expect("small"));
+        assert!(read == data, "it was refused, and has changed something");
+    });
+    let step = u64::from(STEP);
+    on_each_backend(
+        front,
+        || Store::new(2 * step, step).stack(),
+        |server| {
+            let mut client = server.connect();
+            if !client.knows_fast_zeroing() {
+                return;
+            }
+            for place in [0, step] {
+                client.write(place, &[7; 4096]).expect("written");
+            }
+            let zeroed = client.run(Ask::Zero(at(0, STEP + (1 << 20)), how));
+            let left = [0, step].map(|place| client.read(place, 4096)[0]);
+            assert_eq!((zeroed, left), (Ok(vec![]), [0, 0]), "half of it was done already");
+        },
+    );
+}
+
+/// A disk in memory that zeroes only what begins before some byte.
+#[derive(Clone)]
+struct Store {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    zeroes_before: u64,
+}
+
+impl Store {
+    fn new(size: u64, zeroes_before: u64) -> Self {
+        let size = usize::try_from(size).expect("small");
+        Self { bytes: Arc::new(Mutex::new(vec![0; size])), zeroes_before }
+    }
+
+    fn stack(self) -> Fresh {
+        let size = self.bytes.lock().expect("no panic").len() as u64;
+        let geometry = Geometry { logical_block: 4096, answers_at_once: true, ..geometry(size) };
+        Fresh::new(answering(geometry, move |request| Some(self.carry_out(request))))
+    }
+
+    fn carry_out(&self, request: &mut Request) -> Result<(), Fault> {
+        let start = usize::try_from(request.offset).expect("inside");
+        let range = start..start + usize::try_from(request.len()).expect("inside");
+        let mut bytes = self.bytes.lock().expect("no panic");
+        match &mut request.operation {
+            Operation::Read(buffer) => buffer.copy_from_slice(&bytes[range]),
+            Operation::Write { data, .. } => bytes[range].copy_from_slice(data),
+            Operation::WriteZeroes { .. } if request.offset >= self.zeroes_before => return Err(Fault::NotSupported),
+            Operation::WriteZeroes { .. } => bytes[range].fill(0),
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 pub fn refused_flush_behind_a_durable_request_is_a_failure_like_any_other(front: Front) {

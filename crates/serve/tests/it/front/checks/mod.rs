@@ -33,8 +33,9 @@ pub use ending::{
 pub use failures::{
     discard_that_the_medium_cannot_do_is_no_error, failed_discard_zeroing_and_durable_write_are_told,
     failed_flush_is_told_and_no_later_one_lies, failed_read_is_the_only_one_that_fails,
-    failed_write_fails_every_flush_until_the_volume_is_reopened, full_disk_is_told_and_does_not_fail_later_flushes,
-    large_read_fails_whole, large_write_fails_whole_and_the_next_one_does_not,
+    failed_write_fails_every_flush_until_the_volume_is_reopened, fast_zeroing_that_is_refused_has_changed_nothing,
+    full_disk_is_told_and_does_not_fail_later_flushes, large_read_fails_whole,
+    large_write_fails_whole_and_the_next_one_does_not, parts_that_fail_differently_are_told_as_the_worse,
     refused_flush_behind_a_durable_request_is_a_failure_like_any_other,
     refused_flush_is_told_as_a_failure_and_not_as_a_refusal, request_behind_a_failed_large_one_is_not_taken_for_it,
     zeroing_that_the_medium_cannot_do_is_written_unless_it_must_be_fast,
