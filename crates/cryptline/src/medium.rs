@@ -157,10 +157,13 @@ impl Immediate for MediumQueue {
             Operation::Write { data, durable } => {
                 let written = medium.write_at(offset, data);
                 let flush = *durable;
-                written.and_then(|()| if flush { medium.flush() } else { Ok(()) })
+                match written {
+                    Ok(()) if flush => return medium.flush().map_err(|error| fault_of_flush(&error)),
+                    written => written,
+                }
             }
             Operation::WriteZeroes { len, .. } => zero(&**medium, offset, *len),
-            Operation::Flush => medium.flush(),
+            Operation::Flush => return medium.flush().map_err(|error| fault_of_flush(&error)),
             Operation::Discard { .. } | Operation::Cache { .. } | Operation::ZoneAppend { .. } | Operation::Zone(_) => {
                 return Err(Fault::NotSupported);
             }
@@ -177,6 +180,14 @@ fn zero(medium: &dyn Medium, offset: u64, len: u64) -> io::Result<()> {
         at += piece as u64;
     }
     Ok(())
+}
+
+/// What finds no room when it is flushed was acknowledged before.
+fn fault_of_flush(error: &io::Error) -> Fault {
+    match fault_of(error) {
+        Fault::NoSpace => Fault::Io(Errno::NOSPC),
+        fault => fault,
+    }
 }
 
 fn fault_of(error: &io::Error) -> Fault {

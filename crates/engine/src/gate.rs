@@ -12,7 +12,8 @@
 //! * I4 **latch**: once a write or flush has failed, no later flush succeeds, and no durable write.
 //!   The kernel reports a lost write to one `fsync` only; a second one that succeeded would be a lie.
 //!   A durable write is a write and an `fsync`: its failure can be the report of earlier writes, so
-//!   it is judged as a flush, whatever the error. On a zoned device plain writes do not set the
+//!   it is judged as a flush, unless the device knows that the write itself was refused, for want of
+//!   room too ([`Fault::NoSpace`]). On a zoned device plain writes do not set the
 //!   latch: the write pointers tell what of them is there;
 //! * I5 **once**: each submitted request comes back exactly once.
 //!
@@ -23,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use cryptline_sys::Ring;
+use rustix::io::Errno;
 
 use crate::Submitted;
 use crate::queue::AtOnce;
@@ -392,9 +394,10 @@ impl Latch {
 
     /// Sets the latch on a lost write; fails a sync that was under way when it happened.
     ///
-    /// Refusals do not latch, and neither does `NoSpace` for a plain write: nothing that anybody was
-    /// told is written was lost, and the cause can be removed while the device is open. From a flush
-    /// or a durable write `NoSpace` may be the end of earlier writes, which were acknowledged.
+    /// Refusals do not latch, and neither does `NoSpace` for a write: nothing that anybody was
+    /// told is written was lost, and the cause can be removed while the device is open. A flush writes nothing
+    /// of its own, so where it finds no room, what was acknowledged did not get any. Whoever hears that there is no room
+    /// waits for some and tries again, which does not help then: so the flush is told to have failed.
     #[inline]
     fn judge(&self, request: &Request, result: Result<(), Fault>, geometry: &Geometry) -> Result<(), Fault> {
         match result {
@@ -411,11 +414,15 @@ impl Latch {
         has_zones: bool,
     ) -> Result<(), Fault> {
         let is_sync = request.is_sync();
+        let result = match result {
+            Err(Fault::NoSpace) if is_sync && (has_zones || !request.is_write()) => Err(Fault::Io(Errno::NOSPC)),
+            result => result,
+        };
         match result {
             Ok(()) if self.is_set() => return Err(Fault::Latched),
             Ok(()) => {}
             Err(_) if !is_sync && !request.is_write() => {}
-            Err(Fault::NoSpace) if !is_sync => {}
+            Err(Fault::NoSpace) => {}
             Err(_) if !is_sync && has_zones => {}
             Err(Fault::Busy) => {}
             // Each part was judged below, where it was carried out or refused.

@@ -178,7 +178,8 @@ pub enum Fault {
     ReadOnly,
     /// The device has no such operation.
     NotSupported,
-    /// No space left below (`ENOSPC`, `EDQUOT`), or none allowed (`EFBIG`: `ulimit -f`).
+    /// No space left below (`ENOSPC`, `EDQUOT`), or none allowed (`EFBIG`: `ulimit -f`), for this write. Nothing that was
+    /// acknowledged is lost by that: where it may be, the fault is [`Io`](Self::Io) with that number.
     NoSpace,
     /// The device ended before its announced size: the image was cut short while open.
     Truncated,
@@ -272,6 +273,8 @@ impl Fault {
             | Self::NoStore
             | Self::Partly => Errno::IO,
             Self::Busy => Errno::AGAIN,
+            // Whoever hears that there is no room waits for some, and believes that nothing is lost.
+            Self::Io(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Errno::IO,
             Self::Io(errno) => errno,
         }
     }

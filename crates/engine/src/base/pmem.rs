@@ -106,7 +106,8 @@ impl PersistentMemory {
     fn sync_fault(&self, error: std::io::Error) -> Fault {
         match self.check_size() {
             Err(fault) => fault,
-            Ok(()) => system_fault(error),
+            // Whatever the number: it may tell of earlier stores.
+            Ok(()) => Fault::Io(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
         }
     }
 
@@ -286,10 +287,6 @@ fn open_dax(path: &Path, read_only: bool) -> Result<File, OpenError> {
     let file = file.map_err(|error| open_error(path, read_only, error))?;
     lock(&file, path, !read_only)?;
     Ok(file)
-}
-
-fn system_fault(error: std::io::Error) -> Fault {
-    Errno::from_io_error(&error).unwrap_or(Errno::IO).into()
 }
 
 /// The range lies inside the mapping, so it fits.

@@ -22,6 +22,10 @@
 //! 4. A failed sync marks the device: nothing is called durable any more. So does one whose queue is gone
 //!    before its result was taken.
 //!
+//! A durable write that finds no room has one number for two things: the write was refused, of which its sync was never
+//! made, or the sync was told of earlier writes that found none. The keeper tells them apart: no queue's sync takes its
+//! reports. If its sync succeeds now, nothing was lost, so the write was refused whole and nothing is marked.
+//!
 //! A durable write promises only itself, and that is written after its queue was opened, so it does
 //! not need 3. Where a queue can have no file of its own (`/proc` is not there), it uses the
 //! keeper's, and each of its syncs is a question to the keeper: one at a time, for all such queues.
@@ -64,11 +68,8 @@ impl Keeper {
     /// Notes that a sync has failed.
     pub fn lose(&self, errno: Errno) -> Fault {
         self.lost.store(true, Ordering::Release);
-        match errno {
-            Errno::NOSPC | Errno::DQUOT => Fault::NoSpace,
-            // Not a refusal, whatever the number: it may be the report of earlier writes.
-            other => Fault::Io(other),
-        }
+        // Neither a refusal nor want of room for one write, whatever the number: it may be the report of earlier writes.
+        Fault::Io(errno)
     }
 
     /// Syncs the keeper's file by `sync`, alone.
@@ -173,7 +174,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let keeper = Keeper::new(file.into());
         assert_eq!(keeper.ask(|| Ok(())), Ok(()));
-        assert_eq!(keeper.ask(|| Err(Errno::NOSPC)), Err(Fault::NoSpace));
+        assert_eq!(keeper.ask(|| Err(Errno::NOSPC)), Err(Fault::Io(Errno::NOSPC)));
         let unasked = keeper.ask(|| unreachable!("the answer is known"));
         assert_eq!(unasked, Err(Fault::Latched));
         assert!(keeper.is_lost());
@@ -184,7 +185,9 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let keeper = Keeper::new(file.into());
         for errno in [Errno::NOTSUP, Errno::NOSYS, Errno::NOSPC, Errno::INVAL] {
-            assert!(!keeper.lose(errno).is_refusal(), "{errno}");
+            let fault = keeper.lose(errno);
+            assert!(!fault.is_refusal() && fault != Fault::NoSpace, "{errno}");
+            assert_ne!(fault.errno(), Errno::NOSPC, "a client would wait for room");
         }
     }
 }

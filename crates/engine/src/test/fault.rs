@@ -219,6 +219,11 @@ impl Queue for FaultQueue {
             std::thread::sleep(strike.delay);
         }
         let (early, late) = if strike.late { (None, strike.fault) } else { (strike.fault, None) };
+        // As a file says it: what was written and then not made durable was not refused.
+        let late = late.map(|fault| match fault {
+            Fault::NoSpace if request.is_sync() => Fault::Io(Errno::NOSPC),
+            fault => fault,
+        });
         if let Some(fault) = early {
             return Submitted::Done(request.complete(Err(fault)));
         }

@@ -209,20 +209,37 @@ fn durable(driver: &Driver, offset: u64) -> (Operation, u64) {
 
 /// It can be the report of earlier writes, which were acknowledged; and there is no other.
 #[test]
-fn full_medium_that_a_durable_write_was_told_of_latches() {
-    for rule in ["write:nth=2:error=ENOSPC", "write:nth=2:error=ENOSPC:late"] {
+fn full_medium_that_a_sync_was_told_of_latches() {
+    let lost = Fault::Io(Errno::NOSPC);
+    assert_eq!(lost.errno(), Errno::IO, "whoever hears that there is no room waits for some");
+    for rule in ["write:nth=2:error=ENOSPC:late", "flush:nth=1:error=ENOSPC", "flush:nth=1:error=ENOSPC:late"] {
         everywhere(&[rule], |fresh, driver, setup| {
             let mut other = Driver::new(&fresh.gate, setup);
             let plain = driver.write_request(0, 4096, 1, 1);
             assert_eq!(driver.run(plain).result, Ok(()));
-            let (write, offset) = durable(driver, 4096);
-            assert_eq!(driver.result(write, offset), Err(Fault::NoSpace));
+            let (sync, offset) = if rule.starts_with("flush") { (Operation::Flush, 0) } else { durable(driver, 4096) };
+            assert_eq!(driver.result(sync, offset), Err(lost));
             assert!(fresh.gate.is_latched());
             for driver in [driver, &mut other] {
                 assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
             }
         });
     }
+}
+
+/// Nothing was lost: once there is room, the same write is made and everything is durable.
+#[test]
+fn full_medium_that_refuses_a_durable_write_does_not_latch() {
+    everywhere(&["write:nth=2:error=ENOSPC"], |fresh, driver, _| {
+        assert_eq!(driver.run(driver.write_request(0, 4096, 1, 1)).result, Ok(()));
+        for expected in [Err(Fault::NoSpace), Ok(())] {
+            let (write, offset) = durable(driver, 4096);
+            assert_eq!(driver.result(write, offset), expected);
+            assert!(!fresh.gate.is_latched());
+            assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+        }
+        assert!(driver.read(4096, 4096).unwrap().iter().all(|byte| *byte == 7));
+    });
 }
 
 #[test]

@@ -29,13 +29,18 @@ const INSIDE: &str = "CRYPTLINE_TEST_IN_NAMESPACE";
 
 /// Runs `test` in a process with mounts of its own.
 fn apart(test: impl Fn(&Place)) {
-    let name = std::thread::current().name().unwrap_or_default().to_owned();
-    if std::env::var_os(INSIDE).is_some() {
+    in_a_namespace(|| {
         for make in [Place::ext4, Place::overlay, Place::block_device] {
             let Some(place) = make() else { return };
             test(&place);
         }
-        return;
+    });
+}
+
+fn in_a_namespace(test: impl Fn()) {
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    if std::env::var_os(INSIDE).is_some() {
+        return test();
     }
     if !rustix::process::geteuid().is_root() {
         return peer::skip("mounts and loop devices need root");
@@ -278,6 +283,41 @@ fn durable_write_that_is_told_of_earlier_ones_leaves_no_flush_to_succeed() {
         assert!(durable_write(&mut driver, 4096).is_err());
         assert!(durable_write(&mut driver, 8192).is_err());
         no_flush_succeeds(&mut driver);
+    });
+}
+
+/// There is no room for the write itself, and nothing else is lost: no reason to call nothing durable any more.
+#[test]
+fn durable_write_for_which_there_is_no_room_is_made_once_there_is() {
+    in_a_namespace(|| {
+        for (proc, setup) in ["with", "without"].into_iter().flat_map(|proc| Setup::ALL.map(|setup| (proc, setup))) {
+            println!("{setup:?}, {proc} /proc");
+            let folder = tempfile::tempdir().unwrap();
+            run("mount", &["-t", "tmpfs", "-o", "size=1M", "none", text(folder.path())]);
+            let [image, filler] = ["image", "filler"].map(|name| folder.path().join(name));
+            File::create(&image).unwrap().set_len(IMAGE).unwrap();
+            let gate = Gate::new(Image::open(&image, false).unwrap().into_device(512, DirectMode::Off).unwrap());
+            if proc == "without" {
+                run("mount", &["-t", "tmpfs", "none", "/proc"]);
+            }
+            let mut driver = Driver::new(&gate, setup);
+            assert_eq!(driver.run(driver.write_request(0, 65536, 9, 1)).result, Ok(()));
+            let mut file = File::create(&filler).unwrap();
+            while file.write_all(&[1; 4096]).is_ok() {}
+            for _ in 0..2 {
+                assert_eq!(durable_write(&mut driver, MIB), Err(Fault::NoSpace));
+                assert_eq!(driver.result(Operation::Flush, 0), Ok(()), "what was written has its room");
+            }
+            std::fs::remove_file(&filler).unwrap();
+            drop(file);
+            assert_eq!(durable_write(&mut driver, MIB), Ok(()));
+            assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+            assert!(!gate.is_latched());
+            if proc == "without" {
+                run("umount", &["/proc"]);
+            }
+            run("umount", &["-l", text(folder.path())]);
+        }
     });
 }
 

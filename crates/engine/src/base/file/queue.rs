@@ -151,7 +151,7 @@ impl FileQueue {
     /// What a finished operation means for its request: the end, or another round.
     fn finish(&mut self, ring: &mut Ring, finished: Done) -> Option<Completion> {
         let (origin, mut io) = (Origin::of(&finished), finished.io);
-        let Some(result) = self.judge(origin, &mut io, finished.result) else {
+        let Some(result) = self.judge(ring, origin, &mut io, finished.result) else {
             self.go_on(ring, origin, io);
             return None;
         };
@@ -177,13 +177,19 @@ impl FileQueue {
     }
 
     /// How a request has ended; `None` where it goes on.
-    fn judge(&mut self, origin: Origin, io: &mut Io, result: Result<usize, Errno>) -> Option<Result<(), Fault>> {
+    fn judge(
+        &mut self,
+        ring: &mut Ring,
+        origin: Origin,
+        io: &mut Io,
+        result: Result<usize, Errno>,
+    ) -> Option<Result<(), Fault>> {
         let moved = match result {
             Ok(moved) => moved,
             Err(Errno::INTR | Errno::AGAIN) => {
                 if origin.sync.is_some() {
                     // It may have been the report of a lost write that has this number.
-                    self.doubt = Doubt::OfAll;
+                    self.doubt_all();
                 }
                 return None;
             }
@@ -193,6 +199,13 @@ impl FileQueue {
             }
             Err(errno) if self.shared.zones.is_some() => {
                 return Some(Err(host_zones::fault_of(errno)));
+            }
+            // For want of room the write is refused before it is synced, or its sync tells of what was lost.
+            Err(errno) if origin.writes() && Fault::from(errno) == Fault::NoSpace => {
+                let sound = if origin.sync.is_some() { self.ask_keeper(ring) } else { Ok(()) };
+                // NFS tells of earlier writes by whichever write comes next, durable or not, and uses the report up.
+                self.doubt_all();
+                return Some(sound.and(Err(Fault::NoSpace)));
             }
             Err(errno) if origin.sync.is_some() => {
                 return Some(Err(self.shared.keeper.lose(errno)));
@@ -210,6 +223,13 @@ impl FileQueue {
             Some(Err(Fault::NoSpace))
         } else {
             None
+        }
+    }
+
+    /// The queue's own file may have been told of a loss in a way that nobody noticed.
+    fn doubt_all(&mut self) {
+        if self.doubt != Doubt::Shared {
+            self.doubt = Doubt::OfAll;
         }
     }
 

@@ -102,9 +102,10 @@ impl Shared {
         }
     }
 
-    /// A failed sync leaves nothing durable, unless it was refused before anything was synced.
+    /// A failed sync leaves nothing durable, unless it was refused before anything was synced. A durable write for which
+    /// there was no room was, where that is known.
     pub fn note_failed_sync(&self, fault: Fault) {
-        if !fault.is_refusal() {
+        if !fault.is_refusal() && fault != Fault::NoSpace {
             self.keeper.lose(fault.errno());
         }
     }

@@ -60,6 +60,11 @@ impl Origin {
         matches!(self.kind, Kind::Discard | Kind::Zero | Kind::ZeroOrUnmap)
     }
 
+    /// Whether bytes are written.
+    pub fn writes(self) -> bool {
+        matches!(self.kind, Kind::Write | Kind::DurableWrite)
+    }
+
     /// Whether bytes are read.
     pub fn reads(self) -> bool {
         self.kind == Kind::Read

@@ -56,6 +56,8 @@ pub(super) struct Pending {
     part: u32,
     /// The part under way is the flush behind a durable write.
     is_syncing: bool,
+    /// The part under way is a write that the server makes durable.
+    has_fua: bool,
     /// What of a read's part has come.
     coverage: Coverage,
     /// What the chunks of a reply have said that went wrong.
@@ -94,6 +96,7 @@ impl Pending {
             done: 0,
             part: 0,
             is_syncing: false,
+            has_fua: false,
             coverage: Coverage::default(),
             outcome: Combined::new(false),
             errors: 0,
@@ -125,6 +128,7 @@ impl Pending {
             Work::Zero { may_unmap: true } => (cmd::WRITE_ZEROES, fua(false)),
             Work::Zero { may_unmap: false } => (cmd::WRITE_ZEROES, fua(false) | cmd_flag::NO_HOLE),
         };
+        self.has_fua = flags & cmd_flag::FUA != 0;
         let offset = if command == cmd::FLUSH { 0 } else { self.offset + self.done };
         RequestHeader { flags, command, cookie, offset, length: self.part }
     }
@@ -238,6 +242,9 @@ impl Pending {
     fn fault(&self, error: NbdError) -> Fault {
         let is_optional = matches!(self.work, Work::Discard | Work::Zero { .. } | Work::Cache);
         match error {
+            // The server may have been told so by a sync that was to make earlier writes durable. Nothing in the protocol tells
+            // that from a write for which there is no room, and the sync's report is used up: a second flush would succeed.
+            NbdError::NoSpc if self.is_flush() || self.has_fua => Fault::Io(Errno::NOSPC),
             NbdError::NoSpc => Fault::NoSpace,
             NbdError::Perm | NbdError::Inval | NbdError::NotSup if is_optional => Fault::NotSupported,
             NbdError::Perm => Fault::Io(Errno::PERM),

@@ -214,15 +214,15 @@ impl CarelessQueue {
         if flying.kind.is_sync() && result.is_ok() { self.held.push(completion) } else { done.push(completion) }
     }
 
-    /// What a failure means. A refusal is what the gate forgets.
+    /// What a failure means. What was refused for want of room is what the gate forgets.
     fn judge(&self, kind: Kind, errno: Errno) -> Fault {
         match (self.mistake, kind, errno) {
-            (Mistake::ForgivesNoSpace, Kind::Durable, Errno::NOSPC) => return Fault::NotSupported,
+            (Mistake::ForgivesNoSpace, Kind::Durable, Errno::NOSPC) => return Fault::NoSpace,
             (Mistake::RemembersNothing, ..) => {}
             (_, Kind::Durable | Kind::Flush, _) => self.lost.store(true, Ordering::Relaxed),
             _ => {}
         }
-        Fault::from(errno)
+        if kind.is_sync() { Fault::Io(errno) } else { Fault::from(errno) }
     }
 
     fn ask_keeper(&self, ring: &mut Ring) -> Result<(), Fault> {
