@@ -14,6 +14,8 @@ pub struct Temper {
     pub flush: u32,
     /// Direct writes and `fallocate` that fail.
     pub direct: u32,
+    /// `fallocate` that the file system does not support.
+    pub refused: u32,
 }
 
 /// A seed's decisions.

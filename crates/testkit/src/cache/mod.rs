@@ -227,6 +227,9 @@ impl State {
     }
 
     fn allocate(&mut self, file: FileOf, at: usize, len: usize) -> Reply {
+        if self.chance.one_in(self.chance.temper.refused) {
+            return Err(Errno::OPNOTSUPP);
+        }
         let inode = &mut self.files[file.0];
         inode.settle(at, len)?;
         if self.chance.one_in(self.chance.temper.direct) {

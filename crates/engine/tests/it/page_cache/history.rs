@@ -162,6 +162,7 @@ fn temper(chance: &mut Chance) -> Temper {
         writeback: rate([0, 0, 20, 6]),
         flush: rate([0, 0, 0, 12]),
         direct: rate([0, 0, 0, 15]),
+        refused: rate([0, 0, 1, 3]),
     }
 }
 

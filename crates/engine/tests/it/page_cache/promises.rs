@@ -22,6 +22,16 @@ pub enum Content {
     Unknown,
 }
 
+/// How a write has ended, as whoever submitted it was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteEnd {
+    Done,
+    /// It failed, or nobody knows: each of its sectors may hold it or not.
+    MayHaveHappened,
+    /// It has changed nothing.
+    Refused,
+}
+
 #[derive(Clone)]
 struct Write {
     content: Content,
@@ -66,8 +76,12 @@ impl Promises {
     }
 
     /// A write has ended.
-    pub fn end_write(&mut self, number: usize, acknowledged: bool, durable: bool) {
+    pub fn end_write(&mut self, number: usize, end: WriteEnd, durable: bool) {
         let now = self.tick();
+        let acknowledged = end == WriteEnd::Done;
+        if end == WriteEnd::Refused {
+            self.sectors.iter_mut().for_each(|writes| writes.retain(|of| *of != number));
+        }
         let write = &mut self.writes[number];
         write.ended = Some(now);
         write.acknowledged = acknowledged;

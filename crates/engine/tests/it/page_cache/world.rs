@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cryptline_engine::{Buffer, Completion, Gate, Operation, Request, Submitted};
+use cryptline_engine::{Buffer, Completion, Fault, Gate, Operation, Request, Submitted};
 use cryptline_testkit::cache::FileOf;
 
 use super::history::{CLIENTS, History, Move, Place, Step};
-use super::promises::{self, Content, Promises, SECTOR};
+use super::promises::{self, Content, Promises, SECTOR, WriteEnd};
 use super::stack::{Client, Damage, Ended, Stack};
 use super::surround::{Surroundings, span};
 
@@ -53,6 +53,14 @@ impl Stack {
             }
             Ok(world.end())
         })
+    }
+}
+
+fn end_of(result: Result<(), Fault>) -> WriteEnd {
+    match result {
+        Ok(()) => WriteEnd::Done,
+        Err(fault) if fault.is_refusal() => WriteEnd::Refused,
+        Err(_) => WriteEnd::MayHaveHappened,
     }
 }
 
@@ -237,7 +245,7 @@ impl<'a> World<'a> {
             match flying.kind {
                 Kind::Flush => self.promises.end_flush(request.token, result.is_ok()),
                 Kind::Write { number, durable } => {
-                    self.promises.end_write(number, result.is_ok(), durable);
+                    self.promises.end_write(number, end_of(result), durable);
                 }
                 Kind::Read { since } => {
                     let Operation::Read(bytes) = &request.operation else {
@@ -286,7 +294,7 @@ impl<'a> World<'a> {
                 Kind::Flush => self.promises.end_flush(token, false),
                 // Nothing of it is in flight any more where no other thread has it.
                 Kind::Write { number, .. } if !self.stack.threaded => {
-                    self.promises.end_write(number, false, false);
+                    self.promises.end_write(number, WriteEnd::MayHaveHappened, false);
                 }
                 _ => {}
             }

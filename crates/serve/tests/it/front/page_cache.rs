@@ -16,12 +16,13 @@ use cryptline_engine::layer::Exclusion;
 use cryptline_testkit::cache::FileOf;
 use cryptline_testkit::suite::devices::{AES_512, AUTO, INLINE};
 use cryptline_testkit::suite::{Fresh, noise};
+use rustix::io::Errno;
 
 use crate::front::careless::forgetful;
 use crate::front::client::{Ask, Client, Front, How, Outcome, Server, Zeroing, at};
 use crate::front::history::{CLIENTS, Habits, History, Move, Place, Step};
 use crate::front::hunt::{self, Broken};
-use crate::front::promises::{self, Content, Promises, SECTOR};
+use crate::front::promises::{self, Content, Promises, SECTOR, WriteEnd};
 use crate::front::stack::{Ended, Stack};
 use crate::front::stacks;
 use crate::front::surround::{Surroundings, span};
@@ -139,13 +140,12 @@ impl<'a> World<'a> {
     }
 
     fn unmap(&mut self, client: usize, place: Place, zero: bool) {
-        if self.clients[client].is_none() {
-            return;
-        }
+        let Some(open) = &self.clients[client] else { return };
         let (first, count) = self.surroundings.sectors(place);
         let (range, durable) = (range(first, count), false);
         let (content, ask, name) = if zero {
-            let how = Zeroing { may_unmap: place.at.is_multiple_of(2), ..Zeroing::default() };
+            let fast = place.blocks.is_multiple_of(2) && open.client.knows_fast_zeroing();
+            let how = Zeroing { fast, may_unmap: fast || place.at.is_multiple_of(2), ..Zeroing::default() };
             (Content::Zeros, Ask::Zero(range, how), "zeroing")
         } else {
             let discard = Ask::Discard { range, durable };
@@ -199,7 +199,12 @@ impl<'a> World<'a> {
             }
             Kind::Flush => self.promises.end_flush(flying.token, outcome.is_ok()),
             Kind::Write { number, durable } => {
-                self.promises.end_write(number, outcome.is_ok(), durable);
+                let end = match outcome {
+                    Ok(_) => WriteEnd::Done,
+                    Err(Errno::OPNOTSUPP) => WriteEnd::Refused,
+                    Err(_) => WriteEnd::MayHaveHappened,
+                };
+                self.promises.end_write(number, end, durable);
             }
             Kind::Read { since } => {
                 let Ok(bytes) = outcome else {
