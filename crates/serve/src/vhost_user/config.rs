@@ -31,6 +31,15 @@ pub(super) const SERIAL: usize = 20;
 const SPACE: usize = 60;
 /// More than this nobody may ask for.
 pub(super) const SPACE_MAX: usize = 256;
+/// Where the space begins for front-ends that count as an older draft of the protocol did, such as cloud-hypervisor before 2026.
+const OLD_START: usize = 0x100;
+const _: () = assert!(SPACE_MAX <= OLD_START);
+
+/// The place in the space that a front-end means by an offset.
+pub(super) fn place_in_space(offset: u32) -> usize {
+    let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+    offset.checked_sub(OLD_START).unwrap_or(offset)
+}
 /// Bytes of its beginning, which say how large the disk is.
 pub(super) const CAPACITY: usize = 8;
 /// Where the configuration space says whether writes are cached.

@@ -51,6 +51,8 @@ pub(super) struct Session<'a> {
     features: u64,
     protocol: u64,
     memory: Arc<GuestMemory>,
+    /// Regions that were taken back and for which no other has come.
+    taken_back: usize,
     log: Option<Arc<DirtyLog>>,
     inflight: Option<Inflight>,
     cache: WriteCache,
@@ -69,6 +71,7 @@ impl<'a> Session<'a> {
             features: 0,
             protocol: 0,
             memory: Arc::default(),
+            taken_back: 0,
             log: None,
             inflight: None,
             cache: WriteCache::default(),
@@ -298,6 +301,7 @@ impl<'a> Session<'a> {
         let start = super::wire::Start {
             layout,
             memory: Arc::clone(&self.memory),
+            lacks_memory: self.taken_back > 0,
             inflight,
             kick: vring.kick.clone(),
             call: vring.call.clone(),

@@ -19,8 +19,8 @@ pub(super) const LOOK: Duration = Duration::from_millis(20);
 
 /// What a running queue is told.
 pub(super) enum Letter {
-    /// The memory lies elsewhere.
-    Memory(Arc<GuestMemory>),
+    /// The memory lies elsewhere; and whether parts of it were taken back that are to come again, perhaps.
+    Memory(Arc<GuestMemory>, bool),
     /// Interrupts go there.
     Call(Option<Arc<OwnedFd>>),
     /// Word of a broken ring goes there.

@@ -33,6 +33,8 @@ pub(super) type Log = Box<dyn Fn(&str) + Send>;
 pub(super) struct Start {
     pub layout: Layout,
     pub memory: Arc<GuestMemory>,
+    /// Parts of it were taken back, and may come again.
+    pub lacks_memory: bool,
     pub inflight: Option<GuestRange>,
     pub kick: Option<Arc<OwnedFd>>,
     pub call: Option<Arc<OwnedFd>>,
@@ -51,6 +53,8 @@ struct Slot {
     /// Bytes written to the chain.
     written: u64,
     has_failed: bool,
+    /// It was taken before the memory has changed.
+    is_older: bool,
 }
 
 pub(super) struct VringWire<Q> {
@@ -59,6 +63,10 @@ pub(super) struct VringWire<Q> {
     doorbell: Doorbell,
     slots: Vec<Slot>,
     free: Vec<usize>,
+    /// The memory as it was before, for as long as requests are under way that may lie there.
+    older: Option<Arc<GuestMemory>>,
+    /// The next request lies in memory that was taken back.
+    awaits_memory: bool,
     is_stopped: bool,
     is_broken: bool,
     /// The front-end does not know that the ring is broken.
@@ -71,7 +79,7 @@ impl<Q: Virtqueue> VringWire<Q> {
         let queue = queue.map_err(|error| io::Error::other(error.to_string()))?;
         start.mailbox.set_base(queue.base());
         start.mailbox.open();
-        let slot = |_| Slot { chain: Chain::new(), written: 0, has_failed: false };
+        let slot = |_| Slot { chain: Chain::new(), written: 0, has_failed: false, is_older: false };
         // One more than jobs: the next request is read before it is known to be one for the lane.
         let count = JOBS_MAX + 1;
         Ok(Self {
@@ -80,6 +88,8 @@ impl<Q: Virtqueue> VringWire<Q> {
             start,
             slots: (0..count).map(slot).collect(),
             free: (0..count).rev().collect(),
+            older: None,
+            awaits_memory: false,
             is_stopped: false,
             is_broken: false,
             owes_alarm: false,
@@ -89,7 +99,8 @@ impl<Q: Virtqueue> VringWire<Q> {
     /// Whether requests are taken at all. A ring that stops takes what is left of an earlier server, also where it is
     /// disabled: no base could say that this has been taken.
     fn is_open(&self) -> bool {
-        let is_wanted = if self.is_stopped { self.ring.has_left() } else { self.start.is_enabled };
+        let is_wanted =
+            if self.is_stopped { self.ring.has_left() } else { self.start.is_enabled && !self.awaits_memory };
         is_wanted && !self.is_broken && !self.start.mailbox.is_gone()
     }
 
@@ -101,6 +112,10 @@ impl<Q: Virtqueue> VringWire<Q> {
             let Some(&tag) = self.free.last() else {
                 return Ok(None);
             };
+            if self.start.lacks_memory && !self.is_stopped && !self.has_memory_of_next(tag)? {
+                self.awaits_memory = true;
+                return Ok(None);
+            }
             let slot = &mut self.slots[tag];
             if !self.ring.next(&self.start.memory, &mut slot.chain)? {
                 return Ok(None);
@@ -123,11 +138,43 @@ impl<Q: Virtqueue> VringWire<Q> {
         Ok(None)
     }
 
+    /// Whether all of the next request, if there is one, lies in memory that is shared. It stays in its ring.
+    fn has_memory_of_next(&mut self, tag: usize) -> Result<bool, RingError> {
+        let (chain, memory) = (&mut self.slots[tag].chain, &self.start.memory);
+        match self.ring.peek(memory, chain) {
+            Ok(false) => Ok(true),
+            Ok(true) => Ok(chain.lies_in(memory)),
+            // A table of descriptors.
+            Err(RingError::Memory(GuestFault::Outside)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The memory changes. Requests under way keep what they lie in.
+    fn change_memory(&mut self, memory: Arc<GuestMemory>) {
+        let before = std::mem::replace(&mut self.start.memory, memory);
+        if self.free.len() < self.slots.len() {
+            self.slots.iter_mut().for_each(|slot| slot.is_older = true);
+            self.free.iter().for_each(|free| self.slots[*free].is_older = false);
+            self.older.get_or_insert(before);
+        }
+    }
+
+    /// Copies to where the driver reads. A request that was taken before the memory has changed may lie where it was.
+    fn copy_in(&self, tag: usize, at: u64, data: &[u8]) -> Result<(), GuestFault> {
+        let slot = &self.slots[tag];
+        let written = slot.chain.write(&self.start.memory, at, data);
+        match (&self.older, written) {
+            (Some(older), Err(_)) if slot.is_older => slot.chain.write(older, at, data),
+            (_, written) => written,
+        }
+    }
+
     /// Writes the status and the used element.
     fn finish(&mut self, tag: usize, status: Status) -> Result<(), RingError> {
+        let status_at = self.slots[tag].chain.writable_len() - 1;
+        self.copy_in(tag, status_at, &[status as u8])?;
         let Slot { chain, written, .. } = &self.slots[tag];
-        let status_at = chain.writable_len() - 1;
-        chain.write(&self.start.memory, status_at, &[status as u8])?;
         let written = u32::try_from(written + 1).unwrap_or(u32::MAX);
         self.ring.finish(chain, written)
     }
@@ -150,12 +197,14 @@ impl<Q: Virtqueue> VringWire<Q> {
     fn read_letters(&mut self) {
         let mailbox = Arc::clone(&self.start.mailbox);
         mailbox.read(|letter| match letter {
-            Letter::Memory(memory) => {
+            Letter::Memory(memory, lacks) => {
                 // Where this fails, requests still come, and their data lies where the ring does. Both are still
                 // mapped, and the next letter may put it right.
                 if self.ring.remap(&memory).is_ok() {
-                    self.start.memory = memory;
+                    self.change_memory(memory);
+                    self.start.lacks_memory = lacks;
                 }
+                self.awaits_memory = false;
             }
             Letter::Call(file) => self.doorbell.call_at(file),
             Letter::Error(file) => self.start.error = file,
@@ -202,8 +251,12 @@ impl<Q: Virtqueue> VringWire<Q> {
     }
 
     fn copy_out(&self, tag: usize, chunk: Chunk, to: &mut Buffer) -> Result<(), GuestFault> {
-        let chain = &self.slots[tag].chain;
-        chain.read(&self.start.memory, DATA_AT + chunk.at, to)
+        let slot = &self.slots[tag];
+        let read = slot.chain.read(&self.start.memory, DATA_AT + chunk.at, to);
+        match (&self.older, read) {
+            (Some(older), Err(_)) if slot.is_older => slot.chain.read(older, DATA_AT + chunk.at, to),
+            (_, read) => read,
+        }
     }
 }
 
@@ -234,8 +287,9 @@ impl<Q: Virtqueue> Wire for VringWire<Q> {
     }
 
     fn give(&mut self, tag: usize, at: u64, data: Buffer, _last: bool) {
+        let written = self.copy_in(tag, at, &data);
         let slot = &mut self.slots[tag];
-        match slot.chain.write(&self.start.memory, at, &data) {
+        match written {
             Ok(()) => slot.written += data.len() as u64,
             Err(_) => slot.has_failed = true,
         }
@@ -254,6 +308,10 @@ impl<Q: Virtqueue> Wire for VringWire<Q> {
             self.hold(finished);
         }
         self.free.push(tag);
+        if self.older.is_some() {
+            self.slots[tag].is_older = false;
+            self.older.take_if(|_| !self.slots.iter().any(|slot| slot.is_older));
+        }
     }
 
     fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool {

@@ -151,6 +151,12 @@ fn configuration_has_as_many_bytes_as_are_asked_for() {
     let part = driver.front.config(34, 1);
     assert_eq!(part[12..], [2]);
     assert_eq!(driver.front.config(250, 7).len(), 0, "not all of it is there");
+    // As front-ends count that follow an older draft; `qemu-storage-daemon` answers them, too.
+    let old = driver.front.config(0x100, 60);
+    assert_eq!((&old[..4], &old[12..]), (&0x100u32.to_ne_bytes()[..], &space[..]));
+    assert_eq!(driver.front.config(0x100 + 34, 1)[12..], [2]);
+    assert_eq!(driver.front.config(0x200, 1).len(), 0);
+    served.says("at 0x200");
 }
 
 #[test]

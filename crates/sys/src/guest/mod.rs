@@ -157,6 +157,18 @@ impl GuestMemory {
         Ok(())
     }
 
+    /// Whether it has `len` bytes from a guest address on, in one region or in adjacent ones.
+    #[must_use]
+    pub fn has(&self, address: u64, len: u32) -> bool {
+        let (mut address, mut left) = (address, len as usize);
+        while left > 0 {
+            let Ok((_, _, here)) = self.find(address, left) else { return false };
+            left -= here;
+            address = address.wrapping_add(here as u64);
+        }
+        true
+    }
+
     /// The memory at a guest address, the place there, and how many of `len` bytes are in it.
     #[inline]
     fn find(&self, address: u64, len: usize) -> Result<(&Mapped, usize, usize), GuestFault> {

@@ -12,7 +12,7 @@
 use cryptline_sys::{GuestFault, GuestRange};
 
 use super::{Answer, Session, feature};
-use crate::vhost_user::config::{CAPACITY, SPACE_MAX, WRITE_CACHE_AT};
+use crate::vhost_user::config::{CAPACITY, SPACE_MAX, WRITE_CACHE_AT, place_in_space};
 use crate::vhost_user::connection::Ended;
 use crate::vhost_user::messages::Message;
 
@@ -117,9 +117,13 @@ impl Session<'_> {
         self.look_for_growth();
         let is_on = self.cache.reported(self.features);
         let space = self.shape.space(is_on);
-        let start = usize::try_from(offset).unwrap_or(SPACE_MAX);
+        let start = place_in_space(offset);
         let range = start..start.saturating_add(asked.len());
         let Some(bytes) = space.get(range.clone()) else {
+            let count = asked.len();
+            (self.host.log)(&format!(
+                "it asks for {count} bytes of the configuration at {offset:#x}, which has {SPACE_MAX}, and gets none"
+            ));
             // No bytes, which means that there are none.
             return Ok(Some((Vec::new(), None)));
         };
@@ -137,7 +141,7 @@ impl Session<'_> {
         let (offset, bytes) = message.config()?;
         // A driver may turn it off before the front-end says which features were taken.
         let is_possible = self.shape.features() & feature::WRITE_CACHE != 0;
-        let is_there = usize::try_from(offset) == Ok(WRITE_CACHE_AT);
+        let is_there = place_in_space(offset) == WRITE_CACHE_AT;
         let on = match bytes {
             [0] if is_possible && is_there => false,
             [1] if is_possible && is_there => true,

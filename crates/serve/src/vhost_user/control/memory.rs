@@ -15,6 +15,7 @@ impl Session<'_> {
         for (region, file) in message.memory_table()? {
             memory.add(region, &file).map_err(unmappable)?;
         }
+        self.taken_back = 0;
         self.share(memory);
         Ok(())
     }
@@ -28,6 +29,7 @@ impl Session<'_> {
             return Err(Ended::refused(format!("it shares more than {REGIONS_MAX} regions of memory")));
         }
         memory.add(region, &file).map_err(unmappable)?;
+        self.taken_back = self.taken_back.saturating_sub(1);
         self.share(memory);
         Ok(())
     }
@@ -38,6 +40,8 @@ impl Session<'_> {
         if !memory.remove(&region) {
             return Err(Ended::refused("it takes back memory that it has not shared"));
         }
+        // Front-ends replace a region in two messages, while their machine runs.
+        self.taken_back = self.taken_back.saturating_add(1);
         self.share(memory);
         Ok(())
     }
@@ -61,13 +65,13 @@ impl Session<'_> {
 
     /// All queues use this memory when it returns, and note what they write if that is wanted. A ring that does not lie
     /// in it as a whole stays where it was, with its requests' data and the log that it had, until the memory has it
-    /// again.
+    /// again. While a region is taken back and no other has come, a request that lies there waits in its ring.
     fn share(&mut self, mut memory: GuestMemory) {
         let is_wanted = self.features & feature::LOG != 0;
         memory.set_log(self.log.clone().filter(|_| is_wanted));
         self.memory = Arc::new(memory);
         for vring in &self.vrings {
-            vring.tell(Letter::Memory(Arc::clone(&self.memory)), self.host);
+            vring.tell(Letter::Memory(Arc::clone(&self.memory), self.taken_back > 0), self.host);
         }
     }
 }

@@ -94,6 +94,9 @@ pub(super) trait Virtqueue: Sized {
     /// The next request; `false` where there is none.
     fn next(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, RingError>;
 
+    /// What [`next`](Self::next) would give, and does then.
+    fn peek(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, RingError>;
+
     /// Notes that a request is over, for which `written` bytes were written. The driver does not know yet.
     fn finish(&mut self, chain: &Chain, written: u32) -> Result<(), RingError>;
 
@@ -172,6 +175,11 @@ impl Chain {
     /// Bytes that the device may write.
     pub fn writable_len(&self) -> u64 {
         total(&self.segments[self.readable..])
+    }
+
+    /// Whether all of it lies in `memory`.
+    pub fn lies_in(&self, memory: &GuestMemory) -> bool {
+        self.segments.iter().all(|segment| memory.has(segment.address, segment.len))
     }
 
     /// Copies out what the driver has written, from its byte `at` on.

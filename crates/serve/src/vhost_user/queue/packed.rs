@@ -263,6 +263,16 @@ impl Virtqueue for PackedRing {
         Ok(true)
     }
 
+    fn peek(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, RingError> {
+        if let Some(left) = self.again.last() {
+            return self.walk_again(*left, memory, chain).map(|()| true);
+        }
+        match self.available()? {
+            Some(first) => self.walk(first, memory, chain).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
     fn finish(&mut self, chain: &Chain, written: u32) -> Result<(), RingError> {
         self.batch.push(Finished { id: chain.head, count: chain.count, written, entry: chain.entry });
         Ok(())

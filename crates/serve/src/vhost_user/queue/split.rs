@@ -136,6 +136,19 @@ impl Virtqueue for SplitRing {
         Ok(true)
     }
 
+    fn peek(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, RingError> {
+        let head = match self.again.last().copied() {
+            Some(head) => head,
+            None if self.seen == self.next && !self.look()? => return Ok(false),
+            None => {
+                let place = usize::from(self.next % self.layout.size);
+                u16::from_le(self.places.available.load16(ENTRIES + 2 * place)?)
+            }
+        };
+        self.walk(head, memory, chain)?;
+        Ok(true)
+    }
+
     fn finish(&mut self, chain: &Chain, written: u32) -> Result<(), RingError> {
         let place = usize::from(self.finished % self.layout.size);
         let element = u64::from(chain.head) | u64::from(written) << 32;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::common::vhost::AVAILABLE;
+use cryptline_testkit::scripted::{Manner, Op, Scripted};
 
 #[test]
 fn descriptor_that_is_no_eventfd_is_refused() {
@@ -87,6 +88,62 @@ fn ring_outlives_the_replacement_of_the_memory_that_it_lies_in() {
     let file = driver.machine.file.as_fd();
     assert_eq!(driver.front.tell_with(37, &region(GUEST, half / 2), &[file]), Some(true));
     works(&mut driver);
+}
+
+/// The second region of the machine's memory.
+fn second_region() -> Vec<u8> {
+    [0, GUEST + HALF, HALF, USER + HALF, HALF].map(u64::to_ne_bytes).concat()
+}
+
+const HALF: u64 = common::vhost::MEMORY / 2;
+
+#[test]
+fn request_in_memory_that_is_being_replaced_waits_for_it() {
+    for features in [0, common::vhost::RING_PACKED] {
+        let served = ram();
+        let mut driver = Driver::start_with(served.connect(), FLUSH | EVENT_IDX | features);
+        works(&mut driver);
+        let data = pattern(0, 8192, 7);
+        driver.front.tell(38, &second_region());
+        driver.machine.write(HALF + 4096, &data);
+        let placed = driver.put_at(&write(64, &data), HALF + 4096);
+        driver.kick();
+        // Whoever has read this has looked at the ring before it reads what comes next.
+        driver.front.queue(18, 0, 1);
+        let file = driver.machine.file.as_fd();
+        assert_eq!(driver.front.tell_with(37, &second_region(), &[file]), Some(true));
+        assert_eq!((driver.take().0, driver.status(placed.head)), (placed.head, OK));
+        assert!(driver.run(&read(64, 8192)).2 == data);
+        // A queue that stops leaves it to the next one.
+        driver.front.tell(38, &second_region());
+        let placed = driver.put_at(&read(64, 8192), HALF + 8192 * 4);
+        driver.kick();
+        driver.front.queue(18, 0, 1);
+        let base = driver.front.base(0).expect("a base");
+        let file = driver.machine.file.as_fd();
+        assert_eq!(driver.front.tell_with(37, &second_region(), &[file]), Some(true));
+        driver.start_queue(base);
+        assert_eq!((driver.take().0, driver.status(placed.head)), (placed.head, OK));
+    }
+}
+
+#[test]
+fn request_under_way_ends_in_the_memory_that_it_was_taken_from() {
+    let stage = Scripted::new(Manner { block: 512, at_once: false, start: 0 }, SIZE);
+    let served = Served::new(Fresh::new(stage.gate()));
+    let mut driver = served.driver();
+    let data = pattern(0, 8192, 9);
+    assert_eq!(driver.run(&write(64, &data)).0, OK);
+    stage.hold(Op::Read, None);
+    let placed = driver.put_at(&read(64, 8192), HALF + 4096);
+    driver.kick();
+    wait_until("it is under way", || stage.taken() == 1);
+    driver.front.tell(38, &second_region());
+    stage.release();
+    assert_eq!((driver.take().0, driver.status(placed.head)), (placed.head, OK));
+    let mut found = vec![0; data.len()];
+    driver.machine.read(HALF + 4096, &mut found);
+    assert!(found == data);
 }
 
 #[test]
