@@ -36,7 +36,20 @@ impl Channel {
 
     /// The same with queues into `others` on the same ring; `depth` is for all of them together.
     pub fn open_all(gate: &Gate, others: &[Gate], backend: BackendChoice, depth: u32) -> Result<Self, OpenError> {
+        let ring = Ring::new(backend, depth).map_err(OpenError::Ring)?;
+        Self::open_on(ring, gate, others)
+    }
+
+    /// The same where users of one device must not wait for the medium of another: this thread copies nothing for it.
+    pub fn open_apart(gate: &Gate, others: &[Gate], backend: BackendChoice, depth: u32) -> Result<Self, OpenError> {
         let mut ring = Ring::new(backend, depth).map_err(OpenError::Ring)?;
+        if !others.is_empty() {
+            ring.serve_several();
+        }
+        Self::open_on(ring, gate, others)
+    }
+
+    fn open_on(mut ring: Ring, gate: &Gate, others: &[Gate]) -> Result<Self, OpenError> {
         let queue = gate.open_queue(&mut ring)?;
         let others = others.iter().map(|gate| gate.open_queue(&mut ring));
         let others = others.collect::<Result<_, _>>()?;

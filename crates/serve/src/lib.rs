@@ -9,11 +9,12 @@
 //! net         sockets and TLS                     ▼
 //! lane        one thread's requests, from a wire to a device and back
 //! device      what block devices share
-//! stats       what each export did      flush  that all of it is durable
+//! stats       what each export did      flush  that all of it is durable     facts  sizes and holes of media
 //! ```
 #![forbid(unsafe_code)]
 
 pub mod device;
+mod facts;
 mod flush;
 pub mod fuse;
 pub mod kernel_nbd;
@@ -24,5 +25,5 @@ pub mod stats;
 pub mod ublk;
 pub mod vhost_user;
 
-pub use flush::{Flushed, flush_all};
+pub use flush::{Flushed, UNANSWERED, flush_all};
 pub use net::StopHandle;

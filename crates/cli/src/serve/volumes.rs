@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use cryptline_engine::Fault;
+use cryptline_serve::UNANSWERED;
 use cryptline_serve::stats::ExportStats;
 use cryptline_sys::lock;
 
@@ -43,6 +44,11 @@ impl Volumes {
 
     /// The same of its last flush; `noun` is what the front calls a volume.
     pub fn lost(&self, noun: &str, name: &str, fault: Fault) -> String {
+        if fault == UNANSWERED {
+            return format!(
+                "{noun} {name:?}: the last flush was not made, since its medium did not answer in time; what was written since the flush before it may be lost, so look at the medium before you use it again"
+            );
+        }
         format!(
             "{noun} {name:?}: the last flush failed ({}); what was written since the flush before it may be lost",
             self.told(name, fault)

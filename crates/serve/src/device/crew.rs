@@ -44,6 +44,8 @@ impl Drop for CountOut {
 }
 
 impl Crew {
+    /// How long a thread may take to end once it is to leave its requests alone.
+    const LAST: Duration = Duration::from_secs(1);
     /// How often is looked whether a thread that says nothing has been counted out.
     const LOOK: Duration = Duration::from_millis(5);
 
@@ -101,7 +103,8 @@ impl Crew {
     }
 
     /// Waits until all have ended, once the device gives them nothing more. After `grace`, what is unfinished
-    /// ends at its next chunk. What went wrong, if anything.
+    /// ends at its next chunk. A thread that has not ended a second later is left behind: it is in the system's hands, and
+    /// none of what it has not done was acknowledged. What went wrong, if anything.
     pub fn end(mut self, grace: Duration, cut_off: impl Fn()) -> Vec<String> {
         // Once nobody can send any more, the last thread's word is known to be the last.
         self.ended.0 = mpsc::channel().0;
@@ -118,6 +121,12 @@ impl Crew {
             if patience.is_zero() {
                 self.abandon();
                 cut_off();
+                if now > deadline + Self::LAST {
+                    troubles.push(format!(
+                        "{left} threads do not end, since a medium does not answer; they are left behind"
+                    ));
+                    break;
+                }
             }
             match self.ended.1.recv_timeout(patience.max(Duration::from_millis(100))) {
                 Ok(end) => {
@@ -139,6 +148,22 @@ impl Crew {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn thread_that_never_ends_is_left_behind() {
+        let mut crew = Crew::new(StopHandle::new().unwrap());
+        for sleeps in [false, true] {
+            let work = move |_: Arc<Orders>| {
+                if sleeps {
+                    std::thread::sleep(Duration::from_secs(3600));
+                }
+                Ok(())
+            };
+            crew.start("lane".to_owned(), || {}, work).unwrap();
+        }
+        let troubles = crew.end(Duration::ZERO, || {});
+        assert!(troubles.len() == 1 && troubles[0].starts_with("1 threads do not end"), "{troubles:?}");
+    }
 
     #[test]
     fn crew_has_ended_only_once_each_of_it_has_also_by_a_panic() {

@@ -10,10 +10,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cryptline_engine::{BackendChoice, Fault, Gate, OpenError};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+
+use crate::flush::{UNANSWERED, flush_all};
 
 pub(crate) use crew::Crew;
 
@@ -89,6 +92,9 @@ pub enum EndError {
     /// The last flush of the volume failed.
     #[error("the last flush failed: {0}")]
     Flush(Fault),
+    /// The last flush of the volume was not made.
+    #[error("the last flush was not made, since the medium did not answer within {0:?}")]
+    NotFlushed(Duration),
     /// The device could not be taken away.
     #[error("cannot remove {path}: {error}")]
     Remove {
@@ -150,8 +156,11 @@ fn is_gone(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| gone.contains(&errno))
 }
 
-/// Flushes the volume itself, for the last time. Where that fails, it is latched.
-pub(crate) fn flush(gate: &Gate, backend: BackendChoice) -> Result<(), EndError> {
-    let flushed = crate::flush::flush(gate, backend).unwrap_or(Err(Fault::Io(Errno::IO)));
-    flushed.inspect_err(|_| gate.latch()).map_err(EndError::Flush)
+/// Flushes the volume itself, for the last time. Where that fails, or takes longer than `grace`, it is latched.
+pub(crate) fn flush(gate: &Gate, backend: BackendChoice, grace: Duration) -> Result<(), EndError> {
+    let flushed = flush_all([("", gate)], backend, grace);
+    flushed.inspect_err(|_| gate.latch()).map_err(|(_, fault)| match fault {
+        UNANSWERED => EndError::NotFlushed(grace),
+        fault => EndError::Flush(fault),
+    })
 }

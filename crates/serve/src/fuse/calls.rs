@@ -120,7 +120,8 @@ impl FuseWire {
             (Call::Sync, Some(Kind::Disk(_))) => Ok(Verdict::Serve(Form::Empty, Work::Flush, 0, 0)),
             (Call::Allocate { offset, length, mode }, Some(Kind::Disk(disk))) => allocate(disk, offset, length, mode),
             (Call::Seek { offset, whence }, Some(Kind::Disk(disk))) => {
-                let found = seek(&disk.gate, offset, whence)?;
+                let found = disk.ask(move |gate| seek(gate, offset, whence));
+                let found = found.unwrap_or_else(|| seek_in_data(&disk.gate, offset, whence))?;
                 body.long(found);
                 Ok(Verdict::Answer)
             }
@@ -239,6 +240,17 @@ fn allocate(disk: &Disk, offset: u64, length: u64, mode: u32) -> Result<Verdict,
     let work = Work::Zero { durable: false, fast, may_unmap };
     let form = if fast { Form::Hole } else { Form::Empty };
     Ok(Verdict::Serve(form, work, offset, length))
+}
+
+/// The same where nothing is known of holes: then all of it is data.
+fn seek_in_data(gate: &Gate, offset: u64, whence: u32) -> Result<u64, Errno> {
+    let size = gate.size();
+    match whence {
+        SEEK_DATA | SEEK_HOLE if offset >= size => Err(Errno::NXIO),
+        SEEK_DATA => Ok(offset),
+        SEEK_HOLE => Ok(size),
+        _ => Err(Errno::INVAL),
+    }
 }
 
 /// The next byte from `offset` on that lies in data, or in a hole. Only what reads as zeros is a hole. Where that

@@ -13,6 +13,7 @@ use rustix::process::{getegid, geteuid};
 
 use super::abi::{Attributes, Body, KEPT, KEPT_OF_DISK};
 use super::last_word::SocketName;
+use crate::facts::Facts;
 
 /// The node that is mounted.
 const ROOT: u64 = 1;
@@ -53,6 +54,8 @@ pub(super) struct Disk {
     info_name: String,
     info: String,
     pub read_only: bool,
+    /// Where lanes serve others, too: its medium is asked by a thread of its own.
+    facts: Option<Facts>,
 }
 
 /// What a node is.
@@ -75,7 +78,15 @@ impl Disk {
             info_name: info_name(name),
             info: info[..end.unwrap_or(0)].to_owned(),
             read_only: geometry.read_only,
+            facts: None,
         }
+    }
+
+    /// Asks its medium, which may never answer: then there is no answer, unless nobody but its own users would wait.
+    pub fn ask<T: Send + 'static>(&self, question: impl FnOnce(&Gate) -> T + Send + 'static) -> Option<T> {
+        let Some(facts) = &self.facts else { return Some(question(&self.gate)) };
+        let gate = self.gate.clone();
+        facts.ask(move || question(&gate))
     }
 
     /// Bytes of the description.
@@ -105,6 +116,7 @@ impl Nodes {
     /// One more disk in the folder, with a name that is no other file's there.
     pub fn add(&mut self, gate: &Gate, name: &str, info: &str) {
         self.disks.push(Disk::new(gate, name, info));
+        self.disks.iter_mut().for_each(|disk| disk.facts = Some(Facts::new()));
     }
 
     /// Tells those who ask where to wait for the server's last word.
@@ -161,7 +173,8 @@ impl Nodes {
             Kind::Disk(disk) => {
                 let own = if disk.read_only { 0o400 } else { 0o600 };
                 // Asked for now and then, and the moment to see that it has grown.
-                (disk.gate.grow(), FILE | own, 1, disk.gate.geometry().preferred_block, KEPT_OF_DISK)
+                let size = disk.ask(Gate::grow).unwrap_or_else(|| disk.gate.size());
+                (size, FILE | own, 1, disk.gate.geometry().preferred_block, KEPT_OF_DISK)
             }
             Kind::Info(disk) => (disk.info.len() as u64, FILE | 0o400, 1, 0, KEPT),
         };

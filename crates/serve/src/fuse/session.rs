@@ -229,7 +229,7 @@ impl Session {
     pub fn finish(self) -> Flushed {
         let (nodes, backend, grace) = (Arc::clone(&self.nodes), self.options.backend, self.options.grace);
         self.end_lanes(grace);
-        flush_all(nodes.disks().iter().map(|disk| (disk.name.as_str(), &disk.gate)), backend)
+        flush_all(nodes.disks().iter().map(|disk| (disk.name.as_str(), &disk.gate)), backend, grace)
     }
 
     fn end_lanes(self, grace: Duration) {

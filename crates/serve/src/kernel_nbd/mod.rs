@@ -151,7 +151,7 @@ impl KernelNbd {
         for trouble in self.crew.end(self.options.grace, || {}) {
             log(&trouble);
         }
-        let flushed = flush(&self.gate, self.options.backend);
+        let flushed = flush(&self.gate, self.options.backend, self.options.grace);
         written.and(removed).and(flushed)
     }
 }

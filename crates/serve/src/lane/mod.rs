@@ -115,7 +115,7 @@ impl<W: Wire> Lane<W> {
         meters: Vec<Arc<Meter>>,
         open: impl FnOnce(&mut Ring) -> io::Result<W>,
     ) -> Result<Self, OpenError> {
-        let mut channel = Channel::open_all(gate, others, backend, RING_DEPTH)?;
+        let mut channel = Channel::open_apart(gate, others, backend, RING_DEPTH)?;
         channel.measure(!meters.is_empty());
         let small = channel.buffers(SMALL, JOBS_MAX).map_err(OpenError::Ring)?;
         let large = Arena::new(CHUNK as usize, LARGE_COUNT).map_err(OpenError::Ring)?;

@@ -7,11 +7,13 @@
 //! Who takes an export from one state to the next does what belongs to it: only one thread closes an export.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Instant;
 
 use cryptline_nbd::{OfferError, ServerOffer, TlsMode};
 use cryptline_sys::lock;
 
 use super::export::Export;
+use crate::facts::{Facts, PATIENCE};
 use crate::flush::Flushed;
 
 /// The exports of a server.
@@ -42,6 +44,7 @@ struct Entry {
     state: State,
     /// In transmission.
     clients: usize,
+    facts: Facts,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +76,7 @@ pub struct ExportStatus {
     pub clients: usize,
     /// New clients do not get it any more.
     pub leaving: bool,
+    pub(super) id: ExportId,
 }
 
 /// Why an export is not removed.
@@ -161,15 +165,14 @@ impl Exports {
             export: Arc::clone(&entry.export),
             clients: entry.clients,
             leaving: entry.state != State::Offered,
+            id: entry.id,
         };
         inner.entries.iter().map(status).collect()
     }
 
-    /// What the next handshake offers: volumes that have grown are as large as they are now.
+    /// What the next handshake offers: volumes that have grown are as large as they are now, if their media say so in time.
     pub(super) fn offered(&self) -> Arc<Offered> {
-        for status in self.status() {
-            status.export.gate.grow();
-        }
+        self.look_for_growth();
         let mut inner = self.inner();
         let told = inner.offered.offer.exports().iter().map(|info| info.size);
         let sizes = inner.offered().map(|entry| entry.export.gate.size());
@@ -178,6 +181,27 @@ impl Exports {
             let _ = inner.offer_anew(self.tls);
         }
         Arc::clone(&inner.offered)
+    }
+
+    /// Asks all media for their sizes, at once: who is greeted may want another volume than the one that does not answer.
+    fn look_for_growth(&self) {
+        let asked: Vec<_> = {
+            let inner = self.inner();
+            let ask = |entry: &Entry| {
+                let export = Arc::clone(&entry.export);
+                entry.facts.begin(move || export.gate.grow())
+            };
+            inner.entries.iter().map(ask).collect()
+        };
+        let deadline = Instant::now() + PATIENCE;
+        for asked in asked {
+            asked.answer_by(deadline);
+        }
+    }
+
+    /// How many exports there are.
+    pub(super) fn count(&self) -> usize {
+        self.inner().entries.len()
     }
 
     /// A client begins to use an export; `None` where that goes meanwhile.
@@ -265,7 +289,7 @@ impl Inner {
 
 impl Entry {
     fn new(id: ExportId, export: Export) -> Self {
-        Self { id, export: Arc::new(export), state: State::Offered, clients: 0 }
+        Self { id, export: Arc::new(export), state: State::Offered, clients: 0, facts: Facts::new() }
     }
 
     fn closing(&self) -> Closing {

@@ -10,12 +10,12 @@ use cryptline_sys::lock;
 
 use super::event::{Client, ClientError, Event};
 use super::export::Export;
-use super::exports::{Closing, Exports, RemoveError, Retired};
+use super::exports::{Closing, ExportStatus, Exports, RemoveError, Retired};
 use super::handshake::negotiate;
 use super::wire::{NbdWire, Terms};
-use crate::flush::{Flushed, flush, flush_all};
+use crate::flush::{Flushed, Last, flush, flush_all, flush_last};
 use crate::lane::{Lane, Poll, Tally};
-use crate::net::clients::{Clients, Member, NoPlace, Places, Whom};
+use crate::net::clients::{Clients, DISMISSED_WITHIN, Member, NoPlace, Places, Whom};
 use crate::net::{Connected, CurrentTls, Listener, Socket, StopHandle, Stream, wait_for_client};
 
 /// How to serve.
@@ -26,7 +26,8 @@ pub struct ServerOptions {
     pub poll: Poll,
     /// Certificates, where TLS is offered.
     pub tls: Option<Arc<CurrentTls>>,
-    /// Clients in transmission at a time; further clients are refused.
+    /// Clients in transmission at a time, and of each export; further clients are refused. One that has left, and whose thread still
+    /// waits for the medium, counts only with its export.
     pub max_connections: usize,
     /// Handshakes at a time. When there are more, the oldest of the peer (an address or a user) that
     /// has the most gives way to the newest.
@@ -75,8 +76,9 @@ impl Server {
     /// last flush of one that went with its last client has failed, now or before.
     ///
     /// Stopping takes no longer than [`grace`](ServerOptions::grace), what one connection has under way
-    /// when that is over (a chunk of 256 KiB in the cipher, 64 small reads, and what the system is already
-    /// carrying out), and the flushes, whatever the clients have asked for.
+    /// when that is over (a chunk of 256 KiB in the cipher, 64 small reads), a second for what the system is
+    /// carrying out, and as long as the grace again for the flushes, whatever the clients have asked for and whether the media
+    /// answer. Each export is flushed when its own clients have left.
     pub fn run(self: &Arc<Self>, listeners: &[Listener], stop: &StopHandle) -> io::Result<Flushed> {
         for listener in listeners {
             listener.set_nonblocking()?;
@@ -91,12 +93,27 @@ impl Server {
                 }
             }
         }
-        self.clients.dismiss(Whom::All, self.options.grace);
-        let exports = self.exports.status();
-        let exports = exports.iter().map(|status| &status.export);
-        let volumes = exports.map(|export| (export.name.as_str(), &export.gate));
-        let flushed = flush_all(volumes, self.options.backend);
+        let flushed = self.end_all();
         Ok(lock(&self.lost).take().map_or(flushed, Err))
+    }
+
+    /// Has everybody leave, and flushes each export once its own clients have left.
+    fn end_all(&self) -> Flushed {
+        let grace = self.options.grace;
+        self.clients.tell_to_leave(Whom::All);
+        let last = |status: ExportStatus| {
+            let (clients, id) = (Arc::clone(&self.clients), status.id);
+            Last {
+                name: status.export.name.clone(),
+                gate: status.export.gate.clone(),
+                before: Some((Box::new(move || clients.dismiss(Whom::Using(id), grace)), grace + DISMISSED_WITHIN)),
+            }
+        };
+        let exports = self.exports.status().into_iter().map(last);
+        let flushed = flush_last(exports.collect(), self.options.backend, grace);
+        // By now only those are left that use nothing, or what does not answer.
+        self.clients.dismiss(Whom::All, Duration::ZERO);
+        flushed
     }
 
     /// What it offers.
@@ -131,7 +148,7 @@ impl Server {
 
     fn close(&self, closing: Closing) -> Flushed {
         let volume = [(closing.export.name.as_str(), &closing.export.gate)];
-        let flushed = flush_all(volume, self.options.backend);
+        let flushed = flush_all(volume, self.options.backend, self.options.grace);
         self.exports.forget(closing, &flushed);
         flushed
     }
@@ -150,7 +167,7 @@ impl Server {
     }
 
     fn start(self: &Arc<Self>, id: u64, socket: Socket) {
-        let member = match self.clients.enter(id, &socket) {
+        let member = match self.clients.enter(id, &socket, self.exports.count()) {
             Ok(member) => member,
             Err(why) => {
                 let place = socket.place();

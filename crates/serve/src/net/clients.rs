@@ -14,6 +14,9 @@
 //! * An attacker with many addresses, or with ours, must open as many new connections as there are
 //!   places within the time that one handshake takes, again and again.
 //! * A client in transmission is never displaced.
+//!
+//! A client that has left while its thread waits for a medium counts no more among all, and still among those who use the
+//! same: a medium that never answers takes the places of its own clients, and nobody else's.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -27,6 +30,8 @@ use crate::lane::Orders;
 
 /// Displaced handshakes, for each place, whose threads have not noticed yet.
 const DISPLACED: usize = 4;
+/// How long clients that are to leave at once are waited for.
+pub(crate) const DISMISSED_WITHIN: Duration = Duration::from_secs(1);
 /// How long a new client waits for these, on a machine that is slow to end them.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -100,14 +105,16 @@ impl Clients {
         Arc::new(Self { places, live: Mutex::default(), changed: Condvar::new() })
     }
 
-    /// A place for a new client's handshake, for as long as the value lives.
-    pub fn enter(self: &Arc<Self>, id: u64, socket: &Socket) -> Result<Member, NoPlace> {
+    /// A place for a new client's handshake, for as long as the value lives. It may use any of `choices`.
+    pub fn enter(self: &Arc<Self>, id: u64, socket: &Socket, choices: usize) -> Result<Member, NoPlace> {
         // Out of descriptors: treated as no place.
         let handle = socket.try_clone().map_err(|_| NoPlace::Handshakes)?;
         let peer = socket.peer();
         let mut live = self.with_room_to_displace()?;
-        if count(&live, Phase::Transmission) >= self.places.transmissions {
-            return Err(NoPlace::Transmissions(self.places.transmissions));
+        let most = self.places.transmissions;
+        let is_hopeless = count(&live, Phase::Transmission) >= most.saturating_mul(choices.max(1));
+        if is_hopeless || self.is_full(&live) {
+            return Err(NoPlace::Transmissions(most));
         }
         let handshakes = count(&live, Phase::Handshake);
         if handshakes >= self.places.handshakes
@@ -120,6 +127,13 @@ impl Clients {
         let client = Client { phase: Phase::Handshake, peer, socket: handle, orders: Arc::clone(&orders), uses: None };
         live.insert(id, client);
         Ok(Member { clients: Arc::clone(self), id, orders })
+    }
+
+    /// Whether as many are served as may be. Only then is looked who of them has left.
+    fn is_full(&self, live: &BTreeMap<u64, Client>) -> bool {
+        let most = self.places.transmissions;
+        let is_served = |client: &&Client| client.phase == Phase::Transmission && !client.socket.has_left();
+        count(live, Phase::Transmission) >= most && live.values().filter(is_served).count() >= most
     }
 
     /// Everybody, once one more may give way: those who did no longer count, but they have threads.
@@ -141,18 +155,27 @@ impl Clients {
         Ok(live)
     }
 
-    /// Ends these: no more requests at once, nothing more at all after `grace`. Returns when the last of them
-    /// has left.
-    pub fn dismiss(&self, whom: Whom, grace: Duration) {
-        let mut live = lock(&self.live);
-        for client in live.values().filter(|client| whom.is(client)) {
+    /// Takes no more requests of these.
+    pub fn tell_to_leave(&self, whom: Whom) {
+        for client in lock(&self.live).values().filter(|client| whom.is(client)) {
             client.orders.stop();
             client.socket.shutdown(Shutdown::Read);
         }
+    }
+
+    /// Ends these: no more requests at once, nothing more at all after `grace`. Returns when the last of them
+    /// has left, or [`DISMISSED_WITHIN`] later: the thread of one that has not left then is in the system's hands.
+    pub fn dismiss(&self, whom: Whom, grace: Duration) {
+        self.tell_to_leave(whom);
+        let mut live = lock(&self.live);
         let deadline = Instant::now() + grace;
         while live.values().any(|client| whom.is(client)) {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let now = Instant::now();
+            let left = deadline.saturating_duration_since(now);
             if left.is_zero() {
+                if now > deadline + DISMISSED_WITHIN {
+                    return;
+                }
                 for client in live.values().filter(|client| whom.is(client)) {
                     client.orders.abandon();
                     client.socket.shutdown(Shutdown::Both);
@@ -203,11 +226,13 @@ impl Member {
     /// Takes a place in transmission in exchange for that of the handshake, to use what has the number `uses`.
     pub fn begin_transmission(&self, uses: u64) -> Result<(), NoPlace> {
         let mut live = lock(&self.clients.live);
-        let taken = count(&live, Phase::Transmission);
+        let most = self.clients.places.transmissions;
+        let own = live.values().filter(|client| client.uses == Some(uses)).count();
+        let is_full = own >= most || self.clients.is_full(&live);
         match live.get_mut(&self.id) {
             Some(client) if client.phase == Phase::Handshake => {
-                if taken >= self.clients.places.transmissions {
-                    return Err(NoPlace::Transmissions(taken));
+                if is_full {
+                    return Err(NoPlace::Transmissions(most));
                 }
                 client.phase = Phase::Transmission;
                 client.uses = Some(uses);

@@ -37,7 +37,7 @@ impl Hall {
     fn enter(&mut self, host: u8) -> Result<Guest, NoPlace> {
         self.next += 1;
         let (ours, theirs) = connection(host);
-        let member = self.clients.enter(self.next, &ours)?;
+        let member = self.clients.enter(self.next, &ours, 2)?;
         Ok(Guest { member, _ours: ours, theirs })
     }
 
@@ -91,9 +91,36 @@ fn transmissions_have_their_own_places_and_are_never_displaced() {
     let full = Err(NoPlace::Transmissions(PLACES.transmissions));
     assert_eq!(two[1].member.begin_transmission(0), full);
     assert_eq!(hall.enter(2).map(drop), full);
+    assert_eq!(two[1].member.begin_transmission(1), full, "they are as many as may be, whatever they use");
     inside.pop();
     assert_eq!(two[1].member.begin_transmission(0), Ok(()));
     assert!(inside.iter().all(|guest| !guest.member.is_displaced()));
+}
+
+#[test]
+fn clients_that_have_left_a_medium_that_hangs_take_the_places_of_its_own_clients_only() {
+    let mut hall = Hall::new();
+    let mut stuck = Vec::new();
+    for _ in 0..PLACES.transmissions {
+        let Guest { member, _ours: ours, theirs } = hall.enter(1).unwrap();
+        member.begin_transmission(0).unwrap();
+        drop(theirs);
+        while !ours.has_left() {
+            std::thread::yield_now();
+        }
+        stuck.push((member, ours));
+    }
+    let full = Err(NoPlace::Transmissions(PLACES.transmissions));
+    let own = hall.enter(1).unwrap();
+    assert_eq!(own.member.begin_transmission(0), full);
+    let others: Vec<_> = (0..PLACES.transmissions).map(|_| hall.enter(1).unwrap()).collect();
+    for other in &others {
+        assert_eq!(other.member.begin_transmission(1), Ok(()));
+    }
+    // Their threads are not piled up either.
+    assert_eq!(hall.enter(1).map(drop), full);
+    drop(stuck);
+    assert_eq!(own.member.begin_transmission(0), full, "all places are taken by those who are served");
 }
 
 #[test]
@@ -120,4 +147,12 @@ fn dismissal_asks_first_and_ends_all_after_the_grace() {
     assert!(orders.is_stopping() && !ending.is_finished());
     drop(guest);
     ending.join().unwrap();
+}
+
+#[test]
+fn dismissal_does_not_wait_for_a_thread_that_never_ends() {
+    let mut hall = Hall::new();
+    let guest = hall.enter(1).unwrap();
+    hall.clients.dismiss(Whom::All, Duration::ZERO);
+    assert!(guest.member.orders().is_abandoned());
 }

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SendFlags, Shutdown, getpeername, sockopt};
 
 /// A TCP connection that is silent for this long gets a keepalive probe.
@@ -96,6 +97,12 @@ impl Socket {
     /// A second descriptor by which the connection can be shut down from elsewhere.
     pub fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
+    }
+
+    /// Whether the other end sends no more.
+    pub fn has_left(&self) -> bool {
+        let mut polled = [PollFd::new(&self.0, PollFlags::RDHUP)];
+        rustix::event::poll(&mut polled, Some(&Timespec::default())).is_ok_and(|found| found > 0)
     }
 
     /// Ends what the other end sends, or all.

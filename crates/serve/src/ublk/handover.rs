@@ -81,7 +81,7 @@ impl Ublk {
                 break;
             }
         }
-        flush(&self.gate, self.options.backend())
+        flush(&self.gate, self.options.backend(), self.options.grace)
     }
 
     /// Has the kernel keep what is asked from now on, and give back the tags for which it has no request.

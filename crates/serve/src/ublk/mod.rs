@@ -238,7 +238,7 @@ impl Ublk {
         if let Err(error) = stopped {
             // Its threads wait for the device, and so only the end of the process ends them.
             // What was written is safe all the same, and the first failure is told.
-            let _ = flush(&self.gate, self.options.backend());
+            let _ = flush(&self.gate, self.options.backend(), self.options.grace);
             return written.and(Err(EndError::Remove { path, error }));
         }
         for trouble in self.team.crew.end(self.options.grace, || {}) {
@@ -246,7 +246,7 @@ impl Ublk {
         }
         let deleted = if is_there { self.control.delete(self.id) } else { Ok(()) };
         let removed = deleted.map_err(|error| EndError::Remove { path, error });
-        let flushed = flush(&self.gate, self.options.backend());
+        let flushed = flush(&self.gate, self.options.backend(), self.options.grace);
         written.and(removed).and(flushed)
     }
 

@@ -56,7 +56,7 @@ pub struct ServerOptions {
     /// How long a queue looks out for the next request before it waits. Meanwhile the driver need not kick.
     pub poll: Poll,
     /// How long a stopping server finishes requests, from the stop on and for all disks together. What is unfinished
-    /// then ends at its next chunk, or is left behind a second later.
+    /// then ends at its next chunk, or is left behind a second later. As long again the last flushes may take.
     pub grace: Duration,
     /// Is told of each front-end that comes and goes, and of what goes wrong.
     pub log: Arc<dyn Fn(&Event) + Send + Sync>,
@@ -125,7 +125,7 @@ impl Server {
             ends.fold(Ok(()), Result::and)
         });
         let volumes = self.disks.iter().map(|disk| (disk.name.as_str(), &disk.gate));
-        let flushed = flush_all(volumes, self.options.backend);
+        let flushed = flush_all(volumes, self.options.backend, self.options.grace);
         served.map(|()| flushed)
     }
 

@@ -108,6 +108,7 @@ pub struct Ring {
     descriptor: Option<Descriptor>,
     /// The next `wait` must not wait.
     stay_awake: bool,
+    serves_several: bool,
     unheard: Unheard,
     /// What must live until nothing is in flight.
     kept: Vec<Arc<dyn Any + Send + Sync>>,
@@ -142,6 +143,7 @@ impl Ring {
             sleeper: None,
             descriptor: None,
             stay_awake: false,
+            serves_several: false,
             kept: Vec::new(),
             unheard: Unheard::default(),
             not_send: PhantomData,
@@ -261,6 +263,17 @@ impl Ring {
         };
         self.inboxes[usize::from(source.0)].push_back(Done::new(mark, result, io));
         self.raise();
+    }
+
+    /// The queues on this ring are into several devices, none of which may wait for another's medium.
+    pub fn serve_several(&mut self) {
+        self.serves_several = true;
+    }
+
+    /// Whether [`serve_several`](Self::serve_several) was called.
+    #[must_use]
+    pub fn serves_several(&self) -> bool {
+        self.serves_several
     }
 
     /// Makes the next [`wait`](Self::wait) return at `moment`, should nothing have finished by

@@ -40,6 +40,8 @@ pub(super) struct FileQueue {
     stalled: VecDeque<(Origin, Io)>,
     /// Begun and not ended; at most as many as the ring has places, so that its inbox never grows.
     in_flight: usize,
+    /// Nobody waits for this thread but users of the same file, for whom it is the fastest.
+    copies_at_once: bool,
     shared: Arc<Shared>,
 }
 
@@ -128,13 +130,14 @@ impl FileQueue {
             syncs: Syncs::new(ring.depth()),
             stalled: VecDeque::with_capacity(ring.depth()),
             in_flight: 0,
+            copies_at_once: !ring.serves_several(),
             shared: Arc::clone(shared),
         }
     }
 
     /// Submits what is left of a request; gives it back where the ring has no place.
     fn start(&mut self, ring: &mut Ring, origin: Origin, io: Io) -> Result<(), Io> {
-        if self.shared.copies_at_once(&io) {
+        if self.copies_at_once && self.shared.copies_at_once(&io) {
             ring.submit_at_once(self.source, origin.mark(), io);
             return Ok(());
         }

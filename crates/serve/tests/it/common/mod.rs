@@ -10,6 +10,7 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub mod fuse;
+pub mod hung;
 pub mod packed;
 pub mod pieces;
 pub mod raw;

@@ -25,6 +25,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 
 use crate::common::fuse::{self, READ, WRITE};
+use crate::common::hung::Hung;
 use crate::common::{stack, wait_until};
 use crate::front::client::{Ask, Client, How, Outcome, Server};
 
@@ -32,7 +33,9 @@ use crate::front::client::{Ask, Client, How, Outcome, Server};
 const PIECE: usize = 320 << 10;
 /// The same, where sockets take no more.
 const PIECE_SMALL: usize = 64 << 10;
+const GETATTR: u32 = 3;
 const FSYNC: u32 = 20;
+const LSEEK: u32 = 46;
 const FALLOCATE: u32 = 43;
 /// A write with this flag has no flush behind it: past the page cache, the kernel leaves that to the server.
 const O_DSYNC: u64 = OFlags::DSYNC.bits() as u64;
@@ -95,11 +98,11 @@ impl Server for Fuse {
         }
         let sessions = Arc::clone(&self.sessions);
         let gate = self.gate.clone();
-        let backend = self.how.backend;
+        let How { backend, grace } = self.how;
         *lock(&self.ending) = Some(std::thread::spawn(move || {
             let sessions = std::mem::take(&mut *lock(&sessions));
             if sessions.is_empty() {
-                return cryptline_serve::flush_all([("", &gate)], backend).map_err(|(_, fault)| fault);
+                return cryptline_serve::flush_all([("", &gate)], backend, grace).map_err(|(_, fault)| fault);
             }
             let ended = sessions.into_iter().map(|it| it.finish());
             // All of them, even after one has failed.
@@ -450,6 +453,49 @@ fn calls_that_make_no_sense_are_refused_and_the_next_one_is_served() {
 fn about(node: u64, mut message: Vec<u8>) -> Vec<u8> {
     message[16..24].copy_from_slice(&node.to_ne_bytes());
     message
+}
+
+#[test]
+fn disk_that_hangs_keeps_no_other_of_its_session_waiting() {
+    const SIZE: u64 = 1 << 20;
+    const SEEK_HOLE: u64 = 4;
+    for backend in [BackendChoice::Syscalls, BackendChoice::Auto] {
+        let (hung, well) = (Hung::default(), stack::VolatileDisk::new(1 << 20));
+        let [one, two] = [hung.stack(), well.stack()];
+        let mut nodes = Nodes::new(Over::Folder, &one.gate, "one", "", false);
+        nodes.add(&two.gate, "two", "");
+        let (ours, theirs, _) = fuse::sockets();
+        let mut options = fuse::options(backend, Duration::from_millis(50), |_| (), || ());
+        options.stats = [(); 2].map(|()| ExportStats::new(false)).to_vec();
+        let session = fuse::session_of(nodes, &ours, theirs, options);
+        let mut kernel = Kernel::new(ours, SIZE, PIECE_SMALL);
+        hung.hang();
+        // What is asked of the medium is not answered; and its facts are the last that were known.
+        for (number, message) in (1..).zip([
+            fuse::call(READ, 2, &[0, 0, 4096, 0, 0], &[]),
+            fuse::call(WRITE, 4, &[0, 0, 4096, 0, 0], &[1; 4096]),
+            fuse::call(FSYNC, 6, &[0, 0], &[]),
+        ]) {
+            kernel.to_send.push_back(message);
+            assert!(kernel.send_one());
+            wait_until("it has been asked", || hung.taken() == number);
+        }
+        for _ in 0..2 {
+            assert_eq!(answer_to(&mut kernel, fuse::call(GETATTR, 8, &[0, 0], &[])), 0);
+            assert_eq!(answer_to(&mut kernel, fuse::call(LSEEK, 10, &[0, 4096, SEEK_HOLE], &[])), 0);
+            assert_eq!(kernel.message[16..24], SIZE.to_ne_bytes(), "all of it may be data");
+        }
+        for message in [
+            fuse::call(WRITE, 2, &[0, 0, 4096, 0, 0], &[7; 4096]),
+            fuse::call(READ, 2, &[0, 0, 4096, 0, 0], &[]),
+            fuse::call(GETATTR, 2, &[0, 0], &[]),
+            fuse::call(LSEEK, 2, &[0, 4096, SEEK_HOLE], &[]),
+        ] {
+            assert_eq!(answer_to(&mut kernel, about(4, message)), 0);
+        }
+        assert_eq!(session.finish(), Err(("one".to_owned(), cryptline_serve::UNANSWERED)));
+        assert_eq!(well.stable()[..4096], [7; 4096], "the other is flushed");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod client_shapes;
 mod ending;
 mod failures;
 mod growth;
+mod hang;
 mod libnbd;
 mod peers;
 mod promises;

@@ -1,0 +1,121 @@
+//! Facts of media, such as their sizes and holes: asked in system calls that a hung medium never ends, for threads that
+//! have others to serve.
+//!
+//! ```text
+//! lane, greeting ─► question ─► the medium's own thread ─► answer     in time, or none
+//!                       └─ no answer is being waited for too long already: none at once
+//! ```
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use cryptline_sys::lock;
+
+/// How long an answer is waited for. One that takes longer delays others once, and no more until it is there.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
+
+type Question = Box<dyn FnOnce() + Send>;
+
+/// One medium's facts.
+pub(crate) struct Facts {
+    /// The thread that asks, once there is one. It ends with this.
+    asker: Mutex<Option<mpsc::Sender<Question>>>,
+    /// The medium owes an answer that nobody waits for any more.
+    owes: Arc<AtomicBool>,
+}
+
+/// A question that has been asked.
+pub(crate) struct Asked<T> {
+    answer: Option<mpsc::Receiver<T>>,
+    owes: Arc<AtomicBool>,
+}
+
+impl Facts {
+    pub fn new() -> Self {
+        Self { asker: Mutex::default(), owes: Arc::default() }
+    }
+
+    /// Asks, on the medium's own thread. Only the question is to keep the medium open.
+    pub fn begin<T: Send + 'static>(&self, question: impl FnOnce() -> T + Send + 'static) -> Asked<T> {
+        let (tell, answer) = mpsc::channel();
+        let owes = Arc::clone(&self.owes);
+        let question = move || {
+            let found = question();
+            owes.store(false, Ordering::Release);
+            // Whoever asked may have gone on.
+            let _ = tell.send(found);
+        };
+        let is_asked = !self.owes.load(Ordering::Acquire) && self.send(Box::new(question));
+        Asked { answer: is_asked.then_some(answer), owes: Arc::clone(&self.owes) }
+    }
+
+    /// Asks, and waits for the answer; `None` where the medium does not give it in time.
+    pub fn ask<T: Send + 'static>(&self, question: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        self.begin(question).answer_by(Instant::now() + PATIENCE)
+    }
+
+    fn send(&self, question: Question) -> bool {
+        let mut asker = lock(&self.asker);
+        let asker = match &mut *asker {
+            Some(asker) => asker,
+            empty => match start() {
+                Some(sender) => empty.insert(sender),
+                None => return false,
+            },
+        };
+        asker.send(question).is_ok()
+    }
+}
+
+/// Starts a thread that asks whatever it is sent, one question after the other.
+fn start() -> Option<mpsc::Sender<Question>> {
+    let (sender, questions) = mpsc::channel::<Question>();
+    let work = move || questions.into_iter().for_each(|question| question());
+    let thread = std::thread::Builder::new().name("facts".to_owned());
+    thread.spawn(work).ok().map(|_| sender)
+}
+
+impl<T> Asked<T> {
+    /// The answer, if it is there by `deadline`.
+    pub fn answer_by(self, deadline: Instant) -> Option<T> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let answer = self.answer?.recv_timeout(left);
+        if matches!(answer, Err(mpsc::RecvTimeoutError::Timeout)) {
+            self.owes.store(true, Ordering::Release);
+        }
+        answer.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medium_that_hangs_delays_once_and_is_asked_again_when_it_has_answered() {
+        let facts = Facts::new();
+        assert_eq!(facts.ask(|| 1), Some(1));
+        let (go_on, hung) = mpsc::channel::<()>();
+        let asked = facts.begin(move || hung.recv().is_ok());
+        assert_eq!(asked.answer_by(Instant::now()), None);
+        // Nothing is asked meanwhile, so nothing piles up.
+        let unasked: Option<u8> = facts.ask(|| unreachable!("the medium owes an answer"));
+        assert_eq!(unasked, None);
+        go_on.send(()).unwrap();
+        let answer = std::iter::repeat_with(|| facts.ask(|| 3)).find_map(|answer| answer);
+        assert_eq!(answer, Some(3));
+    }
+
+    #[test]
+    fn thread_that_asks_ends_with_the_facts() {
+        let facts = Facts::new();
+        let (kept, end) = mpsc::channel::<()>();
+        assert_eq!(facts.ask(|| ()), Some(()));
+        // Sent behind it, and dropped with it, once it is made.
+        let question = facts.begin(move || kept);
+        drop(facts);
+        drop(question);
+        assert!(end.recv().is_err());
+    }
+}
