@@ -301,12 +301,14 @@ impl BaseDevice {
             Target::Nbd(uri) => {
                 let device = NbdDevice::open_again(uri, read_only, access.reconnect)?;
                 let multi_conn = device.takes_connections();
+                let repeats = device.repeats_changes();
                 let bytes = device.bytes();
                 let gate = Gate::new(device);
                 let is_written = !gate.geometry().read_only;
-                let loses = access.reconnect.is_some() && is_written && !multi_conn;
+                let loses = access.reconnect.is_some() && is_written && !repeats;
+                let warning = if multi_conn { Warning::EndUnknown } else { Warning::OnlyReadsAgain };
                 Ok(Self {
-                    warnings: loses.then_some(Warning::OnlyReadsAgain).into_iter().collect(),
+                    warnings: loses.then_some(warning).into_iter().collect(),
                     bytes,
                     ..Self::new(gate, BaseInfo::Nbd { multi_conn })
                 })

@@ -29,6 +29,8 @@ pub enum Warning {
     /// A write that is under way when the connection to the NBD server below is lost is lost with it, though connections
     /// are made again: the server takes one.
     OnlyReadsAgain,
+    /// The same, because the end of the server cannot be known.
+    EndUnknown,
     /// The user may not raise the priority of threads, though that was asked for.
     NoPriority,
     /// Others use the target too, and the page cache may hide what they write.
@@ -96,6 +98,12 @@ impl fmt::Display for Warning {
                 "the NBD server takes one connection (no NBD_FLAG_CAN_MULTI_CONN), so it cannot be known what became of a \
                  write under way when that is lost: reads and what comes later go to the next connection, but after such \
                  a write the volume has to be opened again",
+            ),
+            Self::EndUnknown => f.write_str(
+                "it cannot be known when the NBD server has ended (it is reached over TCP, or the process that listened on \
+                 its Unix socket is not the one that answers there), so neither what became of a write under way when the \
+                 connection is lost: reads and what comes later go to the next connection, but after such a write the \
+                 volume has to be opened again",
             ),
             Self::ZonedQueue => f.write_str(
                 "a zoned device takes writes in order, so the thread that submits them encrypts them; \

@@ -83,8 +83,11 @@ pub struct TargetArgs {
 
     /// For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is
     /// started anew. Each write is then durable before it is acknowledged, which costs time. Writes under way go out once
-    /// more only where the server takes several connections and has ended. Leave this out behind a tunnel or a proxy that
-    /// can end in its place. A server that stays silent without hanging up is waited for
+    /// more only if the server is known to have ended: it takes several connections, the process that listened on its Unix
+    /// socket also answers there, and that process is gone. With any other (over TCP, in the background, in another
+    /// container, one process for each client) they fail, and so does each flush until the volume is opened again. A
+    /// tunnel, a proxy or a plug-in that passes writes on can end before they are made: leave this out there. A server that
+    /// stays silent without hanging up is waited for
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub reconnect: Option<u64>,
 

@@ -196,8 +196,9 @@ impl Open {
         fn shared(yes: bool) { access.shared = yes }
 
         /// For how long a connection to an NBD server below that was lost is made again. Each write is made durable
-        /// before it ends, so that none can be lost with a connection; where a request's fate cannot be known, it
-        /// fails.
+        /// before it ends, so that none can be lost with a connection. A write under way goes out once more only if the
+        /// server is known to have ended: it takes several connections, and the process that listened on its Unix socket
+        /// and answered there is gone. Otherwise its fate cannot be known: it fails, and no flush succeeds after that.
         fn reconnect(patience: Duration) { access.reconnect = Some(patience) }
 
         /// Passes discards down, which shows which blocks are unused. Memory always gets them.

@@ -10,8 +10,9 @@
 //!   So each change is sent with FUA: the server acknowledges it when it is durable, and there is nothing to forget.
 //! * **What was under way is made once, or twice at once.** A server that still runs may make a write of the old
 //!   connection at any time later, over what was written since by the new one; the protocol has nothing against it.
-//!   So changes go out once more only when the server has gone: it has closed the [`witness`](super::witness), too, and
-//!   on this machine its process has ended. Reads can always go out once more, and so can what was not sent yet:
+//!   So changes go out once more only when the server is known to have ended: it has closed the
+//!   [`witness`](super::witness), too, and its process, which is one of this machine, has ended. A server of which that
+//!   cannot be known is alive. Reads can always go out once more, and so can what was not sent yet:
 //!   before the first request after a rest, a queue looks whether its connection is still there.
 //!
 //! A server that is stopped in order may refuse what it has not begun yet (`ESHUTDOWN`), and answers what it has. What

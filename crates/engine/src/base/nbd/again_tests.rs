@@ -8,15 +8,16 @@ use cryptline_nbd::wire::{cmd, cmd_flag};
 use cryptline_nbd::{NbdError, RequestHeader, TransmissionFlags as Flags};
 use cryptline_sys::{BackendChoice, Buffer};
 
+use super::apart::{self, Clients, Kind};
 use super::scripted::{Client, Offer, SIZE, Server, USUAL, secure};
 use super::*;
 use crate::blocking::Blocking;
 use crate::{Channel, Gate, Operation, Request, Submitted};
 
-const BLOCK: usize = 4096;
+pub(super) const BLOCK: usize = 4096;
 const BACKENDS: [BackendChoice; 2] = [BackendChoice::Auto, BackendChoice::Syscalls];
-const LONG: Duration = Duration::from_secs(60);
-const SHARED: Offer = Offer { flags: USUAL.flags.with(Flags::CAN_MULTI_CONN), ..USUAL };
+pub(super) const LONG: Duration = Duration::from_secs(60);
+pub(super) const SHARED: Offer = Offer { flags: USUAL.flags.with(Flags::CAN_MULTI_CONN), ..USUAL };
 
 fn again(server: &Server, patience: Duration) -> Gate {
     Gate::new(NbdDevice::open_again(&server.uri, false, Some(patience)).unwrap())
@@ -34,20 +35,20 @@ enum Death {
 
 /// What a machine has whose server can be killed.
 #[derive(Default)]
-struct Store {
+pub(super) struct Store {
     cached: Vec<u8>,
     durable: Vec<u8>,
     requests: usize,
 }
 
 impl Store {
-    fn new() -> Arc<Mutex<Self>> {
+    pub(super) fn new() -> Arc<Mutex<Self>> {
         let zeros = vec![0; usize::try_from(SIZE).unwrap()];
         Arc::new(Mutex::new(Self { cached: zeros.clone(), durable: zeros, requests: 0 }))
     }
 
     /// Carries a request out; its reply.
-    fn make(&mut self, header: &RequestHeader, payload: &[u8]) -> Vec<u8> {
+    pub(super) fn make(&mut self, header: &RequestHeader, payload: &[u8]) -> Vec<u8> {
         let start = usize::try_from(header.offset).unwrap();
         let range = start..start + header.length as usize;
         match header.command {
@@ -69,8 +70,11 @@ impl Store {
 }
 
 /// Serves until the client goes. `dies` says of each request, by its number, whether and how its server does.
-fn serve(accept: &dyn Fn() -> Client, store: &Mutex<Store>, dies: &dyn Fn(usize) -> Option<Death>) {
-    let (mut client, mut witness) = (accept(), accept());
+fn serve(clients: &mut Clients<'_>, store: &Mutex<Store>, dies: &dyn Fn(usize) -> Option<Death>) {
+    let mut client = clients.accept();
+    // Whose process it is, is asked by a flush; and whether it is the same, before there is a first queue.
+    let mut witness = clients.accept();
+    witness.expect(cmd::FLUSH);
     loop {
         let is_request = |header: &RequestHeader| header.command != cmd::DISC;
         let Some(header) = client.next().filter(is_request) else { return };
@@ -78,25 +82,27 @@ fn serve(accept: &dyn Fn() -> Client, store: &Mutex<Store>, dies: &dyn Fn(usize)
         let mut store = cryptline_sys::lock(store);
         let death = dies(store.requests);
         store.requests += 1;
-        if matches!(death, Some(Death::Refused)) {
-            client.say(&reply::simple(header.cookie, Err(NbdError::Shutdown)));
-        } else if !matches!(death, Some(Death::Unmade)) {
-            let answer = store.make(&header, &payload);
-            let len = match death {
-                None => answer.len(),
-                Some(Death::HalfAnswered) => answer.len() / 2,
-                Some(_) => 0,
-            };
-            client.say(&answer[..len]);
+        let answer = match death {
+            Some(Death::Unmade) => Vec::new(),
+            Some(Death::Refused) => reply::simple(header.cookie, Err(NbdError::Shutdown)).to_vec(),
+            _ => store.make(&header, &payload),
+        };
+        let len = match death {
+            Some(Death::Made | Death::Unmade) => 0,
+            Some(Death::HalfAnswered) => answer.len() / 2,
+            None | Some(Death::Refused) => answer.len(),
+        };
+        if death.is_none() {
+            client.say(&answer);
+            continue;
         }
-        if death.is_some() {
-            // What was in its memory only goes with it.
-            store.cached = store.durable.clone();
-            drop((client, witness));
-            witness = accept();
-            client = accept();
-            witness.expect(cmd::FLUSH);
-        }
+        // What was in its memory only goes with it.
+        store.cached = store.durable.clone();
+        clients.die(|| client.say_last(&answer[..len]));
+        witness = clients.accept();
+        witness.expect(cmd::FLUSH);
+        client = clients.accept();
+        witness.expect(cmd::FLUSH);
     }
 }
 
@@ -155,7 +161,7 @@ fn finish(channel: &mut Channel, batch: Vec<Request>, expected: &[u8]) {
 fn outlives(backend: BackendChoice, dies: impl Fn(usize) -> Option<Death> + Send + 'static) -> usize {
     let store = Store::new();
     let served = Arc::clone(&store);
-    let server = Server::several(SHARED, move |accept| serve(accept, &served, &dies));
+    let server = apart::server(Kind::Foreground, SHARED, move |clients| serve(clients, &served, &dies));
     let gate = again(&server, LONG);
     use_disk(&gate, backend, &store);
     drop(gate);

@@ -19,7 +19,7 @@ use super::tls::{self, Secure};
 use crate::OpenError;
 
 /// How long connecting and the handshake may take together.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// The same for a connection that only asks for block status, which can be done without.
 const PATIENCE_FOR_STATUS: Duration = Duration::from_secs(5);
 /// How long a Unix server may leave its queue of clients full before we look again.

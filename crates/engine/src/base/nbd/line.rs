@@ -1,6 +1,7 @@
 //! A connection without a ring: blocking, with a deadline, in the clear or through TLS.
 
 use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
@@ -9,18 +10,36 @@ use cryptline_nbd::client::request;
 use cryptline_nbd::wire::{REQUEST_LEN, cmd};
 use cryptline_tls::Records;
 use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg};
+use rustix::process::Pid;
 use rustls::ClientConnection;
 
 /// A connection that somebody waits for.
 pub(super) struct Line {
     socket: OwnedFd,
     tls: Option<Box<ClientConnection>>,
+    sender: Option<Sender>,
 }
+
+/// The process that sent what came last, as far as the kernel tells.
+#[derive(Default)]
+struct Sender(Option<Pid>);
 
 impl Line {
     pub fn new(socket: OwnedFd) -> Self {
-        Self { socket, tls: None }
+        Self { socket, tls: None, sender: None }
+    }
+
+    /// Has the kernel say from now on which process sends what comes, on a Unix socket.
+    pub fn ask_sender(&mut self) -> io::Result<()> {
+        sockopt::set_socket_passcred(&self.socket, true)?;
+        self.sender = Some(Sender::default());
+        Ok(())
+    }
+
+    /// The process that sent what came last.
+    pub fn sender(&self) -> Option<Pid> {
+        self.sender.as_ref()?.0
     }
 
     pub fn socket(&self) -> BorrowedFd<'_> {
@@ -55,7 +74,8 @@ impl Line {
     }
 
     fn timed(&mut self, deadline: Option<Instant>) -> Timed<'_> {
-        Timed { plain: Plain { socket: self.socket.as_fd(), deadline }, tls: self.tls.as_deref_mut() }
+        let plain = Plain { socket: self.socket.as_fd(), deadline, sender: self.sender.as_mut() };
+        Timed { plain, tls: self.tls.as_deref_mut() }
     }
 }
 
@@ -102,6 +122,8 @@ impl Write for Timed<'_> {
 struct Plain<'a> {
     socket: BorrowedFd<'a>,
     deadline: Option<Instant>,
+    /// Where that is asked for.
+    sender: Option<&'a mut Sender>,
 }
 
 impl Plain<'_> {
@@ -120,22 +142,40 @@ impl Plain<'_> {
 
 impl Read for Plain<'_> {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
-        self.hurry(Timeout::Recv)?;
         let flags = match self.deadline {
             Some(_) => RecvFlags::empty(),
             None => RecvFlags::DONTWAIT,
         };
-        Ok(rustix::net::recv(self.socket, target, flags)?.0)
+        self.hurry(Timeout::Recv)?;
+        match &mut self.sender {
+            None => Ok(rustix::net::recv(self.socket, target, flags)?.0),
+            Some(sender) => sender.receive(self.socket, target, flags),
+        }
+    }
+}
+
+impl Sender {
+    /// Bytes of one process, and which one.
+    fn receive(&mut self, socket: BorrowedFd<'_>, target: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [io::IoSliceMut::new(target)];
+        let received = recvmsg(socket, &mut parts, &mut ancillary, flags | RecvFlags::CMSG_CLOEXEC)?;
+        self.0 = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmCredentials(sender) => Some(sender.pid),
+            _ => None,
+        });
+        Ok(received.bytes)
     }
 }
 
 impl Write for Plain<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.hurry(Timeout::Send)?;
         let flags = match self.deadline {
             Some(_) => SendFlags::empty(),
             None => SendFlags::DONTWAIT,
         };
+        self.hurry(Timeout::Send)?;
         send(self.socket, bytes, flags)
     }
 

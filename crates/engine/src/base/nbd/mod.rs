@@ -36,7 +36,7 @@ mod witness;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cryptline_nbd::negotiate::Agreed;
 use cryptline_nbd::{NbdUri, TransmissionFlags};
@@ -44,6 +44,7 @@ use cryptline_sys::Ring;
 
 use crate::{Connections, Device, Extent, Fault, Geometry, OpenError, Queue};
 use connect::{Peer, Server};
+use line::Line;
 use pool::{Link, Pool};
 use queue::NbdQueue;
 use replies::Intake;
@@ -114,8 +115,8 @@ impl NbdDevice {
         }
         let is_shared = can(TransmissionFlags::CAN_MULTI_CONN);
         let witness = if needs_witness(&agreed, &geometry) {
-            let (line, peer) = server.again(&agreed, peer)?;
-            Some(Witness::new(line, peer))
+            let (line, _) = server.again(&agreed, peer)?;
+            Some(witness(line, reconnect, Instant::now() + connect::PATIENCE))
         } else {
             None
         };
@@ -142,6 +143,12 @@ impl NbdDevice {
     #[must_use]
     pub fn takes_connections(&self) -> bool {
         self.0.can(TransmissionFlags::CAN_MULTI_CONN)
+    }
+
+    /// Whether a change under way to this server can go out once more, since its end can be known.
+    #[must_use]
+    pub fn repeats_changes(&self) -> bool {
+        self.0.reconnect.is_some() && self.0.pool.knows_process()
     }
 }
 
@@ -204,6 +211,15 @@ impl Shared {
     }
 }
 
+/// Of a server whose lost connections are made again, the process is to be known, too.
+fn witness(line: Line, reconnect: Option<Duration>, until: Instant) -> Witness {
+    let mut witness = Witness::new(line);
+    if reconnect.is_some() {
+        witness.find_process(until);
+    }
+    witness
+}
+
 /// Whether one more connection tells if the server is still the same.
 fn needs_witness(agreed: &Agreed, geometry: &Geometry) -> bool {
     let can = |flag| agreed.flags.contains(flag);
@@ -233,6 +249,12 @@ fn geometry(agreed: &Agreed, read_only: bool) -> Geometry {
 #[cfg(test)]
 #[path = "again_tests.rs"]
 mod again_tests;
+#[cfg(test)]
+#[path = "tests/apart.rs"]
+mod apart;
+#[cfg(test)]
+#[path = "tests/later.rs"]
+mod later;
 #[cfg(test)]
 #[path = "queues_tests.rs"]
 mod queues_tests;

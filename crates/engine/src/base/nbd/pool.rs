@@ -115,6 +115,11 @@ impl Pool {
         }
     }
 
+    /// The end of the server can be seen.
+    pub fn knows_process(&self) -> bool {
+        cryptline_sys::lock(&self.servers).witness.as_ref().is_some_and(Witness::knows_process)
+    }
+
     /// Does without a witness that does not answer.
     fn dismiss_witness(&self, servers: &mut Servers) {
         if let Some(mut witness) = servers.witness.take() {
@@ -167,8 +172,8 @@ impl Shared {
             self.pool.dismiss_witness(servers);
         }
         if self.needs_witness() && servers.witness.is_none() {
-            let (line, peer) = again()?;
-            servers.witness = Some(Witness::new(line, peer));
+            let (line, _) = again()?;
+            servers.witness = Some(super::witness(line, self.reconnect, until));
         }
         let (line, peer) = again()?;
         if !self.is_first_server(servers, peer, until) {
@@ -212,7 +217,11 @@ impl Shared {
     fn is_first_server(&self, servers: &mut Servers, peer: Peer, until: Instant) -> bool {
         let until = until.max(Instant::now() + PATIENCE_FOR_END);
         let answers = |witness: &mut Witness| peer == self.peer && witness.answers_flush(until);
-        servers.witness.as_mut().is_none_or(answers)
+        match servers.witness.as_mut() {
+            Some(witness) => answers(witness),
+            // Each server has what was acknowledged where each change is durable by then.
+            None => !self.needs_witness() || self.reconnect.is_some(),
+        }
     }
 
     /// Takes a connection back from its queue.

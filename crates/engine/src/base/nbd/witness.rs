@@ -1,8 +1,15 @@
 //! A connection that was there before any write, and is used for nothing but looks at the server.
 //!
-//! As long as it is answered, the server that has the writes runs. Its end alone does not say that the server has
-//! ended: a server can close connections while their writes go on. On this machine the kernel knows the process that
-//! listened, so its end is waited for, too. Over TCP a connection that is reset says nothing: a firewall can do that.
+//! As long as it is answered, the server that has the writes runs. Its end does not say that the server has ended: a
+//! server can close connections and carry out later what came by them. So a server is taken for ended only where its
+//! process is known and has ended, too, and for running wherever that is not known:
+//!
+//! * Over TCP nothing is.
+//! * On a Unix socket the kernel knows the process that listened. It must be the one that answers as well, which
+//!   rules out servers that went to the background after that, have a process for each client, or were given a socket
+//!   on which another listened.
+//! * A process that the kernel does not show, such as one in another container, is not known.
+//! * This very process has never ended.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -14,10 +21,9 @@ use cryptline_nbd::incoming::{Incoming, IncomingContent, parse_incoming};
 use cryptline_nbd::wire::{CHUNK_HEADER_LEN, REQUEST_LEN, SIMPLE_REPLY_LEN, cmd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, sockopt};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-use super::connect::Peer;
 use super::line::Line;
 
 /// How long the server may take to answer.
@@ -25,8 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Witness {
     line: Line,
-    is_tcp: bool,
-    /// Who listened on a Unix socket, as a pidfd: not known where that process has already left it to another.
+    /// The process that listened on a Unix socket and answers there, as a pidfd.
     process: Option<OwnedFd>,
     /// Of the last question.
     cookie: u64,
@@ -35,10 +40,35 @@ pub(super) struct Witness {
 }
 
 impl Witness {
-    pub fn new(line: Line, peer: Peer) -> Self {
-        let is_tcp = matches!(peer, Peer::Tcp(_));
-        let process = if is_tcp { None } else { process_of(&line) };
-        Self { line, is_tcp, process, cookie: 0, is_owed: false }
+    /// A connection on which nothing was asked yet.
+    pub fn new(line: Line) -> Self {
+        Self { line, process: None, cookie: 0, is_owed: false }
+    }
+
+    /// Finds the process of the server, by one question where there may be one to be found.
+    pub fn find_process(&mut self, until: Instant) {
+        self.process = self.process_that_answers(until);
+    }
+
+    /// The end of the server can be seen.
+    pub fn knows_process(&self) -> bool {
+        self.process.is_some()
+    }
+
+    fn process_that_answers(&mut self, until: Instant) -> Option<OwnedFd> {
+        let socket = self.line.socket();
+        if sockopt::socket_domain(socket) != Ok(AddressFamily::UNIX) {
+            return None;
+        }
+        let pid = sockopt::socket_peercred(socket).ok()?.pid;
+        if pid == getpid() {
+            return None;
+        }
+        // Before the question: a process that is there before and after the answer has had that number all the time.
+        let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        self.line.ask_sender().ok()?;
+        let is_it = self.answers_flush(until) && self.line.sender() == Some(pid);
+        (is_it && !ends(&process, Instant::now())).then_some(process)
     }
 
     pub fn say_goodbye(&mut self) {
@@ -86,34 +116,30 @@ impl Witness {
         }
     }
 
-    /// Whether the server ends, as far as can be known.
+    /// Whether the server is known to have ended, at the latest by then.
     pub fn sees_end(&mut self, until: Instant) -> bool {
-        let process = self.process.take();
-        let has_ended = self.is_closed(until) && process.as_ref().is_none_or(|it| ends(it, until));
-        self.process = process;
-        has_ended
+        match self.process.take() {
+            // Unknown is alive.
+            None => false,
+            Some(process) => {
+                let has_ended = self.is_closed(until) && ends(&process, until);
+                self.process = Some(process);
+                has_ended
+            }
+        }
     }
 
     /// Whether the server closes the connection, on which nothing is on its way.
     fn is_closed(&mut self, until: Instant) -> bool {
-        match self.line.until(until).read(&mut [0]) {
-            Ok(len) => len == 0,
-            Err(error) => match error.kind() {
-                io::ErrorKind::UnexpectedEof => true,
-                io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => !self.is_tcp,
-                _ => false,
-            },
+        use io::ErrorKind as Kind;
+        loop {
+            match self.line.until(until).read(&mut [0]).map_err(|error| error.kind()) {
+                Err(Kind::Interrupted) => {}
+                Ok(0) | Err(Kind::UnexpectedEof | Kind::ConnectionReset | Kind::BrokenPipe) => return true,
+                _ => return false,
+            }
         }
     }
-}
-
-/// The process that listened. One that is this very process is as good as its connections.
-fn process_of(line: &Line) -> Option<OwnedFd> {
-    let pid = sockopt::socket_peercred(line.socket()).ok()?.pid;
-    if pid == getpid() {
-        return None;
-    }
-    pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 /// Whether a process ends.
@@ -146,7 +172,6 @@ mod tests {
         drop(theirs);
         let mut witness = Witness {
             line: Line::new(ours.into()),
-            is_tcp: false,
             process: Some(pidfd_open(pid, PidfdFlags::empty()).unwrap()),
             cookie: 0,
             is_owed: false,
@@ -163,8 +188,8 @@ mod tests {
     fn answer_that_comes_late_is_taken_for_no_later_one() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut theirs, address) = listener.accept().unwrap();
-        let mut witness = Witness::new(Line::new(ours.into()), Peer::Tcp(address));
+        let (mut theirs, _) = listener.accept().unwrap();
+        let mut witness = Witness::new(Line::new(ours.into()));
         let soon = || Instant::now() + Duration::from_millis(50);
         let mut asked = [0; REQUEST_LEN];
         assert!(!witness.answers_flush(soon()));
@@ -176,17 +201,16 @@ mod tests {
     }
 
     #[test]
-    fn connection_over_tcp_that_is_reset_tells_nothing_and_one_that_is_closed_does() {
-        for is_reset in [false, true] {
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let (theirs, address) = listener.accept().unwrap();
-            if is_reset {
-                sockopt::set_socket_linger(&theirs, Some(Duration::ZERO)).unwrap();
-            }
-            drop(theirs);
-            let mut witness = Witness::new(Line::new(ours.into()), Peer::Tcp(address));
-            assert_eq!(witness.sees_end(Instant::now() + PATIENCE), !is_reset);
+    fn end_of_a_connection_says_nothing_where_the_process_is_not_known() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let tcp = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        drop(listener.accept().unwrap());
+        let (unix, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        for line in [Line::new(tcp.into()), Line::new(unix.into())] {
+            let mut witness = Witness::new(line);
+            witness.find_process(Instant::now() + PATIENCE);
+            assert!(!witness.knows_process() && !witness.sees_end(Instant::now() + PATIENCE));
         }
     }
 }

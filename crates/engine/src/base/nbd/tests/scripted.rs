@@ -1,6 +1,8 @@
 //! A server at the other end that does what a test tells it.
 
 use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -53,14 +55,25 @@ type Secured = StreamOwned<ServerConnection, UnixStream>;
 trait Way: Read + Write + Send {
     /// Says that nothing more comes, where there are words for that. The socket stays open.
     fn end(&mut self) {}
+
+    /// Sends nothing more.
+    fn end_socket(&mut self);
 }
 
-impl Way for UnixStream {}
+impl Way for UnixStream {
+    fn end_socket(&mut self) {
+        let _ = self.shutdown(Shutdown::Write);
+    }
+}
 
 impl Way for Secured {
     fn end(&mut self) {
         self.conn.send_close_notify();
         self.conn.complete_io(&mut self.sock).unwrap();
+    }
+
+    fn end_socket(&mut self) {
+        self.sock.end_socket();
     }
 }
 
@@ -186,6 +199,13 @@ impl Client {
         let _ = self.0.write_all(bytes);
     }
 
+    /// Says the last of all, and waits until the client has heard it.
+    pub fn say_last(mut self, bytes: &[u8]) {
+        self.say(bytes);
+        self.0.end_socket();
+        self.see_end();
+    }
+
     /// Waits until the client has hung up.
     pub fn see_end(&mut self) {
         let _ = self.0.read_to_end(&mut Vec::new());
@@ -227,7 +247,26 @@ impl Server {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let listener = UnixListener::bind(&path).unwrap();
-        Self { uri: unix(path), thread: Some(std::thread::spawn(move || serve(&listener))), _folder: folder }
+        Self::with(path, folder, move || serve(&listener))
+    }
+
+    /// A server whose clients connect at `path`, which others listen on.
+    pub fn with(path: PathBuf, folder: TempDir, serve: impl FnOnce() + Send + 'static) -> Self {
+        Self { uri: unix(path), thread: Some(std::thread::spawn(serve)), _folder: folder }
+    }
+
+    /// The same over TCP, for the clients that `script` accepts.
+    pub fn tcp(offer: Offer, script: impl FnOnce(&dyn Fn() -> Client) + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let folder = tempfile::tempdir().unwrap();
+        let accept = move || OwnedFd::from(listener.accept().unwrap().0);
+        let mut server = Self::with(PathBuf::new(), folder, move || {
+            // A stream is read and written alike, whatever it comes through.
+            script(&|| Client::greet(UnixStream::from(accept()), offer));
+        });
+        server.uri.address = Address::Tcp { host: "127.0.0.1".to_owned(), port };
+        server
     }
 
     pub fn gate(&self) -> Gate {
