@@ -30,6 +30,7 @@ mod serve;
 mod serve_tls;
 mod server;
 mod stats;
+mod stopped;
 mod systemd;
 mod systemd_booted;
 mod tang;

@@ -113,7 +113,7 @@ impl Waiter {
             });
         }
         // What it says is true before it has ended, too.
-        let _ = self.0.read(&mut [0]);
+        while self.0.read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {}
         match word[0] {
             FLUSHED => LastFlush::Worked,
             _ => LastFlush::Failed,

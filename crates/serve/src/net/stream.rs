@@ -77,11 +77,24 @@ struct Timed {
     deadline: Instant,
 }
 
+impl Timed {
+    /// The result of a call that waits no longer than the deadline. A socket with a timeout says that it was interrupted
+    /// when the process was merely stopped and goes on (signal(7)).
+    fn uninterrupted(&mut self, mut call: impl FnMut(&mut Socket) -> io::Result<usize>) -> io::Result<usize> {
+        loop {
+            self.socket.set_deadline(self.deadline)?;
+            match call(&mut self.socket) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+}
+
 impl Read for Timed {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         if self.early.is_empty() {
-            self.socket.set_deadline(self.deadline)?;
-            return self.socket.read(target);
+            return self.uninterrupted(|socket| socket.read(target));
         }
         let len = self.early.len().min(target.len());
         target[..len].copy_from_slice(&self.early[..len]);
@@ -92,8 +105,7 @@ impl Read for Timed {
 
 impl Write for Timed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.set_deadline(self.deadline)?;
-        self.socket.write(bytes)
+        self.uninterrupted(|socket| socket.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {

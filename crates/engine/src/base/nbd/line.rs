@@ -127,6 +127,22 @@ struct Plain<'a> {
 }
 
 impl Plain<'_> {
+    /// The result of a call. A socket with a timeout says that it was interrupted when the process was merely stopped and
+    /// goes on (signal(7)).
+    fn uninterrupted(
+        &mut self,
+        direction: Timeout,
+        mut call: impl FnMut(&mut Self) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        loop {
+            self.hurry(direction)?;
+            match call(self) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
     /// Lets the next call last no longer than there is time.
     fn hurry(&self, call: Timeout) -> io::Result<()> {
         let Some(deadline) = self.deadline else {
@@ -146,11 +162,10 @@ impl Read for Plain<'_> {
             Some(_) => RecvFlags::empty(),
             None => RecvFlags::DONTWAIT,
         };
-        self.hurry(Timeout::Recv)?;
-        match &mut self.sender {
-            None => Ok(rustix::net::recv(self.socket, target, flags)?.0),
-            Some(sender) => sender.receive(self.socket, target, flags),
-        }
+        self.uninterrupted(Timeout::Recv, |plain| match &mut plain.sender {
+            None => Ok(rustix::net::recv(plain.socket, &mut *target, flags)?.0),
+            Some(sender) => sender.receive(plain.socket, target, flags),
+        })
     }
 }
 
@@ -175,8 +190,7 @@ impl Write for Plain<'_> {
             Some(_) => SendFlags::empty(),
             None => SendFlags::DONTWAIT,
         };
-        self.hurry(Timeout::Send)?;
-        send(self.socket, bytes, flags)
+        self.uninterrupted(Timeout::Send, |plain| send(plain.socket, bytes, flags))
     }
 
     fn flush(&mut self) -> io::Result<()> {
