@@ -7,6 +7,7 @@ mod text;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use rustix::process::geteuid;
 
 use crate::CliError;
 use crate::output::print;
@@ -27,7 +28,8 @@ Examples:
   cryptline ctl /run/user/1000/c --json list
 
 SOCKET is the argument of `cryptline serve --control SOCKET`. It speaks JSON lines, for other programs too: see
-docs/control.md. Only the server's user and root may use it.
+docs/control.md. Only the server's user and root may use it, and nothing is said to a server of another user than root and you;
+`add` as root, which hands over a volume key, wants that user's name (--server-user).
 
 Exit codes: 0 success, 1 invalid parameters or an unknown export, 2 wrong passphrase, 3 out of memory, 4 no server, an I/O
 error or a flush that failed, 5 a name or an image that is in use.")]
@@ -90,6 +92,12 @@ pub struct RemoveArgs {
 /// What the server says, with its exit code; exit code 4 where there is none.
 pub fn run(args: &CtlArgs) -> Result<(), CliError> {
     let mut server = Connection::to(&args.socket)?;
+    match &args.command {
+        CtlCommand::Add(add) => server.check_user(add.server_user)?,
+        // Root may ask anybody's server, and gives nothing away by that.
+        _ if geteuid().is_root() => {}
+        _ => server.check_user(None)?,
+    }
     let answer = match &args.command {
         CtlCommand::List => server.ask("list", &Nothing {}, &[]),
         CtlCommand::Stats => server.ask("stats", &Nothing {}, &[]),

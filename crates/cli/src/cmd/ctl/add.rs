@@ -1,7 +1,7 @@
 //! `ctl add`: opens a volume here, where there are rights to, and hands it to the server.
 //!
 //! ```text
-//! opened, locked ─► key asked for and tried ─► [file, pipe with the volume key, lock] ─► server: header read again, exported
+//! who listens is known ─► opened, locked ─► key asked for and tried ─► [file, pipe with the volume key, lock] ─► server: header read again, exported
 //! ```
 //!
 //! The file's lock goes along: it belongs to the open file. So does cryptsetup's lock of whoever uses the volume, which is
@@ -15,7 +15,9 @@ use std::slice;
 use clap::Args;
 use cryptline::{Open, SecretBuf, Target};
 use cryptline_engine::base::Image;
+use nix::unistd::User;
 use rustix::pipe::PipeFlags;
+use rustix::process::Uid;
 use serde_json::Value;
 
 use super::connection::Connection;
@@ -47,6 +49,10 @@ pub struct AddArgs {
     /// Pass discards (TRIM) down; this reveals which blocks are unused
     #[arg(long)]
     pub allow_discards: bool,
+
+    /// User of the server, where that is neither root nor you: the volume key is handed to that user
+    #[arg(long, value_name = "USER", value_parser = user)]
+    pub server_user: Option<Uid>,
 
     /// How to unlock it.
     #[command(flatten)]
@@ -119,6 +125,13 @@ impl AddArgs {
         }
         Ok(unlocked.key)
     }
+}
+
+/// A name before a number, as chown(1) has it.
+fn user(text: &str) -> Result<Uid, String> {
+    let known = User::from_name(text).map_err(|error| error.desc().to_owned())?;
+    let number = known.map(|user| user.uid.as_raw()).or_else(|| text.parse().ok());
+    number.map(Uid::from_raw).ok_or_else(|| "no such user".to_owned())
 }
 
 /// The read end of a pipe that holds the key, closed at its other end. It is in the kernel's memory alone.

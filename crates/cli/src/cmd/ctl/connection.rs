@@ -6,7 +6,8 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt};
+use rustix::process::{Uid, geteuid};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -36,6 +37,29 @@ impl Connection {
         })?;
         let stream = BufReader::new(stream);
         Ok(Self { stream, name })
+    }
+
+    /// Refuses whoever listens there unless the kernel says that it is root, this user, or `expected`. It is who listened,
+    /// so the name of the socket may lead anywhere.
+    ///
+    /// # Errors
+    /// Exit code 4.
+    pub fn check_user(&self, expected: Option<Uid>) -> Result<(), CliError> {
+        let refused = |who: &str, next: &str| CliError::device(format!("{}: {who} listens there{next}", self.name));
+        // It says nothing of a process that it does not show here.
+        let Ok(listens) = sockopt::socket_peercred(self.stream.get_ref()).map(|peer| peer.uid) else {
+            return Err(refused("a process that this one cannot see", "; run this where its server runs"));
+        };
+        if listens.is_root() || listens == geteuid() || Some(listens) == expected {
+            return Ok(());
+        }
+        let number = listens.as_raw();
+        let next = if geteuid().is_root() {
+            format!(", who would get the volume key; --server-user {number} says that this is right")
+        } else {
+            ", neither root nor you; give the socket of your own server".to_owned()
+        };
+        Err(refused(&format!("user {number}"), &next))
     }
 
     /// Sends a command, with open files where it takes some, and waits for what comes of it.
