@@ -11,6 +11,7 @@
 //!
 //! A socket is its owner's whatever the umask, unless `--socket-mode` says otherwise.
 
+use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -26,8 +27,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use super::cleanup::{Cleanup, folder_of};
 use crate::CliError;
 
-/// How long to wait for another server that is just taking a path in the same folder.
-const FOLDER_LOCK_MAX: Duration = Duration::from_secs(2);
+/// How long to wait for another server that is just taking the same path.
+const PATH_LOCK_MAX: Duration = Duration::from_secs(2);
 /// Longest path of a Unix socket in bytes (unix(7)).
 const UNIX_PATH_MAX: usize = 107;
 
@@ -40,7 +41,7 @@ const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 pub fn bind(path: &Path, mode: Mode, cleanup: &Cleanup) -> Result<UnixListener, CliError> {
     let failed = |error| cannot_listen(&path.display(), &error);
     // Two servers that both find a dead socket must not both replace it.
-    let _lock = lock_folder_of(path)?;
+    let _lock = PathLock::take(path)?;
     if check(path)? == Found::DeadSocket {
         fs::remove_file(path).map_err(failed)?;
     }
@@ -166,25 +167,66 @@ fn probe(path: &Path) -> Result<(), Errno> {
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
 }
 
-/// Held while the state of a path is looked at and changed.
-fn lock_folder_of(path: &Path) -> Result<File, CliError> {
-    let folder = folder_of(path);
-    let shown = folder.display();
-    let file = File::open(folder).map_err(|error| cannot_listen(&path.display(), &error))?;
-    let deadline = Instant::now() + FOLDER_LOCK_MAX;
-    loop {
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(10));
+/// Held while the state of a path is looked at and changed. It is a file beside it that only its owner can open: whoever
+/// can read the folder could hold a lock of that.
+struct PathLock {
+    file: File,
+    path: PathBuf,
+}
+
+impl PathLock {
+    fn take(path: &Path) -> Result<Self, CliError> {
+        let mut name = OsString::from(".");
+        name.push(path.file_name().unwrap_or_default());
+        name.push(".lock");
+        let place = folder_of(path).join(name);
+        let deadline = Instant::now() + PATH_LOCK_MAX;
+        loop {
+            match Self::try_take(&place) {
+                Ok(Some(lock)) => return Ok(lock),
+                Ok(None) | Err(Errno::ACCESS) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Ok(None) | Err(Errno::ACCESS | Errno::EXIST | Errno::LOOP | Errno::ISDIR) => {
+                    return Err(CliError::busy(format!(
+                        "{} is not this server's to lock: another one is starting there, or somebody else made it; try again, remove it, or choose another folder for the socket",
+                        place.display()
+                    )));
+                }
+                Err(errno) => return Err(cannot_listen(&path.display(), &errno.into())),
             }
-            Err(Errno::WOULDBLOCK) => {
-                return Err(CliError::busy(format!(
-                    "{shown} is locked by another program; choose another folder for the socket"
-                )));
-            }
-            // Taken, or a file system without locks.
-            _ => return Ok(file),
         }
+    }
+
+    /// `None` while another has it.
+    fn try_take(path: &Path) -> Result<Option<Self>, Errno> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::open(path, flags, PRIVATE)?);
+        let found = rustix::fs::fstat(&file)?;
+        let others = Mode::RWXG | Mode::RWXO;
+        let is_ours = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
+            && found.st_uid == rustix::process::geteuid().as_raw()
+            && !Mode::from_raw_mode(found.st_mode).intersects(others);
+        if !is_ours {
+            return Err(Errno::EXIST);
+        }
+        let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        // Else it is taken, or a file system without locks.
+        if let Err(Errno::WOULDBLOCK | Errno::INTR) = locked {
+            return Ok(None);
+        }
+        // Whoever had it before has removed it.
+        let named = rustix::fs::lstat(path);
+        let is_named = named.is_ok_and(|named| (named.st_dev, named.st_ino) == (found.st_dev, found.st_ino));
+        Ok(is_named.then(|| Self { file, path: path.to_owned() }))
+    }
+}
+
+impl Drop for PathLock {
+    fn drop(&mut self) {
+        // Before it is unlocked. One that stays is taken by the next server.
+        let _ = fs::remove_file(&self.path);
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
 
@@ -210,6 +252,61 @@ mod tests {
         assert_eq!(second.unwrap_err().exit_code(), 5);
         drop(first);
         bind(&path, PRIVATE, &cleanup).unwrap();
+    }
+
+    /// Any user can hold a lock of a folder that all can read.
+    #[test]
+    fn a_folder_that_others_keep_locked_keeps_no_server_from_starting() {
+        let folder = tempfile::tempdir().unwrap();
+        let locked = File::open(folder.path()).unwrap();
+        rustix::fs::flock(&locked, FlockOperation::LockExclusive).unwrap();
+        let cleanup = Cleanup::default();
+        let _socket = bind(&folder.path().join("s"), PRIVATE, &cleanup).unwrap();
+        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+        assert_eq!(left.len(), 1, "nothing but the socket: {left:?}");
+    }
+
+    #[test]
+    fn a_dead_socket_is_replaced_by_one_server_of_many() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        for _ in 0..20 {
+            drop(listen_at(&path, PRIVATE).unwrap());
+            let start = std::sync::Barrier::new(8);
+            let bound: Vec<_> = std::thread::scope(|scope| {
+                let serve = || {
+                    start.wait();
+                    let cleanup = Cleanup::default();
+                    let bound = bind(&path, PRIVATE, &cleanup).ok();
+                    // It stays for the others.
+                    std::mem::forget(cleanup);
+                    bound
+                };
+                let threads: Vec<_> = (0..8).map(|_| scope.spawn(serve)).collect();
+                threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(bound.len(), 1);
+            fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_lock_that_others_can_open_or_that_is_none_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, lock) = (folder.path().join("s"), folder.path().join(".s.lock"));
+        let victim = folder.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        let refused = || assert_eq!(bind(&path, PRIVATE, &Cleanup::default()).unwrap_err().exit_code(), 5);
+        fs::write(&lock, "").unwrap();
+        fs::set_permissions(&lock, Permissions::from_mode(0o644)).unwrap();
+        refused();
+        fs::remove_file(&lock).unwrap();
+        std::os::unix::fs::symlink(&victim, &lock).unwrap();
+        refused();
+        fs::remove_file(&lock).unwrap();
+        fs::create_dir(&lock).unwrap();
+        refused();
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
     }
 
     #[test]
