@@ -252,7 +252,7 @@ fn words(error: &cryptline::Error) -> (String, &'static str) {
         Problem::BttSectorSize(_) => format!("--sector-size: {error}"),
         Problem::LogicalBlock { block, .. } => format!("--logical-block {block}: {error}"),
         Problem::NotLuks(Contents::Image { format, .. }) => format!(
-            "{error}; export it with `qemu-nbd -r -t --shared=8 -f {format} -k SOCKET FILE`, then open nbd+unix:///?socket=SOCKET"
+            "{error}; export it with `qemu-nbd -r -t --shared=0 -f {format} -k SOCKET FILE`, then open nbd+unix:///?socket=SOCKET"
         ),
         Problem::NotLuks(Contents::Compressed { program, .. }) => {
             format!("{error}; decompress it first (`{program}`)")

@@ -31,7 +31,7 @@ use crate::CliError;
 use crate::args::TableArgument;
 use crate::error::ZONED_ADVICE;
 use crate::serve::banner::{Banner, volume_lines};
-use crate::serve::front::{Front, Served, check_queues};
+use crate::serve::front::{Front, Served, check_queues, queues_to_be_had};
 use crate::serve::log::Log;
 use crate::serve::memory;
 use crate::serve::options::{FrontArgs, make_absolute};
@@ -248,10 +248,18 @@ impl MountArgs {
             }
         }
         let asked = self.mount.lanes.and_then(|lanes| lanes.try_into().ok());
-        let most_in_memory = || memory::most().map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
-        let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(most_in_memory());
-        let most = volumes.iter().map(|volume| volume.gate.most_queues()).min().unwrap_or(1).clamp(1, LANES_USUAL);
-        Ok(asked.unwrap_or_else(|| cores().min(most)))
+        if let Some(asked) = asked {
+            return Ok(asked);
+        }
+        let most_in_memory = memory::most().map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let mut lanes = cores.min(most_in_memory).min(LANES_USUAL);
+        for volume in volumes {
+            // One more flushes, or the only one.
+            let found = queues_to_be_had(&volume.gate, lanes + 1)?;
+            lanes = lanes.min(found.saturating_sub(1)).max(1);
+        }
+        Ok(lanes)
     }
 
     /// Of the kernel's, where requests are to come through io_uring.

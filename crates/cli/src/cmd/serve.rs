@@ -149,7 +149,7 @@ pub struct ServerArgs {
 
     /// Largest number of clients at a time; further clients are refused. Clients in the handshake, which
     /// must finish within 10 s, do not count. Fewer, with a warning, where a memory limit leaves less than 36 MiB for
-    /// each, or `ulimit -n` too few descriptors
+    /// each, `ulimit -n` too few descriptors, or the NBD server below takes too few connections
     #[arg(long, default_value_t = 64, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS_MAX))]
     pub max_connections: u64,

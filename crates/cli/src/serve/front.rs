@@ -15,10 +15,11 @@ use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 
 use cryptline::{Info, PartitionName, Target, Volume, Window};
-use cryptline_engine::{BackendChoice, Gate};
+use cryptline_engine::{BackendChoice, Gate, OpenError};
 use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::{Flushed, StopHandle};
+use cryptline_sys::Ring;
 
 use super::backend::Backend;
 use super::banner::{Banner, Common};
@@ -100,8 +101,28 @@ pub fn check_queues(name: &str, gate: &Gate, queues: u64, option: &str) -> Resul
         most => (most.to_string(), format!("give {option} {most}, or ")),
     };
     Err(CliError::parameters(format!(
-        "{option} {queues}: {name} can have {most} at a time, because of the connections that its NBD server takes; {give}use a server of several connections (as with `qemu-nbd --shared=N`)"
+        "{option} {queues}: {name} can have {most} at a time, because of the connections that its NBD server takes; {give}use a server of several connections (as with `qemu-nbd --shared=0`)"
     )))
+}
+
+/// How many queues a volume can have at a time, of as many as are `wanted`: a server below may take fewer connections
+/// than it says. They stay at hand.
+///
+/// # Errors
+/// Exit code 4 where there is not even one.
+pub fn queues_to_be_had(gate: &Gate, wanted: usize) -> Result<usize, CliError> {
+    // A server below is asked for its holes over a connection that is made with the first question.
+    let _ = gate.extent(0, 1);
+    let mut queues = Vec::new();
+    while queues.len() < wanted.min(gate.most_queues()) {
+        let mut ring = Ring::new(BackendChoice::Syscalls, 1).map_err(|error| CliError::memory(error.to_string()))?;
+        match gate.open_queue(&mut ring) {
+            Ok(queue) => queues.push((queue, ring)),
+            Err(OpenError::Remote { .. }) if !queues.is_empty() => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(queues.len())
 }
 
 /// A front with its volumes, and with every right.

@@ -153,7 +153,7 @@ impl Library {
         if cfg!(target_feature = "crt-static") {
             return Err(RbdError::Library(
                 "this program is linked statically and cannot load librbd; take a build for glibc, or serve the image with \
-                 `qemu-nbd -t --shared=8 -f raw rbd:POOL/IMAGE` and open nbd://"
+                 `qemu-nbd -t --shared=0 -f raw rbd:POOL/IMAGE` and open nbd://"
                     .to_owned(),
             ));
         }

@@ -272,7 +272,7 @@ impl Lacking {
         let s = if least == 1 { "" } else { "s" };
         match error {
             OpenError::Remote { .. } => CliError::device(format!(
-                "cannot open the connections for {least} client{s}: {error}; lower {option} or raise the server's limit (as with `qemu-nbd --shared=N`)"
+                "cannot open the connections for {least} client{s}: {error}; lower {option} or raise the server's limit (as with `qemu-nbd --shared=0`)"
             )),
             error => CliError::parameters(format!(
                 "cannot open the files of {least} client{s}: {error}; lower {option} or raise `ulimit -n`"
@@ -283,7 +283,7 @@ impl Lacking {
     fn warn(&self, clients: u64) {
         let Self(error) = self;
         let remedy = match error {
-            OpenError::Remote { .. } => "raise the server's limit (as with `qemu-nbd --shared=N`)",
+            OpenError::Remote { .. } => "raise the server's limit (as with `qemu-nbd --shared=0`)",
             _ => "raise `ulimit -n`",
         };
         warn(&[format!("no more than {clients} clients at a time: {error}; {remedy} for more")]);
@@ -350,8 +350,12 @@ fn open_for_clients(server: &Server<'_>, clients: u64) -> (u64, Option<Lacking>)
             }
             Ok(())
         };
-        if let Err(error) = for_one() {
-            return (number.saturating_sub(1), Some(Lacking(error)));
+        match for_one() {
+            Ok(()) => {}
+            // The last flush waits until a client has left.
+            Err(OpenError::Remote { .. }) if number > 0 && number == clients => break,
+            Err(error @ OpenError::Remote { .. }) if number == 1 => return (1, Some(Lacking(error))),
+            Err(error) => return (number.saturating_sub(1), Some(Lacking(error))),
         }
     }
     (clients, None)

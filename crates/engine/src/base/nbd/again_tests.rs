@@ -318,7 +318,9 @@ fn server_that_ended_while_nothing_was_under_way_is_not_missed_even_by_a_write()
     for backend in BACKENDS {
         let (gone, has_gone) = mpsc::channel();
         let server = Server::several(USUAL, move |accept| {
-            accept().expect(cmd::FLUSH);
+            let mut client = accept();
+            client.expect(cmd::FLUSH);
+            client.hang_up();
             gone.send(()).unwrap();
             accept().expect(cmd::WRITE);
         });

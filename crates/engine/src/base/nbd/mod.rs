@@ -65,6 +65,8 @@ struct Shared {
     status: Status,
     /// For how long a lost connection is made again.
     reconnect: Option<Duration>,
+    /// Time that the first connection took.
+    took: Duration,
     /// A connection was lost, and with it, perhaps, what the server had acknowledged.
     lost: AtomicBool,
 }
@@ -84,7 +86,9 @@ impl NbdDevice {
     /// Errors: an export that is written to must be able to make each write durable.
     pub fn open_again(uri: &NbdUri, read_only: bool, reconnect: Option<Duration>) -> Result<Self, OpenError> {
         let server = Server::new(uri)?;
+        let began = Instant::now();
         let (line, agreed, peer) = server.connect()?;
+        let took = began.elapsed();
         let geometry = geometry(&agreed, read_only);
         let wrong = |why: String| Err(server.error(why));
         if geometry.size == 0 {
@@ -129,6 +133,7 @@ impl NbdDevice {
             peer,
             geometry,
             reconnect,
+            took,
             lost: AtomicBool::new(false),
         })))
     }
@@ -261,6 +266,9 @@ mod queues_tests;
 #[cfg(test)]
 #[path = "tests/scripted.rs"]
 mod scripted;
+#[cfg(test)]
+#[path = "tests/spare.rs"]
+mod spare;
 #[cfg(test)]
 #[path = "status_tests.rs"]
 mod status_tests;

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use cryptline_nbd::TransmissionFlags;
 use cryptline_tls::Records;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 use super::Shared;
 use super::connect::Peer;
@@ -18,6 +20,12 @@ use crate::OpenError;
 
 /// How long connecting may take.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The same for one connection more: a server that takes no more of them may say nothing at all.
+const PATIENCE_FOR_MORE: Duration = Duration::from_secs(5);
+/// The first connection may have taken so many times less.
+const SLOWER: u32 = 4;
+
+const STARTED_ANEW: &str = "the server was started anew or does not answer; open the volume again";
 
 /// How long a server that ends may take from one connection to the next.
 const PATIENCE_FOR_END: Duration = Duration::from_secs(5);
@@ -31,6 +39,10 @@ pub(super) struct Link {
     pub is_unflushed: bool,
     /// How many servers there were before, as far as is known.
     pub age: u32,
+    /// How many connections were made before to that server.
+    number: u32,
+    /// It leads to the server that has the writes.
+    pub is_confirmed: bool,
 }
 
 impl Link {
@@ -38,7 +50,18 @@ impl Link {
     pub fn new(line: Line) -> io::Result<Self> {
         let (socket, tls) = line.into_parts()?;
         let records = tls.map(|tls| Records::new(*tls)).transpose()?;
-        Ok(Self { socket: Arc::new(socket), records: records.map(Box::new), is_unflushed: false, age: 0 })
+        let (socket, records) = (Arc::new(socket), records.map(Box::new));
+        Ok(Self { socket, records, is_unflushed: false, age: 0, number: 0, is_confirmed: false })
+    }
+
+    /// Whether the server has not hung up, as far as is heard without waiting.
+    fn is_open(&self) -> bool {
+        match rustix::net::recv(&self.socket, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Ok((0, _)) => false,
+            // What comes unasked is judged by whoever uses it.
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => true,
+            Err(_) => false,
+        }
     }
 
     fn say_goodbye(&mut self) {
@@ -80,17 +103,28 @@ struct Servers {
     gone: Range<u32>,
     /// When a connection was last made.
     made: Option<Instant>,
+    /// Connections that were made to the server of the witness, and those of them that lead there for certain: made before
+    /// it answered.
+    links: u32,
+    confirmed: u32,
 }
 
 impl Servers {
     /// Notes how the server of the witness was left.
     fn note_end(&mut self, has_gone: bool) {
         self.age += 1;
+        (self.links, self.confirmed) = (0, 0);
         if has_gone {
             self.gone.end = self.age;
         } else {
             self.gone = self.age..self.age;
         }
+    }
+
+    /// Counts a connection that was made just now.
+    fn add(&mut self, link: Link) -> Link {
+        self.links += 1;
+        Link { age: self.age, number: self.links - 1, ..link }
     }
 
     fn have_gone(&self, age: u32) -> bool {
@@ -108,9 +142,11 @@ impl Servers {
 impl Pool {
     /// With a first connection. `is_shared`: a flush of one covers the writes of all.
     pub fn new(first: Link, witness: Option<Witness>, is_shared: bool) -> Self {
+        // The witness came after it.
+        let first = Link { is_confirmed: true, ..first };
         Self {
             state: Mutex::new(State { idle: vec![first], in_use: 0 }),
-            servers: Mutex::new(Servers { witness, age: 0, gone: 0..0, made: None }),
+            servers: Mutex::new(Servers { witness, age: 0, gone: 0..0, made: None, links: 1, confirmed: 1 }),
             is_shared,
         }
     }
@@ -138,10 +174,15 @@ impl Shared {
         }
         {
             let mut state = cryptline_sys::lock(&self.pool.state);
-            let idle = state.idle.pop();
+            let idle = self.idle(&mut state);
+            if self.is_lost() {
+                return failed(
+                    "a connection that the server closed had writes that no flush covered; open the volume again",
+                );
+            }
             if idle.is_none() && !self.pool.is_shared && state.in_use > 0 {
                 return failed(
-                    "the server does not let several connections share a flush (NBD_FLAG_CAN_MULTI_CONN), so there can be one at a time, and it is in use; end what uses it, or use a server that takes several, such as `qemu-nbd --shared=N`",
+                    "the server does not let several connections share a flush (NBD_FLAG_CAN_MULTI_CONN), so there can be one at a time, and it is in use; end what uses it, or use a server that takes several, such as `qemu-nbd --shared=0`",
                 );
             }
             state.in_use += 1;
@@ -149,11 +190,72 @@ impl Shared {
                 return Ok(link);
             }
         }
-        let made = self.fresh_link(Instant::now() + PATIENCE, &AtomicBool::new(false));
-        if made.is_err() {
-            cryptline_sys::lock(&self.pool.state).in_use -= 1;
+        self.one_more().map_err(|error| {
+            let mut state = cryptline_sys::lock(&self.pool.state);
+            state.in_use -= 1;
+            match (error, state.in_use) {
+                (OpenError::Remote { why, .. }, in_use @ 1..) => self.server.error(format!(
+                    "no connection could be made besides the {in_use} that are in use ({})",
+                    // The others show that it is.
+                    why.trim_end_matches("; is it an NBD server?")
+                )),
+                (error, _) => error,
+            }
+        })
+    }
+
+    /// An idle connection. One that the server has closed is of no use, and nothing is lost with it where a flush of
+    /// another covers its writes, or there are none.
+    fn idle(&self, state: &mut State) -> Option<Link> {
+        while let Some(link) = state.idle.pop() {
+            if link.is_open() {
+                return Some(link);
+            }
+            if self.is_forgotten(&link) {
+                self.lose();
+            }
         }
-        made
+        None
+    }
+
+    /// A connection of which only its first request tells whether it leads to the server of the witness: one answer of
+    /// that is enough for all that were made before.
+    fn one_more(&self) -> Result<Link, OpenError> {
+        let servers = &mut *cryptline_sys::lock(&self.pool.servers);
+        let until = Instant::now() + (self.took * SLOWER).clamp(PATIENCE_FOR_MORE, PATIENCE);
+        if servers.witness.as_ref().is_some_and(Witness::has_hung_up) {
+            if self.reconnect.is_none() {
+                // Others that are in use may still lead to the server, which may have ended connections that were not.
+                if cryptline_sys::lock(&self.pool.state).in_use <= 1 {
+                    self.lose();
+                }
+                return Err(self.server.error(STARTED_ANEW));
+            }
+            self.pool.dismiss_witness(servers);
+        }
+        if self.needs_witness() && servers.witness.is_none() {
+            let (line, _) = self.server.again_until(&self.agreed, self.peer, until)?;
+            servers.witness = Some(super::witness(line, self.reconnect, until));
+        }
+        let (line, _) = self.server.again_until(&self.agreed, self.peer, until)?;
+        let link = Link::new(line).map_err(OpenError::Ring)?;
+        Ok(servers.add(link))
+    }
+
+    /// Whether a connection leads to the server that has the writes. Asked before its first request.
+    pub(super) fn confirms(&self, link: &mut Link) -> bool {
+        let servers = &mut *cryptline_sys::lock(&self.pool.servers);
+        link.is_confirmed = link.age == servers.age && {
+            // Others that were made meanwhile are no business of this answer.
+            let asked = servers.links;
+            let is_known = link.number < servers.confirmed;
+            let is_first = is_known || self.is_first_server(servers, self.peer, Instant::now() + PATIENCE);
+            if is_first && !is_known {
+                servers.confirmed = asked;
+            }
+            is_first
+        };
+        link.is_confirmed
     }
 
     /// A connection to the server of the witness, which is a new one where there was none. Nobody wants it any more
@@ -182,12 +284,13 @@ impl Shared {
             } else {
                 self.lose();
             }
-            let why = "the server was started anew or does not answer; open the volume again";
-            return Err(self.server.error(why));
+            return Err(self.server.error(STARTED_ANEW));
         }
         let link = Link::new(line).map_err(OpenError::Ring)?;
         servers.made = Some(Instant::now());
-        Ok(Link { age: servers.age, ..link })
+        let link = servers.add(link);
+        servers.confirmed = servers.links;
+        Ok(Link { is_confirmed: true, ..link })
     }
 
     /// Whether the server that a connection led to has gone, as far as can be known: the witness has seen its end, too.
@@ -238,10 +341,14 @@ impl Shared {
         // Changes that are under way can overtake what is written next: servers end a connection before its
         // requests. And the flush of another connection says nothing of what this one has acknowledged, unless
         // the server says so.
-        let is_forgotten = !self.pool.is_shared && link.is_unflushed && !self.writes_through();
-        if left == Left::Changing || is_forgotten {
+        if left == Left::Changing || self.is_forgotten(&link) {
             self.lose();
         }
+    }
+
+    /// Whether nobody knows what becomes of changes of a connection that is gone.
+    fn is_forgotten(&self, link: &Link) -> bool {
+        !self.pool.is_shared && link.is_unflushed && !self.writes_through()
     }
 }
 
@@ -269,7 +376,7 @@ mod tests {
 
     #[test]
     fn server_that_was_left_without_an_end_is_never_taken_for_gone() {
-        let mut servers = Servers { witness: None, age: 0, gone: 0..0, made: None };
+        let mut servers = Servers { witness: None, age: 0, gone: 0..0, made: None, links: 0, confirmed: 0 };
         servers.note_end(false);
         servers.note_end(true);
         servers.note_end(true);
@@ -279,7 +386,7 @@ mod tests {
     #[test]
     fn who_has_waited_for_the_connection_of_another_has_time_for_its_own() {
         let (before, asked) = (Instant::now(), Instant::now() + Duration::from_millis(1));
-        let mut servers = Servers { witness: None, age: 0, gone: 0..0, made: Some(before) };
+        let mut servers = Servers { witness: None, age: 0, gone: 0..0, made: Some(before), links: 0, confirmed: 0 };
         assert_eq!(servers.patience(asked, asked), asked);
         servers.made = Some(asked + Duration::from_millis(1));
         assert!(servers.patience(asked, asked) > Instant::now());

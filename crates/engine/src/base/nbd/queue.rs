@@ -78,6 +78,7 @@ impl Queue for NbdQueue {
         let Ok(index) = self.pending.insert(pending) else { unreachable!("there was a place") };
         self.waiting.push_back(index);
         if was_idle {
+            self.confirm_server(ring);
             self.look_for_end(ring);
             self.send(ring);
             self.receive(ring);
@@ -155,6 +156,18 @@ impl NbdQueue {
         }
         let is_flush = matches!(request.operation, Operation::Flush);
         (is_flush && !self.shared.needs_flush()).then_some(Ok(()))
+    }
+
+    /// Gives the connection up where it leads to another server than the first. Asked once, before its first request.
+    fn confirm_server(&mut self, ring: &mut Ring) {
+        if let Some(link) = self.link.as_mut().filter(|link| !link.is_confirmed)
+            && self.down.is_none()
+            && !self.shared.confirms(link)
+        {
+            // There is nothing that this could end.
+            self.hang_up(&mut Vec::new());
+            ring.stay_awake();
+        }
     }
 
     fn is_sending(&mut self) -> bool {

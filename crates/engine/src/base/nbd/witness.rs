@@ -21,7 +21,7 @@ use cryptline_nbd::incoming::{Incoming, IncomingContent, parse_incoming};
 use cryptline_nbd::wire::{CHUNK_HEADER_LEN, REQUEST_LEN, SIMPLE_REPLY_LEN, cmd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, sockopt};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::line::Line;
@@ -114,6 +114,12 @@ impl Witness {
                 Err(_) => return false,
             }
         }
+    }
+
+    /// Whether the server has closed the connection, as far as is heard without waiting.
+    pub fn has_hung_up(&self) -> bool {
+        let heard = rustix::net::recv(self.line.socket(), &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        matches!(heard, Ok((0, _)) | Err(Errno::CONNRESET | Errno::PIPE))
     }
 
     /// Whether the server is known to have ended, at the latest by then.

@@ -18,7 +18,7 @@ impl RbdDevice {
     pub fn open(name: &RbdName, _read_only: bool) -> Result<Self, OpenError> {
         Err(OpenError::remote(
             name,
-            "this program was built without Ceph (feature rbd); serve the image with `qemu-nbd -t --shared=8 -f raw rbd:POOL/IMAGE` and open nbd://",
+            "this program was built without Ceph (feature rbd); serve the image with `qemu-nbd -t --shared=0 -f raw rbd:POOL/IMAGE` and open nbd://",
         ))
     }
 

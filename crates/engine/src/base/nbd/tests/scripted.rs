@@ -199,6 +199,11 @@ impl Client {
         let _ = self.0.write_all(bytes);
     }
 
+    /// Ends the connection at once, even while a process that is being started has its descriptor, too.
+    pub fn hang_up(mut self) {
+        self.0.end_socket();
+    }
+
     /// Says the last of all, and waits until the client has heard it.
     pub fn say_last(mut self, bytes: &[u8]) {
         self.say(bytes);

@@ -1,0 +1,137 @@
+//! Connections that nobody uses just now, and those that a server does not take.
+
+use std::sync::mpsc;
+
+use cryptline_nbd::wire::cmd;
+use cryptline_sys::{BackendChoice, Buffer};
+
+use super::again_tests::SHARED;
+use super::scripted::{Client, Server};
+use crate::{Channel, Gate, Request, Submitted};
+
+fn open(gate: &Gate) -> Channel {
+    Channel::open(gate, BackendChoice::Auto, 4).unwrap()
+}
+
+/// A request that must succeed.
+fn succeeds(channel: &mut Channel, request: Request) {
+    assert!(matches!(channel.submit(request), Submitted::Pending));
+    let mut done = Vec::new();
+    while channel.in_flight() > 0 {
+        channel.wait(&mut done).unwrap();
+    }
+    assert!(done.iter().all(|end| end.result.is_ok()), "{:?}", done[0].result);
+}
+
+fn write() -> Request {
+    Request::write(0, Buffer::alloc(512).unwrap(), false, 1)
+}
+
+#[test]
+fn idle_connection_that_the_server_closed_is_replaced_and_nothing_is_lost() {
+    let (close, closed) = mpsc::channel();
+    let server = Server::several(SHARED, move |accept| {
+        let (mut first, mut witness) = (accept(), accept());
+        first.expect(cmd::WRITE);
+        accept().hang_up();
+        close.send(()).unwrap();
+        let mut third = accept();
+        // What was written by one is covered by a flush of the other, if the server is the same.
+        witness.expect(cmd::FLUSH);
+        third.expect(cmd::FLUSH);
+        first.expect(cmd::FLUSH);
+    });
+    let gate = server.gate();
+    let mut first = open(&gate);
+    succeeds(&mut first, write());
+    drop(open(&gate));
+    closed.recv().unwrap();
+    succeeds(&mut open(&gate), Request::flush(2));
+    succeeds(&mut first, Request::flush(3));
+}
+
+#[test]
+fn connection_of_one_at_a_time_that_is_closed_with_what_no_flush_covers_is_a_loss_and_otherwise_none() {
+    for is_flushed in [false, true] {
+        let (close, closed) = mpsc::channel();
+        let server = Server::several(super::scripted::USUAL, move |accept| {
+            let mut client = accept();
+            client.expect(cmd::WRITE);
+            if is_flushed {
+                client.expect(cmd::FLUSH);
+            }
+            client.hang_up();
+            close.send(()).unwrap();
+            if is_flushed {
+                accept().expect(cmd::WRITE);
+            }
+        });
+        let gate = server.gate();
+        let mut channel = open(&gate);
+        succeeds(&mut channel, write());
+        if is_flushed {
+            succeeds(&mut channel, Request::flush(2));
+        }
+        drop(channel);
+        closed.recv().unwrap();
+        let next = Channel::open(&gate, BackendChoice::Auto, 4);
+        assert_eq!(next.is_ok(), is_flushed);
+        if let Ok(mut next) = next {
+            succeeds(&mut next, write());
+        }
+    }
+}
+
+#[test]
+fn without_the_witness_nobody_new_is_served_and_those_who_are_lose_nothing() {
+    let (close, closed) = mpsc::channel();
+    let server = Server::several(SHARED, move |accept| {
+        let (mut first, witness) = (accept(), accept());
+        first.expect(cmd::WRITE);
+        witness.hang_up();
+        close.send(()).unwrap();
+        first.expect(cmd::FLUSH);
+    });
+    let gate = server.gate();
+    let mut first = open(&gate);
+    succeeds(&mut first, write());
+    closed.recv().unwrap();
+    let refused = Channel::open(&gate, BackendChoice::Auto, 4).err().unwrap().to_string();
+    assert!(refused.contains("started anew"), "{refused}");
+    succeeds(&mut first, Request::flush(2));
+}
+
+#[test]
+fn one_answer_of_the_witness_is_enough_for_all_connections_that_were_made_before() {
+    const COUNT: usize = 8;
+    let server = Server::several(SHARED, |accept| {
+        let (mut first, mut witness) = (accept(), accept());
+        let mut others: Vec<Client> = (1..COUNT).map(|_| accept()).collect();
+        first.expect(cmd::WRITE);
+        witness.expect(cmd::FLUSH);
+        others.iter_mut().for_each(|other| drop(other.expect(cmd::WRITE)));
+        let last = witness.next();
+        assert!(last.is_none_or(|header| header.command == cmd::DISC), "it is asked once more: {last:?}");
+    });
+    let gate = server.gate();
+    let mut channels: Vec<_> = (0..COUNT).map(|_| open(&gate)).collect();
+    channels.iter_mut().for_each(|channel| succeeds(channel, write()));
+}
+
+#[test]
+fn server_that_takes_no_more_connections_is_said_to_and_serves_those_that_it_took() {
+    let server = Server::listen(|listener| {
+        let accept = || listener.accept().unwrap().0;
+        let mut first = Client::greet(accept(), SHARED);
+        let _witness = Client::greet(accept(), SHARED);
+        drop(accept());
+        first.expect(cmd::WRITE);
+        first.expect(cmd::FLUSH);
+    });
+    let gate = server.gate();
+    let mut first = open(&gate);
+    let refused = Channel::open(&gate, BackendChoice::Auto, 4).err().unwrap().to_string();
+    assert!(refused.contains("besides the 1 that are in use") && !refused.contains("is it an NBD"), "{refused}");
+    succeeds(&mut first, write());
+    succeeds(&mut first, Request::flush(2));
+}
