@@ -261,3 +261,33 @@ fn contents(path: &Path) -> Result<Zeroizing<Vec<u8>>, Errno> {
     }
     Ok(contents)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is asked of a process that answers so, and keeps the socket open where it `stays`.
+    fn asked(answer: &[u8], stays: bool) -> io::Result<Result<Zeroizing<Vec<u8>>, Errno>> {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        (&theirs).write_all(answer).unwrap();
+        let process = Command::new("true").spawn().unwrap();
+        let reader = Reader { socket: ours, _process: process };
+        let theirs = stays.then_some(theirs);
+        let answer = reader.ask(0);
+        drop(theirs);
+        answer
+    }
+
+    #[test]
+    fn process_that_is_gone_silent_or_lies_ends_the_reading_and_nothing_is_believed() {
+        let words = |error: u32, len: u32| [error.to_be_bytes(), len.to_be_bytes()].concat();
+        let told = asked(&[&words(0, 2)[..], b"ab"].concat(), true).unwrap().unwrap();
+        assert_eq!(told[..], *b"ab");
+        assert_eq!(asked(&words(2, 0), true).unwrap().unwrap_err(), Errno::NOENT);
+        let kind = |answer: &[u8], stays| asked(answer, stays).unwrap_err().kind();
+        assert_eq!(kind(&words(0, 2), true), io::ErrorKind::WouldBlock);
+        assert_eq!(kind(&words(0, u32::MAX), true), io::ErrorKind::InvalidData);
+        assert!(asked(&words(0, 2), false).is_err() && asked(&[], false).is_err());
+    }
+}

@@ -1,5 +1,6 @@
 //! The program as its users and their programs meet it.
 
+mod actors;
 mod below;
 mod benchmark;
 mod common;

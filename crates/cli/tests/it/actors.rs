@@ -1,0 +1,55 @@
+//! The table of actors in SECURITY.md: each cell names tests that there are, or says why there is none.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+const BECAUSE: &str = "not defended, because ";
+
+/// Names of tests, and what cases are called.
+fn collect(folder: &Path, names: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            collect(&path, names);
+            continue;
+        }
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let name = |line: &str| match path.extension()?.to_str()? {
+            "rs" => line.trim_start().strip_prefix("fn ")?.split_once('(').map(|(name, _)| name.to_owned()),
+            "case" => line.strip_prefix("case ").map(str::to_owned),
+            _ => None,
+        };
+        names.extend(text.lines().filter_map(name));
+    }
+}
+
+#[test]
+fn each_cell_of_the_table_of_actors_names_a_test_or_says_why_there_is_none() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut names = BTreeSet::new();
+    for entry in fs::read_dir(root.join("crates")).expect("the crates") {
+        let path = entry.expect("an entry").path();
+        ["src", "tests"].map(|part| path.join(part)).iter().filter(|part| part.is_dir()).for_each(|part| {
+            collect(part, &mut names);
+        });
+    }
+    let text = fs::read_to_string(root.join("SECURITY.md")).expect("a document");
+    let (_, section) = text.split_once("\n## Who is at the other end\n").expect("the section");
+    let section = section.split("\n## ").next().expect("its text");
+    let rows: Vec<_> = section.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    assert!(rows.len() >= 13, "{} rows", rows.len());
+    for row in rows {
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+        assert_eq!(cells.len(), 5, "{row}");
+        for cell in &cells[1..] {
+            let named: Vec<_> = cell.split('`').skip(1).step_by(2).collect();
+            let is_told = cell.split_once(BECAUSE).is_some_and(|(_, why)| !why.is_empty());
+            assert!(is_told || !named.is_empty(), "an empty cell in {}", cells[0]);
+            // What is not defended may name anything.
+            let tests = if is_told { &named[..0] } else { &named[..] };
+            let missing: Vec<_> = tests.iter().filter(|name| !names.contains(**name)).collect();
+            assert!(missing.is_empty(), "{}: there is no test {missing:?}", cells[0]);
+        }
+    }
+}
