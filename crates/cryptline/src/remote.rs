@@ -47,8 +47,8 @@ pub(crate) fn overlap_there(one: &Target, other: &Target) -> Result<bool> {
     let Some((first, second)) = parts_of_one(one, other) else {
         return Ok(false);
     };
-    let is_partition = |window: &&Window| matches!(window, Window::Partition(_));
-    if !first.iter().chain(&second).any(is_partition) {
+    // The numbers of two ranges tell. Of anything else, such as a part of a part, only a look does.
+    if let ([Window::Range { .. }], [Window::Range { .. }]) = (&first[..], &second[..]) {
         return Ok(false);
     }
     let place = |target: &Target| {
@@ -135,6 +135,17 @@ fn configuration() -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_numbers_of_two_ranges_do_not_tell_is_looked_at() {
+        let whole: Target = "nbd+unix:///?socket=/nowhere/at/all".parse().unwrap();
+        let from = |of: &Target, offset| of.clone().slice(Window::Range { offset, length: Some(1 << 20) });
+        let (one, other) = (from(&whole, 0), from(&whole, 4 << 20));
+        assert!(matches!(overlap_there(&one, &other), Ok(false)));
+        // Nobody is there to be looked at.
+        assert!(overlap_there(&from(&one, 4096), &other).is_err());
+        assert!(overlap_there(&other, &from(&one, 4096)).is_err());
+    }
 
     #[test]
     fn target_behind_a_network_is_known_however_it_is_written() {
