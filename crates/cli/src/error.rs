@@ -246,7 +246,7 @@ fn words(error: &cryptline::Error) -> (String, &'static str) {
         Problem::CipherWord { .. } => format!("--cipher {error}"),
         Problem::Table(TableError::NotSupportedYet(_)) => error.to_string(),
         Problem::Table(_) | Problem::NoTable => format!("--table: {error}"),
-        Problem::MaskedKey { .. } => format!(
+        Problem::MaskedKey(_) => format!(
             "--table: {error}; print it with its key, by `cryptline table --show-keys` or `dmsetup table --showkeys`"
         ),
         Problem::BttSectorSize(_) => format!("--sector-size: {error}"),
@@ -305,7 +305,8 @@ fn advice(problem: &Problem) -> &'static str {
         Problem::KeyFileTooShort { .. } => " (--keyfile-size, or the key size of a plain volume)",
         Problem::PassphraseTooLong => "; give --keyfile-size, or the right file",
         Problem::VolumeKeyLength { .. } => "; give the raw key",
-        Problem::VolumeKeyInHex { .. } => "; `xxd -r -p` makes bytes of them",
+        Problem::VolumeKeyTooShort(..) => "; give the right --volume-key-file, or a passphrase",
+        Problem::VolumeKeyInHex(_) => "; `xxd -r -p` makes bytes of them",
         Problem::NoZones => "; give a host-managed zoned device, or zoned:PATH for emulated zones",
         _ => "",
     }

@@ -192,12 +192,9 @@ pub enum Problem {
     /// A passphrase, and nobody said how a plain volume makes its key of it.
     #[error("the hash that makes the key of the passphrase is not known")]
     NoHash,
-    /// A table has zeros where a key must be.
-    #[error("the key in line {line} of the table is all zeros, so it was hidden when the table was printed")]
-    MaskedKey {
-        /// Counted from 1.
-        line: usize,
-    },
+    /// A table has zeros where a key must be, in this line.
+    #[error("the key in line {0} of the table is all zeros, so it was hidden when the table was printed")]
+    MaskedKey(usize),
     /// A token has a PIN, and nobody is there to give it.
     #[error("it wants a PIN, and there is nobody to ask for it")]
     NoPin,
@@ -265,12 +262,12 @@ pub enum Problem {
     /// No passphrase is so long.
     #[error("it is longer than 8M, the most that a passphrase can have")]
     PassphraseTooLong,
-    /// What should be the volume key is its digits.
-    #[error("it holds the volume key as {digits} hexadecimal digits, not as {} bytes", digits / 2)]
-    VolumeKeyInHex {
-        /// How many.
-        digits: usize,
-    },
+    /// The volume key that a header proves has so many bytes, and there are only so many.
+    #[error("the volume key has {0} bytes, and this holds {1}")]
+    VolumeKeyTooShort(usize, usize),
+    /// What should be the volume key is its digits, so many.
+    #[error("it holds the volume key as {0} hexadecimal digits, not as bytes")]
+    VolumeKeyInHex(usize),
     /// No volume key has this length.
     #[error("a volume key has 1 to {most} bytes")]
     VolumeKeyLength {
@@ -284,9 +281,7 @@ pub enum Problem {
         holds: Option<&'static str>,
     },
     /// An earlier command was cut off between two names.
-    #[error(
-        "a header that an earlier command made and was cut off before it gave it its name; its data may open by nothing else, so give it that name, or remove it if the data is not needed"
-    )]
+    #[error("a header that was cut off before it got its name, and maybe all that opens its data; move or remove it")]
     HeaderLeft,
     /// The device holds something.
     #[error("it holds {what}")]
@@ -534,7 +529,7 @@ impl Problem {
             | Self::Reencrypting
             | Self::CopyOver => ErrorKind::Busy,
             Self::Keys { kind, .. } => *kind,
-            Self::NoToken(_) => ErrorKind::NoKey,
+            Self::NoToken(_) | Self::VolumeKeyTooShort(..) | Self::VolumeKeyInHex(_) => ErrorKind::NoKey,
             Self::Partition(error) => error.kind(),
             Self::Resize(error) => error.kind(),
             Self::Resume(error) => error.kind(),

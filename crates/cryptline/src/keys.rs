@@ -188,17 +188,18 @@ impl Keys for VolumeKeyFile {
 fn fit(held: SecretBuf, request: &KeyRequest<'_>) -> Result<SecretBuf, Problem> {
     let most = KEY_LEN_MAX as usize;
     let has = held.len();
-    let Some(needs) = request.key_len else {
+    let Some(needs) = request.key_len.filter(|_| has > 0) else {
         return if (1..=most).contains(&has) { Ok(held) } else { Err(Problem::VolumeKeyLength { most }) };
     };
     let digits = held.trim_ascii();
     if has != needs && digits.len() == 2 * needs && digits.iter().all(u8::is_ascii_hexdigit) {
-        return Err(Problem::VolumeKeyInHex { digits: digits.len() });
-    }
-    if has < needs {
-        return Err(Problem::KeyTooShort { has, needs });
+        return Err(Problem::VolumeKeyInHex(digits.len()));
     }
     let is_proved = request.raw_len.is_none() && request.takes_passphrase && !request.is_new;
+    if has < needs {
+        let short = Problem::VolumeKeyTooShort(needs, has);
+        return Err(if is_proved { short } else { Problem::KeyTooShort { has, needs } });
+    }
     if is_proved && has > needs { SecretBuf::copy_of(&held[..needs]).map_err(Problem::KeyMemory) } else { Ok(held) }
 }
 

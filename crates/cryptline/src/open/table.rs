@@ -75,7 +75,7 @@ fn without_keys(lines: Vec<Line>) -> Result<Vec<(Line, usize)>> {
         if let Line::Crypt(target) = &mut line {
             let key = target.key.as_bytes();
             if !key.is_empty() && key.iter().all(|&byte| byte == 0) {
-                return Err(Problem::MaskedKey { line: number }.into());
+                return Err(Problem::MaskedKey(number).into());
             }
             key_len = key.len();
             target.key = TableKey::Empty;
