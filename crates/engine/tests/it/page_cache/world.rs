@@ -19,6 +19,8 @@ struct Flying {
     /// First sector.
     first: usize,
     kind: Kind,
+    /// A write had been lost when it was submitted.
+    comes_after_loss: bool,
 }
 
 enum Kind {
@@ -185,7 +187,8 @@ impl<'a> World<'a> {
             _ => (first * SECTOR) as u64,
         };
         self.log.push(format!("client {client} submits {what}"));
-        self.flying.insert(token, Flying { client, what, first, kind });
+        let comes_after_loss = self.surroundings.has_lost();
+        self.flying.insert(token, Flying { client, what, first, kind, comes_after_loss });
         let request = Request { operation, offset, token };
         if let Submitted::Done(completion) = channel.submit(request) {
             done.push(completion);
@@ -241,6 +244,9 @@ impl<'a> World<'a> {
             let is_sync = matches!(flying.kind, Kind::Flush | Kind::Write { durable: true, .. });
             if self.damage == Some(Damage::Met) && is_sync && result.is_ok() {
                 return Err(format!("{} said yes after a page was lost", flying.what));
+            }
+            if flying.comes_after_loss && is_sync && result == Err(Fault::NoSpace) {
+                return Err(format!("{} was told that there is no room after a write was lost", flying.what));
             }
             match flying.kind {
                 Kind::Flush => self.promises.end_flush(request.token, result.is_ok()),

@@ -66,7 +66,9 @@ fn run(stack: &Stack, front: Front, history: &History, log: &mut Vec<String>) ->
     stack.run_as(history, |gate, files| {
         let mut world = World::new(stack, front, gate, files, log);
         for step in &history.moves {
-            world.take(step)?;
+            if let Err(wrong) = world.take(step) {
+                return world.give_up(wrong);
+            }
         }
         world.end()
     })
@@ -227,6 +229,14 @@ impl<'a> World<'a> {
                 self.promises.end_flush(flying.token, false);
             }
         }
+    }
+
+    /// A promise was broken; how the server ends is of no interest.
+    fn give_up(mut self, wrong: String) -> Result<Ended, String> {
+        self.stack.bed.machine.step(None);
+        (0..CLIENTS).for_each(|client| self.close(client));
+        let _ = self.server.end();
+        Err(wrong)
     }
 
     /// Everybody goes, the server flushes for the last time, and the cache shows what the medium has.

@@ -3,7 +3,7 @@
 use cryptline_serve::UNANSWERED;
 
 use crate::common::hung::Hung;
-use crate::common::raw::{Raw, Style};
+use crate::common::raw::{Raw, Style, greeted};
 use crate::common::stack::VolatileDisk;
 use crate::common::{BACKENDS, Setup, pattern, wait_until};
 
@@ -17,7 +17,7 @@ fn healthy_export_greets_serves_and_is_flushed_beside_one_that_hangs() {
         let setup = Setup::new(hung.stack()).export("well", "", well.stack()).backend(backend);
         let served = setup.with(|options| options.max_connections = PLACES).start();
         hung.hang();
-        let connect = |export| Raw::negotiate(served.dial(), export, Style::Structured);
+        let connect = |export| Raw::negotiate(greeted(&served), export, Style::Structured);
         // They leave what they have asked for to the server.
         for taken in 1..=PLACES {
             connect("").send_write(0, 0, &[1; 4096]);
