@@ -145,9 +145,9 @@ fn zero_lines_read_as_zeros_and_error_lines_fail() {
     assert_eq!(disk.read_at(15 * 512, &mut found[..1024]), failed);
     assert_eq!(disk.flush(), Ok(()));
     assert_eq!(disk.write_at(16 * 512, &[8; 512], false), Err(Fault::NoStore));
-    // What lies before the range, or behind it, is done.
+    // What lies before the range is done, and what lies behind it is not begun.
     assert_eq!(disk.write_at(15 * 512, &[8; 1024], false), Err(Fault::Partly));
-    assert_eq!(disk.discard(16 * 512, 16 * 512), Err(Fault::Partly));
+    assert_eq!(disk.discard(16 * 512, 16 * 512), Err(Fault::NoStore));
     // As with the kernel's target: nothing that was acknowledged is lost.
     assert_eq!(disk.flush(), Ok(()));
     assert_eq!(fs::read(&device).unwrap()[4 * SECTOR..], [7; 4 * SECTOR]);
