@@ -44,6 +44,7 @@ impl Connection {
     ///
     /// # Errors
     /// Exit code 4.
+    // Guard: whoever listens would get the volume key.
     pub fn check_user(&self, expected: Option<Uid>) -> Result<(), CliError> {
         let refused = |who: &str, next: &str| CliError::device(format!("{}: {who} listens there{next}", self.name));
         // It says nothing of a process that it does not show here.

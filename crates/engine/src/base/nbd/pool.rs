@@ -317,6 +317,7 @@ impl Shared {
     }
 
     /// It has the time to answer, however little the one has who asks: others may still be content with it.
+    // Guard: another server has not what was written.
     fn is_first_server(&self, servers: &mut Servers, peer: Peer, until: Instant) -> bool {
         let until = until.max(Instant::now() + PATIENCE_FOR_END);
         let answers = |witness: &mut Witness| peer == self.peer && witness.answers_flush(until);

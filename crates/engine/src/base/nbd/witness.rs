@@ -123,6 +123,7 @@ impl Witness {
     }
 
     /// Whether the server is known to have ended, at the latest by then.
+    // Guard: a server of which nothing is known may still carry out what it has received.
     pub fn sees_end(&mut self, until: Instant) -> bool {
         match self.process.take() {
             // Unknown is alive.
