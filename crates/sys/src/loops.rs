@@ -276,6 +276,7 @@ impl System {
         })
     }
 
+    // Guard: a loop device that cannot be asked may show the file.
     /// The same where the loop device cannot be asked, as in a container that does not have it.
     fn may_show(&self, device: &Loop, own: &Own) -> bool {
         let Some(path) = path_of_shown(&device.folder) else {

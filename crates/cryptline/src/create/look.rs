@@ -226,6 +226,7 @@ pub struct Known {
     pub zeros: bool,
 }
 
+// Guard: what is not known to be zeros is read before it is written.
 /// The name of what would be lost on a device of which the first `written` bytes will be written; `None` where there is
 /// nothing. `known` tells what is known from a place on of so many bytes; zeros are not read. `tell` is told how many of
 /// the bytes that will be written were looked at, and ends the look by an error.

@@ -183,6 +183,7 @@ impl PartitionTable {
         Ok(Some(table))
     }
 
+    // Guard: other bytes than those that are meant would be written.
     /// The partition that `name` means, if it can be used.
     ///
     /// # Errors

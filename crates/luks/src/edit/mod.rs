@@ -329,6 +329,7 @@ impl Edit {
         self.version().wipe_unused()
     }
 
+    // Guard: the last key of the data is not removed unasked.
     /// Whether no other key slot keeps the volume key, or it is not known which ones do. One whose removal was cut off does
     /// not, nor does one that no passphrase opens.
     #[must_use]
