@@ -68,6 +68,15 @@ pub fn format_with_key(
     }
 }
 
+/// Overwrites the magic of second copies that an earlier LUKS2 header may have left anywhere on a device of `device_size`
+/// bytes, for a header that is not written by [`format()`]: they would be found where it is damaged.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn wipe_old_copies(device: &mut (impl Read + Write + Seek), device_size: u64) -> Result<(), Error> {
+    luks2::wipe_magics(device, device_size)
+}
+
 impl FormatOptions {
     fn check(&self, key: &[u8]) -> Result<(), Error> {
         if key.len() != self.key_len as usize {

@@ -6,9 +6,11 @@
 //!
 //! So whatever ends it on the way, nothing that opens is left.
 
-use std::io::Write;
+use std::io::{Seek, Write};
 use std::path::Path;
 use std::sync::atomic::Ordering;
+
+use cryptline_luks::format::wipe_old_copies;
 
 use super::fill::{Prepared, Rest};
 use super::{Create, Created, Draft, Progress, unreadable};
@@ -112,9 +114,12 @@ impl Create {
     }
 }
 
-/// Overwrites the first `len` bytes, which may be many: as far as an offset that was asked for.
+/// Overwrites the first `len` bytes, which may be many: as far as an offset that was asked for. The second copy of an old
+/// header may lie behind them.
 fn zero(device: &BaseDevice, len: u64, copy: &Copy, target: &Source) -> Result<()> {
     let mut bytes = GateBytes::new(&device.gate)?;
+    wipe_old_copies(&mut bytes, device.gate.size()).map_err(|error| Problem::Luks(error).on(target))?;
+    bytes.rewind().map_err(|error| unreadable(error, target))?;
     let piece = vec![0; WIPED_AT_ONCE];
     let mut left = len;
     while left > 0 {
