@@ -33,6 +33,8 @@ struct Bound {
     total: u64,
     /// What is left of it.
     left: u64,
+    /// Whoever takes more is only slowed down.
+    is_soft: bool,
 }
 
 /// What can be had now; `None` where the system does not say.
@@ -56,7 +58,7 @@ pub fn available_within_limits() -> Option<Available> {
 
 fn within_limits(root: &Path, limits: [Option<u64>; 2]) -> Option<Available> {
     let mut bounds = bounds_with(root, limits, Swap::Unused);
-    bounds.retain(|bound| bound.name != MACHINE);
+    bounds.retain(|bound| bound.name != MACHINE && !bound.is_soft);
     least(bounds)
 }
 
@@ -95,7 +97,7 @@ fn bounds_with(root: &Path, limits: [Option<u64>; 2], swap: Swap) -> Vec<Bound> 
         Swap::Unused => 0,
     };
     if let (Some(total), Some(available)) = (field("MemTotal:"), field("MemAvailable:")) {
-        bounds.push(Bound { name: MACHINE.into(), total, left: available.saturating_add(swap) });
+        bounds.push(Bound { name: MACHINE.into(), total, left: available.saturating_add(swap), is_soft: false });
     }
     for (hierarchy, group) in groups(root) {
         bounds.extend(group_bounds(hierarchy, &group, swap));
@@ -105,7 +107,12 @@ fn bounds_with(root: &Path, limits: [Option<u64>; 2], swap: Swap) -> Vec<Bound> 
     for ((limit, used), name) in limits.into_iter().zip(["VmSize:", "VmData:"]).zip(names) {
         if let Some(limit) = limit {
             let used = field_kib(&status, used).unwrap_or(0);
-            bounds.push(Bound { name: name.into(), total: limit / 1024, left: (limit / 1024).saturating_sub(used) });
+            bounds.push(Bound {
+                name: name.into(),
+                total: limit / 1024,
+                left: (limit / 1024).saturating_sub(used),
+                is_soft: false,
+            });
         }
     }
     bounds
@@ -214,15 +221,17 @@ fn group_bounds(hierarchy: Hierarchy, folder: &Path, swap_free: u64) -> Vec<Boun
             (swap_free, left)
         }
     };
-    let bound = |limit: u64| {
+    let bound = |name: &&str| {
+        let limit = number(name)?;
         let left = left_of(limit).saturating_add(swap);
-        Bound {
+        Some(Bound {
             name: "its control group".into(),
             total: limit,
             left: together.map_or(left, |together| left.min(together)),
-        }
+            is_soft: *name == "memory.high",
+        })
     };
-    limits.iter().filter_map(|name| number(name)).map(bound).collect()
+    limits.iter().filter_map(bound).collect()
 }
 
 #[cfg(test)]

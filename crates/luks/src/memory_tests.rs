@@ -66,6 +66,7 @@ fn limits_count_for_servers_and_the_machine_does_not() {
         ("memory.max", "max\n"),
         ("memory.current", "1\n"),
         ("pod/memory.max", "67108864\n"),
+        ("pod/memory.high", "8388608\n"),
         ("pod/memory.current", "4194304\n"),
         ("pod/me/memory.max", "max\n"),
         ("pod/me/memory.current", "1\n"),

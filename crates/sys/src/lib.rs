@@ -36,6 +36,7 @@ mod inherit;
 mod loops;
 mod mapping;
 mod namespace;
+mod peer;
 mod racing;
 #[cfg(feature = "rbd")]
 mod rbd;
@@ -63,6 +64,7 @@ pub use inherit::{duplicate_fd, keep_descriptors, take_listen_fds, take_passed_f
 pub use loops::{Shown, refuse_other_users};
 pub use mapping::{Lost, Mapping};
 pub use namespace::{forget_mounts_of_disks, leave_mount_namespace};
+pub use peer::{Peer, peer_of};
 #[cfg(feature = "rbd")]
 pub use rbd::{
     Cluster, RbdCall, RbdChanges, RbdDone, RbdError, RbdImage, RbdIo, RbdLimits, RbdOwnSetting, RbdOwner, RbdPresence,

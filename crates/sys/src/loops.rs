@@ -289,7 +289,9 @@ impl System {
         };
         let is_cut = number("loop/sizelimit") != Some(0);
         let fits = |len: u64| if is_cut { end <= len } else { end == len - len % SECTOR };
-        match fs::metadata(&path) {
+        let found = fs::metadata(&path);
+        let is_barred = found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+        match found {
             Ok(found) if (found.dev(), found.ino()) == own.file => return true,
             Ok(found) if found.file_type().is_block_device() => return own.devices.contains(&found.rdev()),
             // That is the file, and not one that has its name here.
@@ -300,7 +302,9 @@ impl System {
             Ok(own) => own.file_name() == path.file_name(),
             Err(_) => true,
         };
-        own.devices.is_empty() && (is_named || fits(own.len))
+        // A path that leads where this user may not go is hardly that of a file of this user's, whatever its size.
+        let may_be = if is_barred { is_named && fits(own.len) } else { is_named || fits(own.len) };
+        own.devices.is_empty() && may_be
     }
 
     fn is_swap(&self, file: (u64, u64)) -> bool {

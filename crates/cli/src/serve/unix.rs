@@ -179,7 +179,12 @@ impl PathLock {
         let mut name = OsString::from(".");
         name.push(path.file_name().unwrap_or_default());
         name.push(".lock");
-        let place = folder_of(path).join(name);
+        let folder = folder_of(path);
+        // Nobody has a lock that this user could not make.
+        let may_make = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+        rustix::fs::accessat(rustix::fs::CWD, folder, may_make, rustix::fs::AtFlags::EACCESS)
+            .map_err(|errno| cannot_listen(&path.display(), &errno.into()))?;
+        let place = folder.join(name);
         let deadline = Instant::now() + PATH_LOCK_MAX;
         loop {
             match Self::try_take(&place) {
@@ -333,6 +338,24 @@ mod tests {
         }
         assert_eq!(fs::read(&file).unwrap(), b"precious");
         assert!(fs::symlink_metadata(&link).is_ok());
+    }
+
+    #[test]
+    fn folder_that_takes_nothing_is_named_as_such_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let gone = folder.path().join("gone").join("s");
+        let error = bind(&gone, PRIVATE, &Cleanup::default()).unwrap_err();
+        assert_eq!(error.exit_code(), 1);
+        assert!(error.to_string().starts_with("cannot listen on "), "{error}");
+        if rustix::process::geteuid().is_root() {
+            // Nobody is held off by permissions then: a folder of the kernel's is.
+            let error = bind(Path::new("/proc/s"), PRIVATE, &Cleanup::default()).unwrap_err();
+            assert_eq!(error.exit_code(), 1, "{error}");
+            return;
+        }
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o500)).unwrap();
+        let error = bind(&folder.path().join("s"), PRIVATE, &Cleanup::default()).unwrap_err();
+        assert_eq!(error.exit_code(), 1, "{error}");
     }
 
     #[test]

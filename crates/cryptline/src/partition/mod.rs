@@ -135,11 +135,11 @@ pub enum PartitionError {
     },
     /// Nobody knows what its numbers count.
     #[error(
-        "its partition table counts in sectors of {one} or of {other} bytes, and nothing on the disk says which; name the partition {name}@{one} or {name}@{other}"
+        "its partition table counts in sectors of {one} or of {other} bytes, and nothing on the disk says which; name the partition {number}@{one} or {number}@{other}"
     )]
     Sectors {
-        /// What was asked for.
-        name: String,
+        /// Its number.
+        number: u32,
         /// Bytes in a sector.
         one: u32,
         /// Bytes in a sector.
@@ -197,8 +197,7 @@ impl PartitionTable {
                 if one.range().end <= self.disk_size
                     && let Some(other) = self.other_sector_size =>
             {
-                let (name, one) = (name.to_string(), self.sector_size);
-                Err(PartitionError::Sectors { name, one, other })
+                Err(PartitionError::Sectors { number: one.number, one: self.sector_size, other })
             }
             [one] => {
                 self.judge(one).map(|()| one).map_err(|what| PartitionError::Impossible { number: one.number, what })

@@ -237,8 +237,11 @@ fn mbr_that_can_be_counted_in_two_ways_gives_nothing_out_until_it_is_said() {
         if nothing_known {
             both.clone().into_iter().for_each(|place| disk[place].copy_from_slice(b"LUKS\xba\xbe"));
         }
-        let refused = refusal(&disk, "1");
-        assert!(refused.contains("name the partition 1@512 or 1@4096"), "{refused}");
+        disk[440..444].copy_from_slice(&0xdead_beef_u32.to_le_bytes());
+        for name in ["1", "deadbeef-01"] {
+            let refused = refusal(&disk, name);
+            assert!(refused.contains("name the partition 1@512 or 1@4096"), "{refused}");
+        }
         assert!(table(&disk).partitions.iter().all(|one| table(&disk).judge(one).is_err()));
         assert!(refusal(&disk, "9").starts_with("there is no partition 9"));
     }

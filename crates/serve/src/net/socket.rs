@@ -135,8 +135,8 @@ impl Socket {
 
     fn user(&self) -> Option<u32> {
         let is_unix = sockopt::socket_domain(&self.0) == Ok(AddressFamily::UNIX);
-        let credentials = sockopt::socket_peercred(&self.0).ok().filter(|_| is_unix);
-        credentials.map(|credentials| credentials.uid.as_raw())
+        let peer = cryptline_sys::peer_of(&self.0).ok().filter(|_| is_unix);
+        peer.map(|peer| peer.uid.as_raw())
     }
 }
 

@@ -6,7 +6,8 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt};
+use cryptline_sys::peer_of;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Uid, geteuid};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -47,10 +48,8 @@ impl Connection {
     // Guard: whoever listens would get the volume key.
     pub fn check_user(&self, expected: Option<Uid>) -> Result<(), CliError> {
         let refused = |who: &str, next: &str| CliError::device(format!("{}: {who} listens there{next}", self.name));
-        // It says nothing of a process that it does not show here.
-        let Ok(listens) = sockopt::socket_peercred(self.stream.get_ref()).map(|peer| peer.uid) else {
-            return Err(refused("a process that this one cannot see", "; run this where its server runs"));
-        };
+        let listens = peer_of(self.stream.get_ref()).map(|peer| peer.uid);
+        let listens = listens.map_err(|error| CliError::device(format!("{}: {error}", self.name)))?;
         if listens.is_root() || listens == geteuid() || Some(listens) == expected {
             return Ok(());
         }

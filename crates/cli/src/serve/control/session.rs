@@ -5,8 +5,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
+use cryptline_sys::peer_of;
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg, sockopt};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
 use super::wire::{FILES_MAX, LINE_MAX};
 use crate::CliError;
@@ -120,7 +121,7 @@ pub fn send(mut stream: &UnixStream, line: &[u8]) -> io::Result<()> {
 /// What it is told otherwise.
 pub fn check_user(stream: &UnixStream) -> Result<(), CliError> {
     let ours = rustix::process::geteuid();
-    let theirs = sockopt::socket_peercred(stream).map(|peer| peer.uid);
+    let theirs = peer_of(stream).map(|peer| peer.uid);
     match theirs {
         Ok(user) if user == ours || user.is_root() => Ok(()),
         _ => Err(CliError::parameters(format!("only root and the user {} may control this server", ours.as_raw()))),

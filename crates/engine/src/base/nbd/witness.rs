@@ -19,6 +19,7 @@ use cryptline_nbd::RequestHeader;
 use cryptline_nbd::client::request;
 use cryptline_nbd::incoming::{Incoming, IncomingContent, parse_incoming};
 use cryptline_nbd::wire::{CHUNK_HEADER_LEN, REQUEST_LEN, SIMPLE_REPLY_LEN, cmd};
+use cryptline_sys::peer_of;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, sockopt};
@@ -60,7 +61,7 @@ impl Witness {
         if sockopt::socket_domain(socket) != Ok(AddressFamily::UNIX) {
             return None;
         }
-        let pid = sockopt::socket_peercred(socket).ok()?.pid;
+        let pid = peer_of(socket).ok()?.pid?;
         if pid == getpid() {
             return None;
         }
