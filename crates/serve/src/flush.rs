@@ -19,8 +19,10 @@ pub const UNANSWERED: Fault = Fault::Io(Errno::TIMEDOUT);
 const SIDE_BY_SIDE: usize = 8;
 /// So long a flush is waited for before it counts no longer among them: it may be one that never ends.
 const SHARE: Duration = Duration::from_millis(250);
-/// A flush has so long, however short the grace.
+/// A flush has so long, however short the grace; and a medium to show that it is slow, not silent.
 const LEAST: Duration = Duration::from_secs(1);
+/// Waited for the flush of a medium that is only slow: the page cache may hold gigabytes for it.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// A volume that is flushed for the last time.
 pub(crate) struct Last {
@@ -33,7 +35,8 @@ pub(crate) struct Last {
 type Before = Box<dyn FnOnce() + Send>;
 
 /// Flushes every volume, side by side, even after one has failed. Call when no client writes any more. A volume whose medium does
-/// not answer within `grace` is left, and not flushed ([`UNANSWERED`]); it keeps none of the others waiting.
+/// not answer within `grace` is left, and not flushed ([`UNANSWERED`]); it keeps none of the others waiting. A medium that still answers
+/// reads then has a minute.
 pub fn flush_all<'a>(
     volumes: impl IntoIterator<Item = (&'a str, &'a Gate)>,
     backend: BackendChoice,
@@ -46,8 +49,10 @@ pub fn flush_all<'a>(
 /// The same, with something to be done before each.
 pub(crate) fn flush_last(volumes: Vec<Last>, backend: BackendChoice, grace: Duration) -> Flushed {
     let before = volumes.iter().filter_map(|last| Some(last.before.as_ref()?.1)).max();
-    let deadline = Instant::now() + grace.max(LEAST) + before.unwrap_or_default();
-    let names: Vec<_> = volumes.iter().map(|last| last.name.clone()).collect();
+    let patience = grace.max(LEAST);
+    let mut deadline = Instant::now() + patience + before.unwrap_or_default();
+    let longest = deadline + LONGEST;
+    let (names, gates): (Vec<_>, Vec<_>) = volumes.iter().map(|last| (last.name.clone(), last.gate.clone())).unzip();
     let mut results = vec![None; names.len()];
     let (ended, ends) = mpsc::channel();
     let mut waiting = volumes.into_iter().enumerate();
@@ -59,20 +64,47 @@ pub(crate) fn flush_last(volumes: Vec<Last>, backend: BackendChoice, grace: Dura
             running += 1;
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        let patience = if waiting.len() > 0 { left.min(SHARE) } else { left };
-        match ends.recv_timeout(patience) {
+        let left = if waiting.len() > 0 { left.min(SHARE) } else { left };
+        match ends.recv_timeout(left) {
             Ok((index, result)) => {
                 let result: Result<(), Fault> = result;
                 results[index] = Some(result);
                 running = running.saturating_sub(1);
             }
             Err(RecvTimeoutError::Timeout) if waiting.len() > 0 => running = 0,
-            Err(_) => break,
+            Err(_) => {
+                let open = gates.iter().zip(&results).filter(|(_, result)| result.is_none());
+                if Instant::now() >= longest || !any_answers(open.map(|(gate, _)| gate), backend) {
+                    break;
+                }
+                deadline = (Instant::now() + patience).min(longest);
+            }
         }
     }
     let unanswered = |result: Option<_>| result.unwrap_or(Err(UNANSWERED));
     let mut ends = names.into_iter().zip(results.into_iter().map(unanswered));
     ends.find_map(|(name, result)| Some((name, result.err()?))).map_or(Ok(()), Err)
+}
+
+/// Whether one of these volumes answers a read, whatever it says.
+fn any_answers<'a>(gates: impl Iterator<Item = &'a Gate>, backend: BackendChoice) -> bool {
+    let (tell, told) = mpsc::channel();
+    for gate in gates {
+        let (gate, tell) = (gate.clone(), tell.clone());
+        let look = move || {
+            let mut block = vec![0; gate.geometry().logical_block as usize];
+            let answered = Blocking::new(&gate, backend).map(|mut volume| volume.read_at(0, &mut block));
+            drop(gate);
+            if answered.is_ok() {
+                // Nobody listens any more where it took too long.
+                let _ = tell.send(());
+            }
+        };
+        // Without a thread to be had, nothing is known.
+        let _ = std::thread::Builder::new().name("look".to_owned()).spawn(look);
+    }
+    drop(tell);
+    told.recv_timeout(LEAST).is_ok()
 }
 
 /// Flushes a volume on a thread of its own, which is left behind where that never ends; here, where there can be no more threads.
@@ -148,6 +180,22 @@ mod tests {
         assert_eq!(flushed, Err(("silent".to_owned(), UNANSWERED)));
         assert_eq!(flushes.load(Ordering::Relaxed), 3);
         assert_eq!(flush_all([("well", &well)], BackendChoice::Auto, Duration::ZERO), Ok(()));
+    }
+
+    #[test]
+    fn medium_that_is_slow_and_answers_reads_has_more_time() {
+        let (go_on, flushed) = mpsc::channel::<()>();
+        let flushed = Mutex::new(flushed);
+        let go_on = Mutex::new(Some(go_on));
+        let slow = answering(geometry(1 << 20), move |request| {
+            match request.operation {
+                // It ends once a read is made, which nobody does within the grace.
+                Operation::Flush => _ = lock(&flushed).recv(),
+                _ => drop(lock(&go_on).take()),
+            }
+            Some(Ok(()))
+        });
+        assert_eq!(flush_all([("slow", &slow)], BackendChoice::Auto, Duration::ZERO), Ok(()));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use cryptline_engine::Fault;
 use cryptline_nbd::uri::NbdUri;
+use cryptline_serve::UNANSWERED;
 use cryptline_serve::lane::Poll;
 use cryptline_serve::nbd::{ExportStatus, RemoveError, Removed, Server};
 use serde::Deserialize;
@@ -249,6 +250,10 @@ impl Control {
         match removed {
             Removed::Later { clients } => Ok(json!({"closed": false, "connections": clients})),
             Removed::Closed(Ok(())) => Ok(json!({"closed": true, "connections": 0})),
+            Removed::Closed(Err((name, UNANSWERED))) => Err(CliError::device(format!(
+                "export {name:?}: its medium has not answered the last flush, so what was written since the flush before it may be lost; \
+                 nobody is served it any more, and it stays open until the medium answers or the server ends"
+            ))),
             Removed::Closed(Err((name, fault))) => Err(CliError::device(format!(
                 "{}; the export is closed",
                 not_durable(&name, &why_lost(source.as_deref(), fault))
