@@ -103,10 +103,13 @@ pub enum Error {
         reason: String,
     },
     /// Something of the header that nobody needs to open the volume is not as the format has it.
-    #[error(
-        "{0} is not as the format has it, so this header is not changed; `cryptline header repair --force` takes it out; the volume opens all the same"
-    )]
-    Odd(String),
+    #[error("{odd} is not as the format has it, so this header is not changed; {next}")]
+    Odd {
+        /// The key slot or token, and what is wrong with it.
+        odd: String,
+        /// What can be done, and whether the volume opens.
+        next: &'static str,
+    },
     /// A key slot of a LUKS1 header says what cannot be.
     #[error(
         "{0}, so this header is not changed; `cryptline header repair` writes anew what follows from the rest; the volume opens by other key slots all the same"

@@ -177,6 +177,17 @@ impl<'a> Editing<'a> {
         }
         self.header.check_usable()?;
         let metadata = &self.header.metadata;
+        // Guard: the salt and the costs of a slot that is not understood here are nowhere else.
+        let is_kept = |keeping: Vec<u32>| keeping.iter().any(|slot| !self.edit.gone.contains(slot));
+        let mut slots = metadata.odd.iter().filter(|odd| odd.member == "keyslots");
+        if let Some(odd) = slots.next()
+            && !self.edit.keeping().is_some_and(is_kept)
+        {
+            return Err(Error::Repair(format!(
+                "{odd} is not taken out, since no other key slot opens the volume; the program that made it, or a \
+                 newer version of this one, may open it"
+            )));
+        }
         let mut json = metadata.json.clone();
         for odd in &metadata.odd {
             if odd.member == "keyslots" && metadata.keyslots.contains_key(&odd.number) {

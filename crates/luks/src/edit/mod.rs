@@ -298,7 +298,8 @@ impl Edit {
 
     /// Writes both copies anew where they are not both good and the same, and of LUKS1 what can be had again of odd key
     /// slots; `None` where there is nothing to do. With `force` also where that costs what is there: another use of the
-    /// device, what the newest copy says, key slots and tokens that are not as the format has them.
+    /// device, what the newest copy says; and where both copies are good, key slots and tokens that are not as the format
+    /// has them, as long as another key slot keeps the volume key.
     ///
     /// # Errors
     /// Without `force` as [`crate::read`]; [`Error::NewerVersion`]; [`Error::Repair`].
@@ -312,10 +313,11 @@ impl Edit {
             Header::V2(header) => {
                 luks2::check_not_newer(header)?;
                 let editing = luks2::Editing { edit: self, header };
-                if force && !header.metadata.odd.is_empty() {
-                    return editing.without_odd().map(Some);
+                // Whoever accepts the cost of one has not been asked about the other.
+                if !header.copies_agree() {
+                    return editing.rewritten().map(Some);
                 }
-                if header.copies_agree() { Ok(None) } else { editing.rewritten().map(Some) }
+                if force && !header.metadata.odd.is_empty() { editing.without_odd().map(Some) } else { Ok(None) }
             }
         }
     }
@@ -347,12 +349,7 @@ impl Edit {
     fn keeping(&self) -> Option<Vec<u32>> {
         match &self.header {
             Header::V1(header) => Some(header.active_slots().map(|(number, _)| number).collect()),
-            Header::V2(header) => {
-                let (_, digest) = header.data_digest().ok()?;
-                let slots = &header.metadata.keyslots;
-                let opens = |slot: &&u32| slots.get(*slot).is_some_and(|slot| slot.luks2.is_some());
-                Some(digest.keyslots.iter().filter(opens).copied().collect())
-            }
+            Header::V2(header) => header.keeping(),
         }
     }
 

@@ -8,6 +8,7 @@ use std::io::Cursor;
 use serde_json::{Value, json};
 
 use crate::edit::{Edit, LastSlot};
+use crate::luks2::binary::Copy;
 use crate::testing::Image;
 use crate::{Error, ErrorKind, UnlockOptions};
 
@@ -161,7 +162,7 @@ fn passed_over(image: &Image, expected: &str) {
     for refused in [edit.erase(LastSlot::Remove).err(), edit.set_label(Some("x"), None).err(), edit.wipe_unused().err()]
     {
         let refused = refused.expect("the header should be left alone");
-        assert!(matches!(refused, Error::Odd(_)) && refused.to_string().contains(expected), "{refused}");
+        assert!(matches!(refused, Error::Odd { .. }) && refused.to_string().contains(expected), "{refused}");
     }
 }
 
@@ -265,7 +266,69 @@ fn key_slots_that_belong_to_no_key_or_to_two_are_passed_over() {
         passed_over(&image, expected);
         let error = image.unlock(&UnlockOptions::default()).err().unwrap();
         assert!(matches!(error, Error::NoKeySlot), "{error}");
+        stays(&image);
     }
+}
+
+/// Nobody else has its salt.
+#[track_caller]
+fn stays(image: &Image) {
+    let edit = Edit::load(&mut Cursor::new(&image.bytes), image.bytes.len() as u64).unwrap();
+    let refused = edit.set_label(Some("x"), None).err().unwrap().to_string();
+    assert!(!refused.contains("--force") && !refused.contains("opens all the same"), "{refused}");
+    let error = repaired(image).err().unwrap();
+    assert!(matches!(error, Error::Repair(_)), "{error}");
+}
+
+#[test]
+fn last_key_slot_is_not_taken_out_because_it_is_not_understood() {
+    for change in [
+        |json: &mut Value| json["keyslots"]["0"]["priority"] = json!(3),
+        |json: &mut Value| json["keyslots"]["0"]["af"]["type"] = json!("luks9"),
+        // Another one keeps another key.
+        |json: &mut Value| {
+            add_slot(json, 258_048);
+            json["keyslots"]["0"]["priority"] = json!(3);
+            json["digests"]["1"] = json["digests"]["0"].clone();
+            json["digests"]["0"]["keyslots"] = json!(["0"]);
+            json["digests"]["1"]["keyslots"] = json!(["1"]);
+            json["digests"]["1"]["segments"] = json!([]);
+        },
+    ] {
+        let mut image = Image::luks2();
+        image.edit(change);
+        stays(&image);
+        // A token is no key.
+        image.edit(|json| json["tokens"]["0"] = json!(7));
+        stays(&image);
+    }
+    let mut token = Image::luks2();
+    token.edit(|json| {
+        json["keyslots"] = json!({});
+        json["digests"]["0"]["keyslots"] = json!([]);
+        json["tokens"]["0"] = json!(7);
+    });
+    assert!(repaired(&token).unwrap().read().unwrap().warnings().is_empty());
+}
+
+#[test]
+fn what_is_odd_stays_where_force_was_for_something_else() {
+    let mut image = Image::luks2();
+    image.edit(|json| {
+        add_slot(json, 258_048);
+        json["keyslots"]["1"]["priority"] = json!(3);
+    });
+    let json = image.json();
+    image.rewrite(Copy::Secondary, b"{}", |binary| binary.epoch = 99);
+    let size = image.bytes.len() as u64;
+    let edit = Edit::look(&mut Cursor::new(&image.bytes), size).unwrap();
+    let change = edit.repair(true).unwrap().unwrap();
+    let mut bytes = image.bytes.clone();
+    change.commit(&mut Cursor::new(&mut bytes), size).unwrap();
+    let image = Image { bytes };
+    assert_eq!(image.json(), json);
+    let repaired = repaired(&image).unwrap();
+    assert!(repaired.json()["keyslots"].get("1").is_none());
 }
 
 /// What a key slot of reencryption says is where the data is.

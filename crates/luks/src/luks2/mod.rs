@@ -24,7 +24,7 @@ pub use self::copies::{look, parse_metadata};
 pub(crate) use self::format::{data_start, format, header_len, wipe_magics};
 
 use self::binary::Binary;
-use self::metadata::{JsonSegment, Keyslot, Metadata, Priority};
+use self::metadata::{JsonSegment, Keyslot, Metadata, Odd, Priority};
 use crate::area::is_null_cipher;
 use crate::error::{Error, quote};
 use crate::unlock::UnlockOptions;
@@ -75,10 +75,29 @@ impl Header {
 
     /// Refuses to change a header of which something is not understood.
     pub(crate) fn check_understood(&self) -> Result<(), Error> {
-        match self.metadata.odd.first() {
-            None => Ok(()),
-            Some(odd) => Err(Error::Odd(odd.to_string())),
-        }
+        let odd = &self.metadata.odd;
+        let is_slot = |odd: &&Odd| odd.member == "keyslots";
+        let last = odd.iter().find(is_slot).filter(|_| !self.keeping().is_some_and(|keeping| !keeping.is_empty()));
+        let Some(first) = last.or(odd.first()) else {
+            return Ok(());
+        };
+        let next = if last.is_some() {
+            "no other key slot opens the volume, so it is not taken out either; the program that made it, or a newer \
+             version of this one, may open it"
+        } else if is_slot(&first) && self.metadata.keyslots.contains_key(&first.number) {
+            "remove one of the two by the program that made it; the volume opens all the same"
+        } else {
+            "`cryptline header repair --force` takes it out; the volume opens all the same"
+        };
+        Err(Error::Odd { odd: first.to_string(), next })
+    }
+
+    /// The key slots that keep the volume key and that a passphrase opens; `None` where it is not known which.
+    pub(crate) fn keeping(&self) -> Option<Vec<u32>> {
+        let (_, digest) = self.data_digest().ok()?;
+        let slots = &self.metadata.keyslots;
+        let opens = |slot: &&u32| slots.get(*slot).is_some_and(|slot| slot.luks2.is_some());
+        Some(digest.keyslots.iter().filter(opens).copied().collect())
     }
 
     /// Refuses what is sound but must not be opened.
