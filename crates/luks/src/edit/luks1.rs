@@ -151,7 +151,7 @@ impl<'a> Editing<'a> {
     pub fn repaired(&self, force: bool) -> Result<Change<'a>, Error> {
         let raw = self.edit.raw.first_chunk::<HEADER_LEN>();
         let raw = raw.ok_or_else(|| Error::invalid("the header is too short"))?;
-        let repaired = crate::luks1::repaired(self.header, raw, force)?;
+        let repaired = crate::luks1::repaired(self.header, raw, &self.edit.places, force)?;
         let mut steps = Steps(Vec::new());
         steps.then(self.edit, |raw| put(raw, 0, &repaired[..SECTOR]));
         steps.then(self.edit, |raw| put(raw, SECTOR, &repaired[SECTOR..]));

@@ -65,6 +65,8 @@ pub struct Edit {
     gone: Vec<u32>,
     /// LUKS1 with all slots in use: the first sector of an empty place for another one.
     spare: Option<u32>,
+    /// LUKS1: where odd key slots may lie, and whether anything is there.
+    places: Vec<(u32, bool)>,
 }
 
 /// What a new key slot is to be.
@@ -168,11 +170,13 @@ impl Edit {
             }
         };
         let gone = gone::gone_slots(device, &header);
-        let spare = match &header {
-            Header::V1(header) => luks1::spare(device, header, size),
-            Header::V2(_) => None,
+        let (spare, places) = match &header {
+            Header::V1(header) => {
+                (luks1::spare(device, header, size), crate::luks1::places(device, header, &raw, size))
+            }
+            Header::V2(_) => (None, Vec::new()),
         };
-        Ok(Self { header, raw, json, is_kept, gone, spare })
+        Ok(Self { header, raw, json, is_kept, gone, spare, places })
     }
 
     /// What the header says.

@@ -9,6 +9,7 @@ use crate::{Error, ErrorKind, SegmentPolicy, UnlockOptions};
 
 const SLOT_0: usize = 208;
 const SLOT_1: usize = SLOT_0 + 48;
+const SLOT_2: usize = SLOT_0 + 2 * 48;
 const SLOT_7: usize = SLOT_0 + 7 * 48;
 
 fn with(offset: usize, bytes: &[u8]) -> Image {
@@ -133,6 +134,61 @@ fn partition_table_over_the_key_slots_is_repaired_as_far_as_it_goes() {
     let error = repaired(&image, false).err().unwrap();
     assert!(error.to_string().contains("--force"), "{error}");
     assert!(repaired(&image, true).unwrap().bytes == sound.bytes);
+}
+
+/// A free slot has neither iterations nor salt.
+#[test]
+fn key_slot_of_which_only_the_state_is_lost_is_had_again() {
+    let sound = Image::luks1();
+    for state in [[1, 2, 3, 4], [0; 4]] {
+        let image = with(SLOT_0, &state);
+        let error = repaired(&image, false).err().unwrap();
+        assert!(error.to_string().contains("with --force it counts as in use"), "{error}");
+        assert!(repaired(&image, true).unwrap().bytes == sound.bytes);
+    }
+}
+
+#[test]
+fn last_key_slot_of_which_too_little_is_left_is_not_made_free() {
+    for (offset, bytes) in [(SLOT_0 + 4, &[0; 4][..]), (SLOT_0, &[1; 16][..])] {
+        let mut image = with(offset, bytes);
+        if offset == SLOT_0 {
+            image.bytes[SLOT_0 + 8..SLOT_0 + 16].fill(0);
+        }
+        for (force, expected) in [(false, "--force"), (true, "it could be the last one")] {
+            let error = repaired(&image, force).err().unwrap();
+            assert!(matches!(&error, Error::Repair(why) if why.contains(expected)), "{expected}: {error}");
+        }
+    }
+}
+
+/// With key slot 2 at `sector`, in the gap behind the others.
+fn moved_to(sector: u32) -> Image {
+    let mut image = two_slots();
+    let (from, to, len) = ((8 + 2 * 256) * 512, sector as usize * 512, 32 * 4000);
+    image.bytes.copy_within(from..from + len, to);
+    image.bytes[from..from + len].fill(0);
+    image.bytes[SLOT_2 + 40..SLOT_2 + 44].copy_from_slice(&sector.to_be_bytes());
+    assert!(image.read().unwrap().warnings().is_empty());
+    image.unlock(&UnlockOptions { slot: Some(2), ..UnlockOptions::default() }).unwrap();
+    image
+}
+
+#[test]
+fn place_of_a_key_slot_in_use_is_kept_or_told_from_an_empty_one() {
+    let sound = moved_to(3000);
+    let mut stripes = sound.clone();
+    stripes.bytes[SLOT_2 + 44..SLOT_2 + 48].copy_from_slice(&4001_u32.to_be_bytes());
+    assert!(repaired(&stripes, false).unwrap().bytes == sound.bytes);
+    // A place that is lost is not the usual one, where nothing is.
+    for place in [1_u32, u32::MAX] {
+        let mut lost = sound.clone();
+        lost.bytes[SLOT_2 + 40..SLOT_2 + 44].copy_from_slice(&place.to_be_bytes());
+        for force in [false, true] {
+            let error = repaired(&lost, force).err().unwrap();
+            assert!(error.to_string().contains("nothing is at its usual place"), "{error}");
+        }
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ mod unlock;
 use std::io::{Read, Seek};
 
 pub(crate) use self::format::{WORD_LEN_MAX, data_start, encode, format, header_len, split_cipher};
-pub(crate) use self::repair::repaired;
+pub(crate) use self::repair::{places, repaired};
 
 use crate::af::STRIPES;
 use crate::area::{Extent, KEY_LEN_MAX};

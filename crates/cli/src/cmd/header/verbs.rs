@@ -231,8 +231,8 @@ of that is written anew.
 --force also repairs the header of a device that holds something else by now, which is lost as far as it lies there; goes
 back to the older copy where the newer one is whole and not understood; takes out key slots and tokens of LUKS2 that are
 not as the format has them, in a second run where there was something else to repair, and never the last key slot; and
-makes key slots of LUKS1 free of which too little is left to open them. Save the header with `cryptline header backup`
-first.
+of LUKS1, takes a key slot for one in use again of which only the state is lost, and makes one free of which too little is
+left to open it, unless it could be the last one. Save the header with `cryptline header backup` first.
 
 Exit codes: 0 the header is good, 1 invalid parameters, 4 wrong device, no good copy, --force is needed, or I/O error,
 5 in use.")]
