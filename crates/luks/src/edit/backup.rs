@@ -88,10 +88,16 @@ impl Restore {
         }
         let mut before = zeroed(needed);
         read_at(device, 0, &mut before, "the place for the header")?;
-        let (current, concerns) = match crate::read(device, size) {
-            Ok(current) => {
+        // What is left of another volume, on a device that holds something else by now, guards nothing.
+        let found = crate::look(device, size).and_then(|current| match current.check_writable() {
+            Err(error @ Error::OtherContents { .. }) if current.uuid() != header.uuid() => Err(error),
+            barred => Ok((current, barred.err())),
+        });
+        let (current, concerns) = match found {
+            Ok((current, bar)) => {
                 check_same_data(&current, &header)?;
-                let concerns = concerns(&current, &header);
+                let mut concerns = concerns(&current, &header);
+                concerns.extend(bar.map(|bar| what_is_barred(&bar)));
                 (Some(current), concerns)
             }
             Err(error @ (Error::Io { .. } | Error::KeyMemory(_))) => return Err(error),
@@ -266,6 +272,17 @@ fn key_digest(header: &Header) -> Option<&[u8]> {
             let (_, digest) = header.data_digest().ok()?;
             digest.pbkdf2.as_ref().map(|(_, value)| &value[..])
         }
+    }
+}
+
+/// Why nothing but a backup may be written over the header that is there.
+fn what_is_barred(bar: &Error) -> String {
+    match bar {
+        Error::OtherContents { what, .. } => format!("it holds {what}, whose beginning is overwritten"),
+        Error::NotUnderstood { copy, reason, .. } => {
+            format!("the {copy} header copy, which is whole and not understood here ({reason}), is lost")
+        }
+        other => other.to_string(),
     }
 }
 

@@ -146,6 +146,61 @@ fn header_that_cannot_be_counted_further_is_left_alone() {
     assert!(last.bytes == before);
 }
 
+/// With a copy that is newer and not understood here.
+fn not_understood(copy: Copy) -> Image {
+    let mut image = Image::luks2();
+    image.rewrite(copy, b"{}", |binary| binary.epoch = 99);
+    image
+}
+
+#[test]
+fn header_that_is_only_read_guards_its_data_all_the_same() {
+    for copy in [Copy::Primary, Copy::Secondary] {
+        let mut image = not_understood(copy);
+        let before = image.bytes.clone();
+        let error = restore(backup_of(&Image::luks1().bytes), &mut image.bytes).unwrap_err();
+        assert!(matches!(error, Error::BackupDiffers(_)), "{error}");
+        assert!(image.bytes == before);
+
+        let backup = backup_of(&Image::luks2().bytes);
+        let restore = Restore::prepare(backup, &mut Cursor::new(&image.bytes), size(&image.bytes)).unwrap();
+        let concerns = restore.concerns().join("; ");
+        for expected in ["passphrases that were added since", &format!("the {} header copy, which is", copy.name())] {
+            assert!(concerns.contains(expected), "{expected}: {concerns}");
+        }
+        let size = size(&image.bytes);
+        let header = restore.commit(&mut Cursor::new(&mut image.bytes), size).unwrap();
+        assert_eq!(header.info().epoch, Some(100));
+        assert!(image.read().unwrap().warnings().is_empty());
+    }
+}
+
+/// A volume whose first sector is a partition table.
+fn under_a_table() -> Image {
+    let mut image = Image::luks2();
+    image.bytes[..512].fill(0);
+    image.bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+    image
+}
+
+#[test]
+fn left_copy_of_the_same_volume_guards_its_data_and_that_of_another_one_does_not() {
+    let backup = || backup_of(&Image::luks2().bytes);
+    let table = under_a_table();
+    let prepare = |image: &Image| Restore::prepare(backup(), &mut Cursor::new(&image.bytes), size(&image.bytes));
+    let concerns = prepare(&table).unwrap().concerns().join("; ");
+    assert!(concerns.contains("partition table") && concerns.contains("were added since"), "{concerns}");
+    for (uuid, is_guarded) in [(None, true), (Some("00000000-0000-4000-8000-000000000000"), false)] {
+        let mut image = Image::luks2();
+        image.edit(|json| json["config"]["requirements"] = json!({"mandatory": ["online-reencrypt"]}));
+        if let Some(uuid) = uuid {
+            image.edit_binary(Copy::Secondary, |binary| binary.uuid = uuid.into());
+        }
+        image.bytes[..512].copy_from_slice(&table.bytes[..512]);
+        assert_eq!(prepare(&image).is_err(), is_guarded, "{uuid:?}");
+    }
+}
+
 /// Whoever agrees may get a disk of another size, or one that is noise.
 #[test]
 fn what_a_backup_says_otherwise_of_the_data_is_told() {
