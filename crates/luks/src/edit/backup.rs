@@ -9,7 +9,8 @@
 //!
 //! Restoring replaces key slots, so it cannot be taken back; a restore that was cut off can be run again,
 //! since the backup is still there. A LUKS2 header is written back with an epoch above those that are on
-//! the device: nothing that was left of the old one counts as newer.
+//! the device: nothing that was left of the old one counts as newer. One that may only be read is written back byte for
+//! byte: it was saved to be had again after a repair that costs something.
 
 use std::io::{Cursor, Read, Seek, Write};
 
@@ -93,7 +94,7 @@ impl Restore {
             Err(error @ Error::OtherContents { .. }) if current.uuid() != header.uuid() => Err(error),
             barred => Ok((current, barred.err())),
         });
-        let (current, concerns) = match found {
+        let (current, mut concerns) = match found {
             Ok((current, bar)) => {
                 check_same_data(&current, &header)?;
                 let mut concerns = concerns(&current, &header);
@@ -103,6 +104,10 @@ impl Restore {
             Err(error @ (Error::Io { .. } | Error::KeyMemory(_))) => return Err(error),
             Err(error) => (None, vec![what_is_lost(device, size, &error)?]),
         };
+        if header.check_writable().is_err() {
+            let kept = "the header in the backup may only be read, and so it is again: both of its copies are written as they are";
+            concerns.push(kept.to_owned());
+        }
         Ok(Self { epoch: next_epoch([Some(&header), current.as_ref()])?, backup, header, before, current, concerns })
     }
 
@@ -139,9 +144,10 @@ impl Restore {
                 flush(device)?;
                 wipe_beyond(device, size, to_u64(self.backup.len()))?;
             }
+            Header::V2(header) if header.check_writable().is_err() => self.write_as_they_are(device, first)?,
             Header::V2(header) => self.write_copies(device, header)?,
         }
-        crate::read(device, size)
+        crate::look(device, size)
     }
 
     /// Everything behind the first bytes that is not there already.
@@ -157,18 +163,33 @@ impl Restore {
     }
 
     fn write_copies(&self, device: &mut (impl Write + Seek), header: &crate::luks2::Header) -> Result<(), Error> {
-        let current = match &self.current {
-            Some(Header::V2(current)) => Some(current),
-            _ => None,
-        };
         let start = at(header.binary.offset(header.copy));
         let raw = &self.backup[start..start + BINARY_LEN];
         let end = start + at(header.binary.copy_size);
         let json = &self.backup[start + BINARY_LEN..end];
-        // The only good copy that there is comes last.
-        let keep_primary = current.is_some_and(|it| it.copy == Copy::Primary && !it.copies_agree());
         let binary = Binary { epoch: self.epoch, ..header.binary.clone() };
-        write_both(device, binary, raw, json, keep_primary)
+        write_both(device, binary, raw, json, self.is_primary_last())
+    }
+
+    /// Both copies, which are the first `len` bytes, as the backup has them: of one of them, it is not known what it says.
+    fn write_as_they_are(&self, device: &mut (impl Write + Seek), len: usize) -> Result<(), Error> {
+        let mut copies = [0, len / 2];
+        if self.is_primary_last() {
+            copies.reverse();
+        }
+        for start in copies {
+            write_at(device, to_u64(start), &self.backup[start..start + len / 2])?;
+            flush(device)?;
+        }
+        Ok(())
+    }
+
+    /// The only good copy that there is comes last.
+    fn is_primary_last(&self) -> bool {
+        match &self.current {
+            Some(Header::V2(current)) => current.copy == Copy::Primary && !current.copies_agree(),
+            _ => false,
+        }
     }
 }
 
@@ -183,7 +204,7 @@ fn wipe_beyond(device: &mut (impl Read + Write + Seek), size: u64, end: u64) -> 
 /// The header of a backup that is whole.
 fn checked(backup: &[u8]) -> Result<Header, Error> {
     let len = to_u64(backup.len());
-    let header = crate::read(&mut Cursor::new(backup), len).map_err(|error| Error::NotABackup(error.to_string()))?;
+    let header = crate::look(&mut Cursor::new(backup), len).map_err(|error| Error::NotABackup(error.to_string()))?;
     let needed = end_of(&header)?;
     if needed > len {
         let reason = format!("it has {len} bytes, such a header has {needed}");

@@ -201,6 +201,26 @@ fn left_copy_of_the_same_volume_guards_its_data_and_that_of_another_one_does_not
     }
 }
 
+/// As whoever repairs them by force is told to save them.
+#[test]
+fn backup_of_a_header_that_is_only_read_is_written_back_as_it_is() {
+    for image in [not_understood(Copy::Primary), not_understood(Copy::Secondary), under_a_table()] {
+        let look = |bytes: &[u8]| Edit::look(&mut Cursor::new(bytes), size(bytes)).unwrap();
+        let edit = look(&image.bytes);
+        let backup = edit.backup(&mut Cursor::new(&image.bytes), size(&image.bytes)).unwrap().bytes().to_vec();
+        let mut repaired = image.bytes.clone();
+        let size = size(&repaired);
+        edit.repair(true).unwrap().unwrap().commit(&mut Cursor::new(&mut repaired), size).unwrap();
+        let concerns = Restore::prepare(backup.clone(), &mut Cursor::new(&repaired), size).unwrap();
+        assert!(concerns.concerns().join("; ").contains("as they are"), "{:?}", concerns.concerns());
+        let lost = vec![0; image.bytes.len()];
+        for mut bytes in [repaired, lost, image.bytes.clone()] {
+            restore(backup.clone(), &mut bytes).unwrap();
+            assert!(bytes[..backup.len()] == image.bytes[..backup.len()]);
+        }
+    }
+}
+
 /// Whoever agrees may get a disk of another size, or one that is noise.
 #[test]
 fn what_a_backup_says_otherwise_of_the_data_is_told() {

@@ -54,8 +54,8 @@ Examples:
   cryptline header restore disk.img --file disk.header -q       ask nothing
 
 The key slots of the backup take the place of those that are there, so this is asked for first, or given with -q. A
-backup whose data begins elsewhere, or of another length, is refused. It cannot be done in one step: if it is cut off,
-give the same command again.
+backup whose data begins elsewhere, or of another length, is refused. One of a header that could only be read, as before
+`repair --force`, is written back as it was. It cannot be done in one step: if it is cut off, give the same command again.
 
 Exit codes: 0 restored, 1 invalid parameters, not confirmed, or the backup does not fit, 4 wrong device or I/O error,
 5 in use.")]
