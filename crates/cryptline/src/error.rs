@@ -24,8 +24,7 @@ use crate::size::human;
 
 /// A failure to open, unlock or create a volume.
 ///
-/// Its text is one line for people. Programs look at [`kind`](Self::kind), and where that is not enough
-/// at [`problem`](Self::problem).
+/// Its text is one line for people. Programs look at [`kind`](Self::kind), then at [`problem`](Self::problem).
 #[derive(Debug)]
 pub struct Error {
     name: Option<String>,
@@ -283,6 +282,9 @@ pub enum Problem {
     /// An earlier command was cut off between two names.
     #[error("a header that was cut off before it got its name, and maybe all that opens its data; move or remove it")]
     HeaderLeft,
+    /// A header that could not get its name when its data had got its own: it keeps this one.
+    #[error("the header cannot have this name: {1}; it is whole as {0:?}, and all that opens its data: move it")]
+    HeaderKept(PathBuf, #[source] io::Error),
     /// The device holds something.
     #[error("it holds {what}")]
     Holds {
@@ -460,8 +462,7 @@ impl Error {
     /// A failure of the caller's own, for [`Keys`](crate::Keys).
     #[must_use]
     pub fn from_keys(kind: ErrorKind, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        let source = source.into();
-        Problem::Keys { kind, source }.into()
+        Problem::Keys { kind, source: source.into() }.into()
     }
 
     /// What kind of failure it is.
@@ -528,6 +529,7 @@ impl Problem {
             | Self::HeaderLocked
             | Self::Reencrypting
             | Self::CopyOver => ErrorKind::Busy,
+            Self::HeaderKept(_, error) if error.kind() == io::ErrorKind::AlreadyExists => ErrorKind::Busy,
             Self::Keys { kind, .. } => *kind,
             Self::NoToken(_) | Self::VolumeKeyTooShort(..) | Self::VolumeKeyInHex(_) => ErrorKind::NoKey,
             Self::Partition(error) => error.kind(),
@@ -553,6 +555,7 @@ impl Problem {
             | Self::Draft { .. }
             | Self::DoesNotOpen(_)
             | Self::DoesNotOpenInPlace(_)
+            | Self::HeaderKept(..)
             | Self::NameNotDurable(_)
             | Self::BttWrite(_)
             | Self::NothingToCopy

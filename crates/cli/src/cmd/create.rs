@@ -66,7 +66,8 @@ device that is mounted or in use is written to.
 
 With --header and --force, data and header are replaced one after the other. If the program is
 interrupted in between, the old header remains as .NAME.cryptline-old and the new one as .NAME.cryptline-new, and no
-header is left that opens data of another volume.
+header is left that opens data of another volume. A header whose name is taken meanwhile is .NAME.cryptline-new, too:
+nothing else opens its data, which is there already.
 
 With --seed-file nothing is measured, since that differs: Argon2 makes 4 passes over 256 MiB in 4 lanes,
 and PBKDF2 a million iterations, unless the --pbkdf options say otherwise. The label and the UUID given

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Two files do not change in one step. With the old header out of the way, no header opens onto the data of another,
-//! whenever it ends; and none is lost: before its data has its name, the new one has one by which it is found.
+//! whenever it ends; and none is lost: before its data has its name, the new one has one by which it is found, and which it keeps where it
+//! cannot have its own.
 
 use super::draft;
 use super::fill::{Prepared, Rest};
@@ -88,33 +89,50 @@ impl Create {
 mod tests {
     use super::*;
 
-    /// As the program leaves it when it is killed between the two: the header never gets its name.
+    /// The data has its name, and the header does not get its own: as where the program is killed between the two.
     #[test]
     fn data_that_is_replaced_is_under_no_old_header_and_the_new_one_is_found() {
         let folder = tempfile::tempdir().unwrap();
-        let [data, header, aside, new] =
-            ["data", "header", ".header.cryptline-old", ".header.cryptline-new"].map(|name| folder.path().join(name));
-        std::fs::write(&data, "old data").unwrap();
-        std::fs::write(&header, "old header").unwrap();
-        let [new_data, new_header] = [&data, &header].map(|path| Draft::new(path, true).unwrap());
+        let [header, aside, new] =
+            ["header", ".header.cryptline-old", ".header.cryptline-new"].map(|name| folder.path().join(name));
+        // It takes the name of the old header, which it gets only where that is out of the way.
+        let new_data = Draft::new(&header, false).unwrap();
         std::fs::write(new_data.path(), "new data").unwrap();
+        std::fs::write(&header, "old header").unwrap();
+        let new_header = Draft::new(&header, true).unwrap();
         std::fs::write(new_header.path(), "new header").unwrap();
-        // As publish_both has it.
-        let new_header = new_header.found_if_cut_off().unwrap();
-        let _aside = new_header.set_aside().unwrap();
-        new_data.publish(true).unwrap();
-        std::mem::forget(new_header);
-        assert_eq!(std::fs::read(&data).unwrap(), b"new data");
-        assert!(!header.exists());
+        let create = Create::new(folder.path().join("data")).header(&header);
+        let refused = create.publish_both(new_data, Some(new_header)).unwrap_err();
+        assert_eq!(std::fs::read(&header).unwrap(), b"new data");
         assert_eq!(std::fs::read(&aside).unwrap(), b"old header");
         assert_eq!(std::fs::read(&new).unwrap(), b"new header");
+        assert!(matches!(refused.problem(), Problem::HeaderKept(at, _) if *at == new), "{refused}");
+        assert_eq!(refused.kind(), crate::ErrorKind::Busy);
+        assert!(refused.to_string().contains(".header.cryptline-new"), "{refused}");
         // The next one neither replaces it nor goes on without a word.
-        let another = Draft::new(&folder.path().join("header"), true).unwrap();
+        let another = Draft::new(&header, true).unwrap();
         let refused = another.refuse_left().unwrap_err();
         assert!(matches!(refused.problem(), Problem::HeaderLeft), "{refused}");
         assert!(refused.to_string().contains(".header.cryptline-new"), "{refused}");
         assert!(another.found_if_cut_off().is_err());
         assert_eq!(std::fs::read(&new).unwrap(), b"new header");
+    }
+
+    #[test]
+    fn header_that_cannot_replace_what_is_there_now_keeps_the_name_it_is_found_by() {
+        let folder = tempfile::tempdir().unwrap();
+        let [data, header, new] = ["data", "header", ".header.cryptline-new"].map(|name| folder.path().join(name));
+        std::fs::write(&data, "old data").unwrap();
+        let create = Create::new(&data).replace(true).header(&header);
+        let [new_data, new_header] = [&data, &header].map(|path| Draft::new(path, true).unwrap());
+        std::fs::write(new_data.path(), "new data").unwrap();
+        std::fs::write(new_header.path(), "new header").unwrap();
+        std::fs::create_dir(&header).unwrap();
+        let refused = create.publish_both(new_data, Some(new_header)).unwrap_err();
+        assert_eq!(std::fs::read(&data).unwrap(), b"new data");
+        assert_eq!(std::fs::read(&new).unwrap(), b"new header");
+        assert!(matches!(refused.problem(), Problem::HeaderKept(..)), "{refused}");
+        assert_eq!(refused.kind(), crate::ErrorKind::Device);
     }
 
     #[test]

@@ -23,7 +23,7 @@ const TRIES: usize = 16;
 const NEW: &str = ".cryptline-new";
 
 /// A volume in the making: a file in the folder of its final place, readable by its owner only. Removed when dropped,
-/// unless published or kept.
+/// unless published or kept, or needed for data that is where it should be.
 pub struct Draft {
     file: Held,
     /// Links resolved, so that a link is not replaced by the file it should lead to.
@@ -35,6 +35,8 @@ pub struct Draft {
 
 enum Held {
     Temporary(NamedTempFile),
+    /// The same under a name by which it is found, and which it keeps where it cannot have its own.
+    Found(NamedTempFile),
     /// Stays until it is whole, whatever happens to this process.
     Kept(File, PathBuf),
 }
@@ -70,7 +72,7 @@ impl Draft {
     /// The open file.
     pub fn file(&self) -> &File {
         match &self.file {
-            Held::Temporary(file) => file.as_file(),
+            Held::Temporary(file) | Held::Found(file) => file.as_file(),
             Held::Kept(file, _) => file,
         }
     }
@@ -84,7 +86,7 @@ impl Draft {
     /// Where it is for now.
     pub fn path(&self) -> &Path {
         match &self.file {
-            Held::Temporary(file) => file.path(),
+            Held::Temporary(file) | Held::Found(file) => file.path(),
             Held::Kept(_, path) => path,
         }
     }
@@ -167,7 +169,7 @@ impl Draft {
         });
         named?;
         let path = TempPath::try_from_path(&at).map_err(|error| failed("give a name to", &name, error))?;
-        let file = Held::Temporary(NamedTempFile::from_parts(file, path));
+        let file = Held::Found(NamedTempFile::from_parts(file, path));
         sync_folder_of(&place).map_err(|error| failed("give a name to", &name, error))?;
         Ok(Self { file, place, name, old })
     }
@@ -195,12 +197,21 @@ impl Draft {
         self.file().sync_all().map_err(|error| failed("write", &self.name, error))
     }
 
-    /// Gives it its name and makes that durable. Where only the latter fails, the file keeps its name.
+    /// Gives it its name and makes that durable. Where only the latter fails, the file keeps its name. Where it is
+    /// [found](Self::found_if_cut_off) by another, it keeps that one when it cannot have its own: its data has its name.
     pub fn publish(self, force: bool) -> Result<()> {
         let Self { file, place, name, old: _old } = self;
+        let persist = |file: NamedTempFile| if force { file.persist(&place) } else { file.persist_noclobber(&place) };
         let published = match file {
-            Held::Temporary(file) if force => file.persist(&place).map_err(|it| it.error).map(drop),
-            Held::Temporary(file) => file.persist_noclobber(&place).map_err(|it| it.error).map(drop),
+            Held::Temporary(file) => persist(file).map_err(|it| it.error).map(drop),
+            Held::Found(file) => {
+                let given = persist(file).map(drop);
+                given.map_err(|refused| match refused.file.keep() {
+                    Ok((_, at)) => Problem::HeaderKept(at, refused.error).on(&name),
+                    Err(lost) => failed("keep", &name, lost.error),
+                })?;
+                Ok(())
+            }
             Held::Kept(file, path) if is_at(&file, &path) => rename(&path, &place, force),
             Held::Kept(..) => Err(io::ErrorKind::NotFound.into()),
         };

@@ -204,9 +204,9 @@ impl Create {
     /// Makes the volume, and opens it again.
     ///
     /// # Errors
-    /// What is wrong with the options, or with the place. A file is then as it was before, unless only its name
-    /// could not be made durable ([`Problem::NameNotDurable`]). On a device, a header that was begun is wiped,
-    /// and what it has overwritten is lost.
+    /// What is wrong with the options, or with the place. A file is then as it was before, unless only its name could not
+    /// be made durable ([`Problem::NameNotDurable`]), or its header has another ([`Problem::HeaderKept`]). On a device, a
+    /// header that was begun is wiped, and what it has overwritten is lost.
     pub fn create(mut self) -> Result<Created> {
         let source = self.given.take_source()?;
         self.refuse_over_data(&source)?;
