@@ -1,10 +1,27 @@
 //! The table of actors in SECURITY.md: each cell names tests that there are, or says why there is none.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
 const BECAUSE: &str = "not defended, because ";
+
+/// Functions that are marked as tests.
+fn tests(text: &str) -> BTreeSet<String> {
+    let (mut names, mut is_test) = (BTreeSet::new(), false);
+    for line in text.lines().map(str::trim) {
+        is_test |= line == "#[test]";
+        // More attributes and comments may come between.
+        if line.starts_with('#') || line.starts_with("//") {
+            continue;
+        }
+        let name = line.strip_prefix("fn ").and_then(|rest| rest.split_once('('));
+        names.extend(name.filter(|_| is_test).map(|(name, _)| name.to_owned()));
+        is_test = false;
+    }
+    names
+}
 
 /// Names of tests, and what cases are called.
 fn collect(folder: &Path, names: &mut BTreeSet<String>) {
@@ -15,13 +32,18 @@ fn collect(folder: &Path, names: &mut BTreeSet<String>) {
             continue;
         }
         let Ok(text) = fs::read_to_string(&path) else { continue };
-        let name = |line: &str| match path.extension()?.to_str()? {
-            "rs" => line.trim_start().strip_prefix("fn ")?.split_once('(').map(|(name, _)| name.to_owned()),
-            "case" => line.strip_prefix("case ").map(str::to_owned),
-            _ => None,
-        };
-        names.extend(text.lines().filter_map(name));
+        match path.extension().and_then(OsStr::to_str) {
+            Some("rs") => names.extend(tests(&text)),
+            Some("case") => names.extend(text.lines().filter_map(|line| line.strip_prefix("case ")).map(str::to_owned)),
+            _ => {}
+        }
     }
+}
+
+#[test]
+fn only_what_is_marked_as_a_test_counts_as_one() {
+    let text = "#[test]\n#[ignore]\n// A word.\nfn first() {}\n\nfn helper() {}\n    #[test]\n    fn second() {}\n";
+    assert_eq!(tests(text).into_iter().collect::<Vec<_>>(), ["first", "second"]);
 }
 
 #[test]
