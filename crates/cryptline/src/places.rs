@@ -15,6 +15,8 @@ use rustix::fs::OFlags;
 
 /// Devices over devices that are followed.
 const DEPTH_MAX: usize = 8;
+/// Places of one name that are looked at: more than the largest arrays have.
+const PARTS_MAX: usize = 1024;
 /// What the kernel counts partitions in.
 const SECTOR: u64 = 512;
 const SYSFS: &str = "/sys";
@@ -22,8 +24,13 @@ const SYSFS: &str = "/sys";
 /// A file or device, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    File { device: u64, inode: u64 },
+    File {
+        device: u64,
+        inode: u64,
+    },
     Device(u64),
+    /// More than was looked at, so any.
+    Unknown,
 }
 
 /// Bytes that lie in a place.
@@ -57,7 +64,7 @@ impl Spot {
         };
         let mut parts = Vec::new();
         if metadata.file_type().is_block_device() {
-            add(Path::new(SYSFS), metadata.rdev(), open().ok(), (0..u64::MAX, true), &mut parts);
+            add(Path::new(SYSFS), metadata.rdev(), open().ok(), (0..u64::MAX, true), 0, &mut parts);
         } else {
             parts.push(Part { place: place_of(&metadata), bytes: 0..u64::MAX, is_all: true });
         }
@@ -66,7 +73,8 @@ impl Spot {
 
     /// These bytes of it.
     pub fn part(self, range: &Range<u64>) -> Self {
-        let inside = |part: Part| Part { bytes: within(&part.bytes, range), ..part };
+        // Where in the devices of a mapping they lie is not known.
+        let inside = |part: Part| if part.is_all { Part { bytes: within(&part.bytes, range), ..part } } else { part };
         Self(self.0.into_iter().map(inside).collect())
     }
 
@@ -77,7 +85,8 @@ impl Spot {
             // Two mappings have a disk in common, and need no byte of it.
             let is_known = n == 0 || m == 0 || one.is_all && other.is_all;
             let meet = one.bytes.start < other.bytes.end && other.bytes.start < one.bytes.end;
-            one.place == other.place && is_known && meet
+            let is_one = one.place == other.place || [one.place, other.place].contains(&Place::Unknown);
+            is_one && is_known && meet
         })
     }
 }
@@ -100,9 +109,19 @@ fn within(whole: &Range<u64>, range: &Range<u64>) -> Range<u64> {
     at(range.start)..at(range.end)
 }
 
-/// Adds a block device, which is open if it can be, and what it lies on.
-fn add(sysfs: &Path, number: u64, open: Option<File>, (bytes, is_all): (Range<u64>, bool), parts: &mut Vec<Part>) {
-    if parts.len() >= DEPTH_MAX {
+/// Adds a block device, which is open if it can be and has `depth` others over it, and what it lies on.
+fn add(
+    sysfs: &Path,
+    number: u64,
+    open: Option<File>,
+    (bytes, is_all): (Range<u64>, bool),
+    depth: usize,
+    parts: &mut Vec<Part>,
+) {
+    if depth >= DEPTH_MAX || parts.len() >= PARTS_MAX {
+        if !parts.iter().any(|part| part.place == Place::Unknown) {
+            parts.push(Part { place: Place::Unknown, bytes: 0..u64::MAX, is_all: false });
+        }
         return;
     }
     parts.push(Part { place: Place::Device(number), bytes: bytes.clone(), is_all });
@@ -126,7 +145,7 @@ fn add(sysfs: &Path, number: u64, open: Option<File>, (bytes, is_all): (Range<u6
         match shown {
             Some(Shown { device: Some(below), bytes: lies, .. }) => {
                 let node = open_number(sysfs, below);
-                add(sysfs, below, node, (within(&lies, &on_disk), is_all), parts);
+                add(sysfs, below, node, (within(&lies, &on_disk), is_all), depth + 1, parts);
             }
             Some(Shown { file: (device, inode), device: None, bytes: lies }) => {
                 let place = Place::File { device, inode };
@@ -138,7 +157,7 @@ fn add(sysfs: &Path, number: u64, open: Option<File>, (bytes, is_all): (Range<u6
     }
     let slaves = fs::read_dir(disk.join("slaves")).into_iter().flatten().flatten();
     for below in slaves.filter_map(|entry| number_in(&entry.path())) {
-        add(sysfs, below, open_number(sysfs, below), (0..u64::MAX, false), parts);
+        add(sysfs, below, open_number(sysfs, below), (0..u64::MAX, false), depth + 1, parts);
     }
 }
 
@@ -259,13 +278,8 @@ mod tests {
     #[test]
     fn partitions_of_a_disk_and_mappings_on_it_overlap_with_what_they_lie_on() {
         let machine = machine();
-        let spot = |number: (u32, u32)| {
-            let mut parts = Vec::new();
-            let number = rustix::fs::makedev(number.0, number.1);
-            add(machine.path(), number, None, (0..u64::MAX, true), &mut parts);
-            Spot(parts)
-        };
-        let [disk, first, second, one, other] = [(8, 0), (8, 1), (8, 2), (254, 0), (254, 1)].map(spot);
+        let [disk, first, second, one, other] =
+            [(8, 0), (8, 1), (8, 2), (254, 0), (254, 1)].map(|number| spot(machine.path(), number));
         let mib = |range: Range<u64>| range.start << 20..range.end << 20;
         for (one, other, expected) in [
             (&disk, &first, true),
@@ -281,9 +295,73 @@ mod tests {
             (&disk.clone().part(&mib(2..3)), &first.clone().part(&mib(1..2)), true),
             (&disk.clone().part(&mib(2..3)), &first.clone().part(&mib(0..1)), false),
             (&first.clone().part(&mib(0..1)), &first.clone().part(&mib(1..2)), false),
+            // A mapping may have any of its bytes anywhere below.
+            (&one.clone().part(&mib(0..1)), &second.clone().part(&mib(1..2)), true),
+            (&one.clone().part(&mib(0..1)), &disk.clone().part(&mib(4..5)), true),
+            (&one.clone().part(&mib(0..1)), &first, false),
         ] {
             assert_eq!(one.overlaps(other), expected, "{one:?} {other:?}");
             assert_eq!(other.overlaps(one), expected, "{one:?} {other:?}");
+        }
+    }
+
+    /// `number` and what it lies on, by the folder of a machine.
+    fn spot(machine: &Path, (major, minor): (u32, u32)) -> Spot {
+        let mut parts = Vec::new();
+        let number = rustix::fs::makedev(major, minor);
+        add(machine, number, None, (0..u64::MAX, true), 0, &mut parts);
+        Spot(parts)
+    }
+
+    fn put(machine: &Path, (major, minor): (u32, u32), below: impl IntoIterator<Item = (u32, u32)>) {
+        let folder = folder_of(machine, rustix::fs::makedev(major, minor));
+        fs::create_dir_all(folder.join("slaves")).expect("a folder");
+        fs::write(folder.join("dev"), format!("{major}:{minor}\n")).expect("a file");
+        for (major, minor) in below {
+            let folder = folder.join(format!("slaves/{major}:{minor}"));
+            fs::create_dir(&folder).expect("a folder");
+            fs::write(folder.join("dev"), format!("{major}:{minor}\n")).expect("a file");
+        }
+    }
+
+    #[test]
+    fn array_of_many_disks_overlaps_with_each_of_them_and_no_other() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let machine = folder.path();
+        for disk in 0..401 {
+            put(machine, (8, disk), []);
+        }
+        put(machine, (9, 0), (0..400).map(|disk| (8, disk)));
+        let array = spot(machine, (9, 0));
+        for disk in 0..400 {
+            let disk = spot(machine, (8, disk));
+            assert!(array.overlaps(&disk) && disk.overlaps(&array), "{disk:?}");
+        }
+        let another = spot(machine, (8, 400));
+        assert!(!array.overlaps(&another) && !another.overlaps(&array));
+    }
+
+    #[test]
+    fn what_is_too_deep_or_too_many_to_look_at_may_lie_anywhere() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let machine = folder.path();
+        put(machine, (8, 0), []);
+        for mapping in 1..=9 {
+            let below = if mapping == 1 { (8, 1) } else { (254, mapping - 1) };
+            put(machine, (254, mapping), [below]);
+        }
+        put(machine, (8, 1), []);
+        put(machine, (9, 0), (0..1024).map(|disk| (7, disk)));
+        let disk = spot(machine, (8, 0));
+        for (number, expected) in [((254, 7), false), ((254, 8), true), ((254, 9), true), ((9, 0), true)] {
+            let stack = spot(machine, number);
+            let first = stack.clone().part(&(0..1 << 20));
+            let last = disk.clone().part(&(1 << 30..2 << 30));
+            for (one, other) in [(&stack, &disk), (&first, &last)] {
+                assert_eq!(one.overlaps(other), expected, "{number:?}");
+                assert_eq!(other.overlaps(one), expected, "{number:?}");
+            }
+            assert!(!stack.overlaps(&Spot::of(&machine.join("missing"))));
         }
     }
 
