@@ -157,21 +157,36 @@ impl Draft {
 
     /// Gives it a name by which it is found where this is cut off before it has its own, and makes that durable.
     pub fn found_if_cut_off(self) -> Result<Self> {
-        let Self { file, place, name, old } = self;
-        let Held::Temporary(file) = file else {
-            return Ok(Self { file, place, name, old });
-        };
-        let at = beside(&place, NEW);
-        let (file, path) = file.into_parts();
-        let named = path.persist_noclobber(&at).map_err(|refused| match refused.error.kind() {
+        let (at, name) = (beside(&self.place, NEW), self.name.clone());
+        let found = self.named_so(&at).and_then(|found| sync_folder_of(&at).map(|()| found));
+        found.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => Problem::HeaderLeft.on(at.display()),
-            _ => failed("give a name to", &name, refused.error),
-        });
-        named?;
-        let path = TempPath::try_from_path(&at).map_err(|error| failed("give a name to", &name, error))?;
-        let file = Held::Found(NamedTempFile::from_parts(file, path));
-        sync_folder_of(&place).map_err(|error| failed("give a name to", &name, error))?;
-        Ok(Self { file, place, name, old })
+            _ => failed("give a name to", &name, error),
+        })
+    }
+
+    /// The same where its data is there already, which nothing else opens: what cannot have that name stays under the one
+    /// it has. [`publish`](Self::publish) tells whether names there are durable.
+    pub fn found_by_its_data(mut self) -> Result<Self> {
+        let (at, path) = (beside(&self.place, NEW), self.path().to_owned());
+        if let Held::Temporary(file) = &mut self.file {
+            file.disable_cleanup(true);
+        }
+        let found = self.named_so(&at).map_err(|error| Problem::HeaderKept(path, error).on(at.display()))?;
+        let _ = sync_folder_of(&at);
+        Ok(found)
+    }
+
+    fn named_so(self, at: &Path) -> io::Result<Self> {
+        let file = match self.file {
+            Held::Temporary(file) => {
+                let (file, path) = file.into_parts();
+                path.persist_noclobber(at).map_err(|refused| refused.error)?;
+                Held::Found(NamedTempFile::from_parts(file, TempPath::try_from_path(at)?))
+            }
+            other => other,
+        };
+        Ok(Self { file, ..self })
     }
 
     /// Gives what is to be replaced another name, and makes that durable.
@@ -416,6 +431,26 @@ mod tests {
             Ok(file)
         });
         assert!(removed.is_err(), "it is never there");
+    }
+
+    #[test]
+    fn header_of_data_that_is_there_stays_where_its_other_name_is_taken_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("header");
+        let draft = Draft::new(&place, false).unwrap();
+        std::fs::write(draft.path(), "header").unwrap();
+        std::fs::write(beside(&place, NEW), "another").unwrap();
+        let refused = draft.found_by_its_data().err().unwrap();
+        let Problem::HeaderKept(at, _) = refused.problem() else { panic!("{refused}") };
+        assert_eq!(std::fs::read(at).unwrap(), b"header");
+        assert_eq!(std::fs::read(beside(&place, NEW)).unwrap(), b"another");
+        // What is found to be wrong later must not open.
+        std::fs::remove_file(beside(&place, NEW)).unwrap();
+        std::fs::remove_file(at).unwrap();
+        let found = Draft::new(&place, false).unwrap().found_by_its_data().unwrap();
+        assert!(beside(&place, NEW).exists());
+        drop(found);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Create {
         zero(&device, start, &copy, target)?;
         let moved = self.fill_device(&volume, &name, &copy)?;
         drop(volume);
-        let header = header.map(Draft::found_if_cut_off).transpose()?;
+        let header = header.map(Draft::found_by_its_data).transpose()?;
         if copy.verify {
             // Before there is a header: what is found to be wrong must not open.
             let volume = self.volume_on(&device, &name, &prepared)?;
