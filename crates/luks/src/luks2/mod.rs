@@ -77,7 +77,8 @@ impl Header {
     pub(crate) fn check_understood(&self) -> Result<(), Error> {
         let odd = &self.metadata.odd;
         let is_slot = |odd: &&Odd| odd.member == "keyslots";
-        let last = odd.iter().find(is_slot).filter(|_| !self.keeping().is_some_and(|keeping| !keeping.is_empty()));
+        let is_kept = self.keeping().is_some_and(|keeping| !keeping.is_empty());
+        let last = odd.iter().find(is_slot).filter(|_| !is_kept);
         let Some(first) = last.or(odd.first()) else {
             return Ok(());
         };
