@@ -66,6 +66,14 @@ impl Line {
         }
     }
 
+    /// Whether what has come through TLS says that nothing more does. Waits for nothing.
+    pub fn has_ended_tls(&mut self) -> bool {
+        use io::ErrorKind as Kind;
+        let mut timed = self.timed(None);
+        let heard = timed.tls.is_some().then(|| timed.read(&mut [0]).map_err(|error| error.kind()));
+        !matches!(heard, None | Some(Ok(1..) | Err(Kind::WouldBlock | Kind::Interrupted)))
+    }
+
     /// The connection for a ring, which has no deadline.
     pub fn into_parts(self) -> io::Result<(OwnedFd, Option<Box<ClientConnection>>)> {
         sockopt::set_socket_timeout(&self.socket, Timeout::Recv, None)?;

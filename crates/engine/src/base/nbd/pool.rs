@@ -55,11 +55,12 @@ impl Link {
     }
 
     /// Whether the server has not hung up, as far as is heard without waiting.
-    fn is_open(&self) -> bool {
+    fn is_open(&mut self) -> bool {
         match rustix::net::recv(&self.socket, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Ok((0, _)) => false,
-            // What comes unasked is judged by whoever uses it.
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => true,
+            Err(Errno::AGAIN | Errno::INTR) => true,
+            // What comes unasked is judged by whoever uses it. Through TLS it may be the end.
+            Ok(_) => self.records.as_deref_mut().is_none_or(|records| stays_open(&self.socket, records)),
             Err(_) => false,
         }
     }
@@ -68,6 +69,21 @@ impl Link {
         let records = self.records.as_deref_mut();
         line::say_goodbye(self.socket.as_fd(), records);
     }
+}
+
+/// Takes in what has come through TLS though nothing was asked for. Tickets and keys are no end; all else is of no use.
+fn stays_open(socket: &OwnedFd, records: &mut Records) -> bool {
+    while let Some(mut buffer) = records.take_raw() {
+        let received = rustix::net::recv(socket, &mut buffer[..], RecvFlags::DONTWAIT).map(|(len, _)| len);
+        records.put_raw(buffer, received.unwrap_or(0));
+        match received {
+            Ok(1..) if matches!(records.open(&mut [0; 1]), Ok(None)) => {}
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return true,
+            Ok(_) | Err(_) => return false,
+        }
+    }
+    false
 }
 
 /// How a queue leaves its connection.
@@ -92,6 +108,10 @@ pub(super) struct Pool {
 struct State {
     idle: Vec<Link>,
     in_use: usize,
+    /// Those of them that are yet to be made.
+    asking: usize,
+    /// A connection that is gone had changes that no flush of it has covered.
+    is_unflushed: bool,
 }
 
 /// What is known of the servers there were.
@@ -145,7 +165,7 @@ impl Pool {
         // The witness came after it.
         let first = Link { is_confirmed: true, ..first };
         Self {
-            state: Mutex::new(State { idle: vec![first], in_use: 0 }),
+            state: Mutex::new(State { idle: vec![first], in_use: 0, asking: 0, is_unflushed: false }),
             servers: Mutex::new(Servers { witness, age: 0, gone: 0..0, made: None, links: 1, confirmed: 1 }),
             is_shared,
         }
@@ -189,10 +209,12 @@ impl Shared {
             if let Some(link) = idle {
                 return Ok(link);
             }
+            state.asking += 1;
         }
         self.one_more().map_err(|error| {
             let mut state = cryptline_sys::lock(&self.pool.state);
             state.in_use -= 1;
+            state.asking -= 1;
             match (error, state.in_use) {
                 (OpenError::Remote { why, .. }, in_use @ 1..) => self.server.error(format!(
                     "no connection could be made besides the {in_use} that are in use ({})",
@@ -207,10 +229,11 @@ impl Shared {
     /// An idle connection. One that the server has closed is of no use, and nothing is lost with it where a flush of
     /// another covers its writes, or there are none.
     fn idle(&self, state: &mut State) -> Option<Link> {
-        while let Some(link) = state.idle.pop() {
+        while let Some(mut link) = state.idle.pop() {
             if link.is_open() {
                 return Some(link);
             }
+            state.is_unflushed |= link.is_unflushed;
             if self.is_forgotten(&link) {
                 self.lose();
             }
@@ -223,15 +246,12 @@ impl Shared {
     fn one_more(&self) -> Result<Link, OpenError> {
         let servers = &mut *cryptline_sys::lock(&self.pool.servers);
         let until = Instant::now() + (self.took * SLOWER).clamp(PATIENCE_FOR_MORE, PATIENCE);
-        if servers.witness.as_ref().is_some_and(Witness::has_hung_up) {
-            if self.reconnect.is_none() {
-                // Others that are in use may still lead to the server, which may have ended connections that were not.
-                if cryptline_sys::lock(&self.pool.state).in_use <= 1 {
-                    self.lose();
-                }
-                return Err(self.server.error(STARTED_ANEW));
+        if servers.witness.as_mut().is_some_and(Witness::has_hung_up) {
+            if self.reconnect.is_some() {
+                self.pool.dismiss_witness(servers);
+            } else {
+                self.begin_anew(servers)?;
             }
-            self.pool.dismiss_witness(servers);
         }
         if self.needs_witness() && servers.witness.is_none() {
             let (line, _) = self.server.again_until(&self.agreed, self.peer, until)?;
@@ -239,7 +259,28 @@ impl Shared {
         }
         let (line, _) = self.server.again_until(&self.agreed, self.peer, until)?;
         let link = Link::new(line).map_err(OpenError::Ring)?;
+        cryptline_sys::lock(&self.pool.state).asking -= 1;
         Ok(servers.add(link))
+    }
+
+    /// Does without a witness that has hung up, where no connection is in use and flushes have covered all changes: each
+    /// server has what was acknowledged then.
+    // Guard: another server has not what was written.
+    fn begin_anew(&self, servers: &mut Servers) -> Result<(), OpenError> {
+        let mut state = cryptline_sys::lock(&self.pool.state);
+        // Others that are in use may still lead to the server, which may have ended connections that were not.
+        let is_used = state.in_use > state.asking;
+        if is_used || state.is_unflushed || state.idle.iter().any(|link| link.is_unflushed) {
+            if !is_used {
+                self.lose();
+            }
+            return Err(self.server.error(STARTED_ANEW));
+        }
+        state.idle.clear();
+        servers.witness = None;
+        servers.note_end(false);
+        self.status.forget_server();
+        Ok(())
     }
 
     /// Whether a connection leads to the server that has the writes. Asked before its first request.
@@ -339,6 +380,7 @@ impl Shared {
             state.idle.push(link);
             return;
         }
+        state.is_unflushed |= link.is_unflushed;
         // Changes that are under way can overtake what is written next: servers end a connection before its
         // requests. And the flush of another connection says nothing of what this one has acknowledged, unless
         // the server says so.

@@ -38,6 +38,8 @@ pub(super) struct Status {
     state: Mutex<State>,
     /// A change of ours has ended since the last question.
     changed: AtomicBool,
+    /// The connection may lead to another server than the others by now.
+    is_stale: AtomicBool,
 }
 
 #[derive(Default)]
@@ -89,7 +91,7 @@ enum Broken {
 
 impl Default for Status {
     fn default() -> Self {
-        Self { state: Mutex::default(), changed: AtomicBool::new(true) }
+        Self { state: Mutex::default(), changed: AtomicBool::new(true), is_stale: AtomicBool::new(false) }
     }
 }
 
@@ -100,6 +102,12 @@ impl Status {
         if !self.changed.load(Ordering::SeqCst) {
             self.changed.store(true, Ordering::SeqCst);
         }
+    }
+
+    /// Believes nothing of the server that was asked so far.
+    pub fn forget_server(&self) {
+        self.is_stale.store(true, Ordering::SeqCst);
+        self.changed.store(true, Ordering::SeqCst);
     }
 
     fn is_fresh(&self, known: &Known) -> bool {
@@ -134,6 +142,9 @@ impl Shared {
 
     /// What the server tells of the range that begins with the block of `offset`.
     fn ask(&self, way: &mut Way, offset: u64) -> Option<Known> {
+        if self.status.is_stale.swap(false, Ordering::SeqCst) && matches!(way, Way::Open(_)) {
+            *way = Way::NotTried;
+        }
         let is_due = match way {
             Way::NotTried => true,
             Way::Lost { again } => *again <= Instant::now(),

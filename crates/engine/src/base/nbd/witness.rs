@@ -118,9 +118,12 @@ impl Witness {
     }
 
     /// Whether the server has closed the connection, as far as is heard without waiting.
-    pub fn has_hung_up(&self) -> bool {
-        let heard = rustix::net::recv(self.line.socket(), &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        matches!(heard, Ok((0, _)) | Err(Errno::CONNRESET | Errno::PIPE))
+    pub fn has_hung_up(&mut self) -> bool {
+        match rustix::net::recv(self.line.socket(), &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Ok((0, _)) | Err(Errno::CONNRESET | Errno::PIPE) => true,
+            Ok(_) => self.line.has_ended_tls(),
+            Err(_) => false,
+        }
     }
 
     /// Whether the server is known to have ended, at the latest by then.

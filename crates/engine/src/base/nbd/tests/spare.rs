@@ -5,8 +5,9 @@ use std::sync::mpsc;
 use cryptline_nbd::wire::cmd;
 use cryptline_sys::{BackendChoice, Buffer};
 
+use super::NbdDevice;
 use super::again_tests::SHARED;
-use super::scripted::{Client, Server};
+use super::scripted::{Client, Server, secure};
 use crate::{Channel, Gate, Request, Submitted};
 
 fn open(gate: &Gate) -> Channel {
@@ -78,6 +79,68 @@ fn connection_of_one_at_a_time_that_is_closed_with_what_no_flush_covers_is_a_los
         assert_eq!(next.is_ok(), is_flushed);
         if let Ok(mut next) = next {
             succeeds(&mut next, write());
+        }
+    }
+}
+
+/// All connections of a server that ends those that are not in use. Through TLS it says so, and leaves the sockets open.
+fn all_idle_connections_are_closed(is_secure: bool, is_flushed: bool) {
+    let ((close, closed), (leave, has_left)) = (mpsc::channel(), mpsc::channel::<()>());
+    let server = Server::listen(move |listener| {
+        let config = secure();
+        let accept = || {
+            let stream = listener.accept().unwrap().0;
+            if is_secure { Client::greet_secure(stream, SHARED, &config) } else { Client::greet(stream, SHARED) }
+        };
+        let (mut first, mut witness) = (accept(), accept());
+        first.expect(cmd::WRITE);
+        if is_flushed {
+            first.expect(cmd::FLUSH);
+        }
+        has_left.recv().unwrap();
+        first.end_tls();
+        witness.end_tls();
+        let open = if is_secure {
+            Some((first, witness))
+        } else {
+            first.hang_up();
+            witness.hang_up();
+            None
+        };
+        close.send(()).unwrap();
+        if is_flushed {
+            let (mut witness, mut next) = (accept(), accept());
+            witness.expect(cmd::FLUSH);
+            next.expect(cmd::WRITE);
+        }
+        drop(open);
+    });
+    let mut uri = server.uri.clone();
+    if is_secure {
+        uri.tls = true;
+        uri.tls_options.verify_peer = Some(false);
+    }
+    let gate = Gate::new(NbdDevice::open(&uri, false).unwrap());
+    let mut channel = open(&gate);
+    succeeds(&mut channel, write());
+    if is_flushed {
+        succeeds(&mut channel, Request::flush(2));
+    }
+    drop(channel);
+    leave.send(()).unwrap();
+    closed.recv().unwrap();
+    let next = Channel::open(&gate, BackendChoice::Auto, 4);
+    assert_eq!(next.is_ok(), is_flushed, "{:?}", next.as_ref().err());
+    if let Ok(mut next) = next {
+        succeeds(&mut next, write());
+    }
+}
+
+#[test]
+fn connections_that_were_closed_while_nobody_used_any_are_a_loss_only_where_no_flush_covers_a_change() {
+    for is_secure in [false, true] {
+        for is_flushed in [false, true] {
+            all_idle_connections_are_closed(is_secure, is_flushed);
         }
     }
 }
