@@ -192,8 +192,9 @@ impl Shared {
         if self.is_lost() {
             return failed("the connection to the server was lost; open the volume again");
         }
-        {
+        let has_closed = {
             let mut state = cryptline_sys::lock(&self.pool.state);
+            let before = state.idle.len();
             let idle = self.idle(&mut state);
             if self.is_lost() {
                 return failed(
@@ -207,11 +208,13 @@ impl Shared {
             }
             state.in_use += 1;
             if let Some(link) = idle {
-                return Ok(link);
+                drop(state);
+                return Ok(self.confirmed(link));
             }
             state.asking += 1;
-        }
-        self.one_more().map_err(|error| {
+            before > 0
+        };
+        let made = self.one_more().map_err(|error| {
             let mut state = cryptline_sys::lock(&self.pool.state);
             state.in_use -= 1;
             state.asking -= 1;
@@ -223,7 +226,17 @@ impl Shared {
                 )),
                 (error, _) => error,
             }
-        })
+        })?;
+        Ok(if has_closed { self.confirmed(made) } else { made })
+    }
+
+    /// A connection with the answer of the witness, whose first request need not wait for that. Not for one that may be
+    /// the first of many: the next to be opened asks for all of them. Where there is no answer, its first request says so.
+    fn confirmed(&self, mut link: Link) -> Link {
+        if !link.is_confirmed {
+            self.confirms(&mut link);
+        }
+        link
     }
 
     /// An idle connection. One that the server has closed is of no use, and nothing is lost with it where a flush of
@@ -241,8 +254,8 @@ impl Shared {
         None
     }
 
-    /// A connection of which only its first request tells whether it leads to the server of the witness: one answer of
-    /// that is enough for all that were made before.
+    /// A connection of which is yet to be asked whether it leads to the server of the witness: one answer of that is enough
+    /// for all that were made before.
     fn one_more(&self) -> Result<Link, OpenError> {
         let servers = &mut *cryptline_sys::lock(&self.pool.servers);
         let until = Instant::now() + (self.took * SLOWER).clamp(PATIENCE_FOR_MORE, PATIENCE);
@@ -283,7 +296,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether a connection leads to the server that has the writes. Asked before its first request.
+    /// Whether a connection leads to the server that has the writes. Asked before its first request, as far as can be
+    /// when its queue is opened: a lane may serve other disks when it comes to that.
     pub(super) fn confirms(&self, link: &mut Link) -> bool {
         let servers = &mut *cryptline_sys::lock(&self.pool.servers);
         link.is_confirmed = link.age == servers.age && {

@@ -1,7 +1,9 @@
 //! Connections that nobody uses just now, and those that a server does not take.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 
+use cryptline_nbd::reply;
 use cryptline_nbd::wire::cmd;
 use cryptline_sys::{BackendChoice, Buffer};
 
@@ -179,6 +181,35 @@ fn one_answer_of_the_witness_is_enough_for_all_connections_that_were_made_before
     let gate = server.gate();
     let mut channels: Vec<_> = (0..COUNT).map(|_| open(&gate)).collect();
     channels.iter_mut().for_each(|channel| succeeds(channel, write()));
+}
+
+#[test]
+fn connection_that_was_made_ahead_is_confirmed_when_its_queue_is_opened_and_not_by_its_first_request() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let answers = Arc::clone(&asked);
+    let server = Server::several(SHARED, move |accept| {
+        let (mut first, mut witness) = (accept(), accept());
+        let mut second = accept();
+        let answering = std::thread::spawn(move || {
+            while let Some(header) = witness.next().filter(|header| header.command == cmd::FLUSH) {
+                answers.fetch_add(1, Ordering::SeqCst);
+                witness.say(&reply::simple(header.cookie, Ok(())));
+            }
+        });
+        second.expect(cmd::WRITE);
+        first.expect(cmd::WRITE);
+        answering.join().unwrap();
+    });
+    let gate = server.gate();
+    let mut first = open(&gate);
+    drop(open(&gate));
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+    let mut second = open(&gate);
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    succeeds(&mut second, write());
+    succeeds(&mut first, write());
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    drop((first, second, gate));
 }
 
 #[test]
