@@ -28,7 +28,9 @@
 //!
 //! A durable write promises only itself, and that is written after its queue was opened, so it does
 //! not need 3. Where a queue can have no file of its own (`/proc` is not there), it uses the
-//! keeper's, and each of its syncs is a question to the keeper: one at a time, for all such queues.
+//! keeper's, and each of its syncs is a question to the keeper: one at a time, for all such queues. A write of such a
+//! queue that finds no room marks the device, durable or not: some file systems (NFS) tell of earlier writes by it, and
+//! then the keeper's report is used up. Those that are known to refuse it first mark nothing.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

@@ -19,6 +19,7 @@ use cryptline_engine::{Fault, Gate, Operation, Request};
 use cryptline_testkit::peer;
 use cryptline_testkit::suite::{Driver, Setup};
 use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 
 const MIB: u64 = 1 << 20;
 /// The image, or the part of the device that is used.
@@ -97,17 +98,7 @@ impl Place {
         if !known.contains("overlay") {
             return Self::ext4();
         }
-        Self::in_ext4(|mount| {
-            let [lower, upper, work, merged] = ["lower", "upper", "work", "merged"].map(|name| mount.join(name));
-            for folder in [&lower, &upper, &work, &merged] {
-                std::fs::create_dir(folder).unwrap();
-            }
-            let parts = [("lowerdir", &lower), ("upperdir", &upper), ("workdir", &work)];
-            let parts = parts.map(|(name, path)| format!("{name}={}", text(path)));
-            let options = ["-t", "overlay", "-o", &parts.join(","), "none", text(&merged)];
-            run("mount", &options);
-            merged.join("image")
-        })
+        Self::in_ext4(|mount| overlay_in(mount).join("image"))
     }
 
     /// A file, all its blocks allocated, somewhere in an ext4 without a journal, which would notice
@@ -255,6 +246,19 @@ fn write_what_will_be_lost(driver: &mut Driver) {
     }
 }
 
+/// Mounts an overlay whose folders are in `place`; where it is.
+fn overlay_in(place: &Path) -> PathBuf {
+    let [lower, upper, work, merged] = ["lower", "upper", "work", "merged"].map(|name| place.join(name));
+    for folder in [&lower, &upper, &work, &merged] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    let parts = [("lowerdir", &lower), ("upperdir", &upper), ("workdir", &work)];
+    let parts = parts.map(|(name, path)| format!("{name}={}", text(path)));
+    let options = ["-t", "overlay", "-o", &parts.join(","), "none", text(&merged)];
+    run("mount", &options);
+    merged
+}
+
 fn durable_write(driver: &mut Driver, offset: u64) -> Result<(), Fault> {
     let mut data = driver.buffer(4096);
     data.fill(3);
@@ -316,6 +320,40 @@ fn durable_write_for_which_there_is_no_room_is_made_once_there_is() {
             if proc == "without" {
                 run("umount", &["/proc"]);
             }
+            run("umount", &["-l", text(folder.path())]);
+        }
+    });
+}
+
+/// Want of room may be told of earlier writes where a file system is not known to refuse a write first, and without
+/// `/proc` nobody is left who was told of nothing.
+#[test]
+fn write_without_room_through_the_only_open_file_leaves_no_flush_to_succeed() {
+    in_a_namespace(|| {
+        if !std::fs::read_to_string("/proc/filesystems").unwrap().contains("overlay") {
+            return peer::skip("there are no overlays here");
+        }
+        for (durable, setup) in [false, true].into_iter().flat_map(|durable| Setup::ALL.map(|setup| (durable, setup))) {
+            println!("{setup:?}, durable: {durable}");
+            let folder = tempfile::tempdir().unwrap();
+            run("mount", &["-t", "tmpfs", "-o", "size=1M", "none", text(folder.path())]);
+            let merged = overlay_in(folder.path());
+            let image = merged.join("image");
+            File::create(&image).unwrap().set_len(IMAGE).unwrap();
+            let gate = Gate::new(Image::open(&image, false).unwrap().into_device(512, DirectMode::Off).unwrap());
+            run("mount", &["-t", "tmpfs", "none", "/proc"]);
+            let mut driver = Driver::new(&gate, setup);
+            assert_eq!(driver.run(driver.write_request(0, 65536, 9, 1)).result, Ok(()));
+            assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+            let mut file = File::create(folder.path().join("filler")).unwrap();
+            while file.write_all(&[1; 4096]).is_ok() {}
+            let data = driver.buffer(4096);
+            let full = driver.result(Operation::Write { data, durable }, MIB);
+            assert_eq!(full, Err(Fault::Io(Errno::NOSPC)));
+            no_flush_succeeds(&mut driver);
+            assert!(durable_write(&mut driver, 0).is_err());
+            run("umount", &["/proc"]);
+            run("umount", &["-l", text(&merged)]);
             run("umount", &["-l", text(folder.path())]);
         }
     });

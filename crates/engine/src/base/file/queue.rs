@@ -203,12 +203,8 @@ impl FileQueue {
             Err(errno) if self.shared.zones.is_some() => {
                 return Some(Err(host_zones::fault_of(errno)));
             }
-            // For want of room the write is refused before it is synced, or its sync tells of what was lost.
             Err(errno) if origin.writes() && Fault::from(errno) == Fault::NoSpace => {
-                let sound = if origin.sync.is_some() { self.ask_keeper(ring) } else { Ok(()) };
-                // NFS tells of earlier writes by whichever write comes next, durable or not, and uses the report up.
-                self.doubt_all();
-                return Some(sound.and(Err(Fault::NoSpace)));
+                return Some(Err(self.without_room(ring, origin, errno)));
             }
             Err(errno) if origin.sync.is_some() => {
                 return Some(Err(self.shared.keeper.lose(errno)));
@@ -227,6 +223,18 @@ impl FileQueue {
         } else {
             None
         }
+    }
+
+    /// Fault of a write that found no room: it was refused before it was synced, or its sync tells of what was lost. NFS
+    /// tells of earlier writes by whichever write comes next, durable or not, and uses the report up.
+    fn without_room(&mut self, ring: &mut Ring, origin: Origin, errno: Errno) -> Fault {
+        if self.doubt == Doubt::Shared && !self.shared.refuses_first {
+            // The report that was used up would be the keeper's, and nobody else can be asked.
+            return self.shared.keeper.lose(errno);
+        }
+        let sound = if origin.sync.is_some() { self.ask_keeper(ring) } else { Ok(()) };
+        self.doubt_all();
+        sound.err().unwrap_or(Fault::NoSpace)
     }
 
     /// The queue's own file may have been told of a loss in a way that nobody noticed.

@@ -21,6 +21,8 @@ pub(super) struct Shared {
     pub alignment: Option<u32>,
     /// The file system is memory, so every transfer is a copy.
     pub in_memory: bool,
+    /// A plain write without room is refused, and never tells of earlier ones.
+    pub refuses_first: bool,
     pub zones: Option<ZoneModel>,
 }
 
@@ -36,7 +38,8 @@ pub(in crate::base) struct BlockDevice {
 impl Shared {
     pub fn new(file: OwnedFd, geometry: &Geometry, block_device: Option<BlockDevice>, alignment: Option<u32>) -> Self {
         Self {
-            in_memory: is_in_memory(&file),
+            in_memory: lies_in(&file, &IN_MEMORY),
+            refuses_first: block_device.is_some() || lies_in(&file, &REFUSES_FIRST),
             keeper: Keeper::new(file),
             size: AtomicU64::new(geometry.size),
             block_device,
@@ -125,9 +128,17 @@ impl Shared {
     }
 }
 
-/// Whether `file` lies in a tmpfs or ramfs (statfs(2)).
-fn is_in_memory(file: &OwnedFd) -> bool {
-    const TMPFS: FsWord = 0x0102_1994;
-    const RAMFS: FsWord = 0x8584_58f6;
-    rustix::fs::fstatfs(file).is_ok_and(|stat| [TMPFS, RAMFS].contains(&stat.f_type))
+const TMPFS: FsWord = 0x0102_1994;
+const RAMFS: FsWord = 0x8584_58f6;
+const EXT: FsWord = 0xef53;
+const XFS: FsWord = 0x5846_5342;
+const BTRFS: FsWord = 0x9123_683e;
+
+const IN_MEMORY: [FsWord; 2] = [TMPFS, RAMFS];
+/// File systems that reserve the room before they copy, and tell of what was lost by a sync only.
+const REFUSES_FIRST: [FsWord; 5] = [TMPFS, RAMFS, EXT, XFS, BTRFS];
+
+/// Whether `file` lies in one of these kinds of file systems (statfs(2)).
+fn lies_in(file: &OwnedFd, kinds: &[FsWord]) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|stat| kinds.contains(&stat.f_type))
 }
