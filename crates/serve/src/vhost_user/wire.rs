@@ -53,8 +53,8 @@ struct Slot {
     /// Bytes written to the chain.
     written: u64,
     has_failed: bool,
-    /// It was taken before the memory has changed.
-    is_older: bool,
+    /// The memory that it was taken in, where that has changed since.
+    older: Option<Arc<GuestMemory>>,
 }
 
 pub(super) struct VringWire<Q> {
@@ -63,8 +63,6 @@ pub(super) struct VringWire<Q> {
     doorbell: Doorbell,
     slots: Vec<Slot>,
     free: Vec<usize>,
-    /// The memory as it was before, for as long as requests are under way that may lie there.
-    older: Option<Arc<GuestMemory>>,
     /// The next request lies in memory that was taken back.
     awaits_memory: bool,
     is_stopped: bool,
@@ -79,7 +77,7 @@ impl<Q: Virtqueue> VringWire<Q> {
         let queue = queue.map_err(|error| io::Error::other(error.to_string()))?;
         start.mailbox.set_base(queue.base());
         start.mailbox.open();
-        let slot = |_| Slot { chain: Chain::new(), written: 0, has_failed: false, is_older: false };
+        let slot = |_| Slot { chain: Chain::new(), written: 0, has_failed: false, older: None };
         // One more than jobs: the next request is read before it is known to be one for the lane.
         let count = JOBS_MAX + 1;
         Ok(Self {
@@ -88,7 +86,6 @@ impl<Q: Virtqueue> VringWire<Q> {
             start,
             slots: (0..count).map(slot).collect(),
             free: (0..count).rev().collect(),
-            older: None,
             awaits_memory: false,
             is_stopped: false,
             is_broken: false,
@@ -153,10 +150,10 @@ impl<Q: Virtqueue> VringWire<Q> {
     /// The memory changes. Requests under way keep what they lie in.
     fn change_memory(&mut self, memory: Arc<GuestMemory>) {
         let before = std::mem::replace(&mut self.start.memory, memory);
-        if self.free.len() < self.slots.len() {
-            self.slots.iter_mut().for_each(|slot| slot.is_older = true);
-            self.free.iter().for_each(|free| self.slots[*free].is_older = false);
-            self.older.get_or_insert(before);
+        for (tag, slot) in self.slots.iter_mut().enumerate() {
+            if !self.free.contains(&tag) {
+                slot.older.get_or_insert_with(|| Arc::clone(&before));
+            }
         }
     }
 
@@ -164,8 +161,8 @@ impl<Q: Virtqueue> VringWire<Q> {
     fn copy_in(&self, tag: usize, at: u64, data: &[u8]) -> Result<(), GuestFault> {
         let slot = &self.slots[tag];
         let written = slot.chain.write(&self.start.memory, at, data);
-        match (&self.older, written) {
-            (Some(older), Err(_)) if slot.is_older => slot.chain.write(older, at, data),
+        match (&slot.older, written) {
+            (Some(older), Err(_)) => slot.chain.write(older, at, data),
             (_, written) => written,
         }
     }
@@ -250,11 +247,11 @@ impl<Q: Virtqueue> VringWire<Q> {
         Ok(false)
     }
 
-    fn copy_out(&self, tag: usize, chunk: Chunk, to: &mut Buffer) -> Result<(), GuestFault> {
+    fn copy_out(&self, tag: usize, at: u64, to: &mut [u8]) -> Result<(), GuestFault> {
         let slot = &self.slots[tag];
-        let read = slot.chain.read(&self.start.memory, DATA_AT + chunk.at, to);
-        match (&self.older, read) {
-            (Some(older), Err(_)) if slot.is_older => slot.chain.read(older, DATA_AT + chunk.at, to),
+        let read = slot.chain.read(&self.start.memory, DATA_AT + at, to);
+        match (&slot.older, read) {
+            (Some(older), Err(_)) => slot.chain.read(older, DATA_AT + at, to),
             (_, read) => read,
         }
     }
@@ -280,7 +277,7 @@ impl<Q: Virtqueue> Wire for VringWire<Q> {
         let Some(mut buffer) = room.buffer(chunk.len) else {
             return Brought::NoRoom;
         };
-        match self.copy_out(tag, chunk, &mut buffer) {
+        match self.copy_out(tag, chunk.at, &mut buffer) {
             Ok(()) => Brought::Now(buffer),
             Err(_) => Brought::Never,
         }
@@ -308,10 +305,7 @@ impl<Q: Virtqueue> Wire for VringWire<Q> {
             self.hold(finished);
         }
         self.free.push(tag);
-        if self.older.is_some() {
-            self.slots[tag].is_older = false;
-            self.older.take_if(|_| !self.slots.iter().any(|slot| slot.is_older));
-        }
+        self.slots[tag].older = None;
     }
 
     fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool {
@@ -363,3 +357,7 @@ impl<Q: Virtqueue> Wire for VringWire<Q> {
         self.is_broken || self.start.mailbox.is_gone()
     }
 }
+
+#[cfg(test)]
+#[path = "wire_tests.rs"]
+mod tests;
