@@ -41,10 +41,9 @@ impl Facts {
         let (tell, answer) = mpsc::channel();
         let owes = Arc::clone(&self.owes);
         let question = move || {
-            let found = question();
+            // Whoever asked may have gone on. It must find the answer if it says only then that one is owed.
+            let _ = tell.send(question());
             owes.store(false, Ordering::Release);
-            // Whoever asked may have gone on.
-            let _ = tell.send(found);
         };
         let is_asked = !self.owes.load(Ordering::Acquire) && self.send(Box::new(question));
         Asked { answer: is_asked.then_some(answer), owes: Arc::clone(&self.owes) }
@@ -80,11 +79,23 @@ impl<T> Asked<T> {
     /// The answer, if it is there by `deadline`.
     pub fn answer_by(self, deadline: Instant) -> Option<T> {
         let left = deadline.saturating_duration_since(Instant::now());
-        let answer = self.answer?.recv_timeout(left);
-        if matches!(answer, Err(mpsc::RecvTimeoutError::Timeout)) {
-            self.owes.store(true, Ordering::Release);
+        match self.answer.as_ref()?.recv_timeout(left) {
+            Err(mpsc::RecvTimeoutError::Timeout) => self.give_up(),
+            answer => answer.ok(),
         }
-        answer.ok()
+    }
+
+    /// Notes that an answer is owed, unless it has come meanwhile.
+    fn give_up(self) -> Option<T> {
+        // Exchanged, so that either the answer is seen here or the note is taken back by whoever answers.
+        self.owes.swap(true, Ordering::AcqRel);
+        match self.answer?.try_recv() {
+            Err(mpsc::TryRecvError::Empty) => None,
+            answer => {
+                self.owes.swap(false, Ordering::AcqRel);
+                answer.ok()
+            }
+        }
     }
 }
 
@@ -105,6 +116,17 @@ mod tests {
         go_on.send(()).unwrap();
         let answer = std::iter::repeat_with(|| facts.ask(|| 3)).find_map(|answer| answer);
         assert_eq!(answer, Some(3));
+    }
+
+    #[test]
+    fn answer_that_comes_as_it_is_given_up_is_taken_and_owed_by_nobody() {
+        let facts = Facts::new();
+        let asked = facts.begin(|| 1);
+        // Asked behind it.
+        assert_eq!(facts.begin(|| 2).answer_by(Instant::now() + Duration::from_secs(60)), Some(2));
+        assert_eq!(asked.give_up(), Some(1));
+        let next = facts.begin(|| 3).answer_by(Instant::now() + Duration::from_secs(60));
+        assert_eq!(next, Some(3));
     }
 
     #[test]
