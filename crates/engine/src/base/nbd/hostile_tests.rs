@@ -323,6 +323,34 @@ fn server_without_flush_gets_every_change_durable_and_no_flush() {
     assert_eq!(disk.flush(), Ok(()));
 }
 
+/// A write that found no room tells of itself where all is durable that was acknowledged. One that is made durable over
+/// what is not may tell of that.
+#[test]
+fn write_without_room_is_no_loss_where_every_write_is_made_durable() {
+    let no_flush = Offer { flags: USUAL.flags.without(Flags::SEND_FLUSH), ..USUAL };
+    let full = |client: &mut Client| {
+        let header = client.request();
+        client.bytes(header.payload_length() as usize);
+        client.say(&reply::simple(header.cookie, Err(NbdError::NoSpc)));
+        assert_eq!(header.flags, cmd_flag::FUA);
+    };
+    let server = Server::start(no_flush, move |client| {
+        full(client);
+        full(client);
+        client.expect(cmd::WRITE);
+    });
+    let (gate, mut disk) = server.disk(BackendChoice::Auto);
+    assert_eq!(disk.write_at(0, &[1; BLOCK], false), Err(Fault::NoSpace));
+    assert_eq!(disk.write_zeroes(0, BLOCK as u64, true), Err(Fault::NoSpace));
+    assert_eq!(disk.write_at(0, &[1; BLOCK], false), Ok(()));
+    assert_eq!(disk.flush(), Ok(()));
+    assert!(!gate.is_latched());
+    let server = Server::start(USUAL, full);
+    let (_gate, mut disk) = server.disk(BackendChoice::Auto);
+    assert_eq!(disk.write_at(0, &[1; BLOCK], true), Err(Fault::Io(Errno::NOSPC)));
+    assert_eq!(disk.flush(), Err(Fault::Latched));
+}
+
 #[test]
 fn server_that_can_make_nothing_durable_is_opened_read_only_or_not_at_all() {
     let nothing = Offer { flags: Flags::HAS_FLAGS, ..USUAL };

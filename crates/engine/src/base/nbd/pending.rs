@@ -56,8 +56,8 @@ pub(super) struct Pending {
     part: u32,
     /// The part under way is the flush behind a durable write.
     is_syncing: bool,
-    /// The part under way is a write that the server makes durable.
-    has_fua: bool,
+    /// The part under way belongs to a durable write, and the server makes it durable.
+    is_made_durable: bool,
     /// What of a read's part has come.
     coverage: Coverage,
     /// What the chunks of a reply have said that went wrong.
@@ -96,7 +96,7 @@ impl Pending {
             done: 0,
             part: 0,
             is_syncing: false,
-            has_fua: false,
+            is_made_durable: false,
             coverage: Coverage::default(),
             outcome: Combined::new(false),
             errors: 0,
@@ -128,7 +128,7 @@ impl Pending {
             Work::Zero { may_unmap: true } => (cmd::WRITE_ZEROES, fua(false)),
             Work::Zero { may_unmap: false } => (cmd::WRITE_ZEROES, fua(false) | cmd_flag::NO_HOLE),
         };
-        self.has_fua = flags & cmd_flag::FUA != 0;
+        self.is_made_durable = flags & cmd_flag::FUA != 0 && self.work == Work::Write { durable: true };
         let offset = if command == cmd::FLUSH { 0 } else { self.offset + self.done };
         RequestHeader { flags, command, cookie, offset, length: self.part }
     }
@@ -244,7 +244,8 @@ impl Pending {
         match error {
             // The server may have been told so by a sync that was to make earlier writes durable. Nothing in the protocol tells
             // that from a write for which there is no room, and the sync's report is used up: a second flush would succeed.
-            NbdError::NoSpc if self.is_flush() || self.has_fua => Fault::Io(Errno::NOSPC),
+            // Where plain writes are made durable, too, nothing earlier waits to be, and a plain one only had no room.
+            NbdError::NoSpc if self.is_flush() || self.is_made_durable => Fault::Io(Errno::NOSPC),
             NbdError::NoSpc => Fault::NoSpace,
             NbdError::Perm | NbdError::Inval | NbdError::NotSup if is_optional => Fault::NotSupported,
             NbdError::Perm => Fault::Io(Errno::PERM),
