@@ -12,6 +12,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cryptline_engine::{Buffer, Fault, Ring};
 use cryptline_sys::{GuestFault, GuestMemory, GuestRange};
@@ -25,6 +26,9 @@ use crate::lane::{Asked, Brought, Chunk, JOBS_MAX, Room, Taken, Wire};
 
 /// Requests that are answered here in one look at the ring: the lane has its orders to read in between.
 const REFUSALS_MAX: u32 = 256;
+
+/// How long memory that was taken back may take to come again. Where a machine has it unplugged, it never does.
+const GAP: Duration = Duration::from_secs(2);
 
 /// Takes a line.
 pub(super) type Log = Box<dyn Fn(&str) + Send>;
@@ -63,7 +67,9 @@ pub(super) struct VringWire<Q> {
     doorbell: Doorbell,
     slots: Vec<Slot>,
     free: Vec<usize>,
-    /// The next request lies in memory that was taken back.
+    /// Moment until which memory that was taken back may come again.
+    lacks_until: Option<Instant>,
+    /// The next request lies in such memory.
     awaits_memory: bool,
     is_stopped: bool,
     is_broken: bool,
@@ -83,6 +89,7 @@ impl<Q: Virtqueue> VringWire<Q> {
         Ok(Self {
             ring: queue,
             doorbell: Doorbell::new(ring, start.kick.take(), start.call.take()),
+            lacks_until: gap(start.lacks_memory),
             start,
             slots: (0..count).map(slot).collect(),
             free: (0..count).rev().collect(),
@@ -109,7 +116,7 @@ impl<Q: Virtqueue> VringWire<Q> {
             let Some(&tag) = self.free.last() else {
                 return Ok(None);
             };
-            if self.start.lacks_memory && !self.is_stopped && !self.has_memory_of_next(tag)? {
+            if self.may_get_memory() && !self.is_stopped && !self.has_memory_of_next(tag)? {
                 self.awaits_memory = true;
                 return Ok(None);
             }
@@ -133,6 +140,15 @@ impl<Q: Virtqueue> VringWire<Q> {
             }
         }
         Ok(None)
+    }
+
+    /// Whether memory that was taken back may still come again. Once it may not, the request that waits for it fails.
+    fn may_get_memory(&mut self) -> bool {
+        if self.lacks_until.is_some_and(|until| until <= Instant::now()) {
+            self.lacks_until = None;
+            self.awaits_memory = false;
+        }
+        self.lacks_until.is_some()
     }
 
     /// Whether all of the next request, if there is one, lies in memory that is shared. It stays in its ring.
@@ -199,7 +215,7 @@ impl<Q: Virtqueue> VringWire<Q> {
                 // mapped, and the next letter may put it right.
                 if self.ring.remap(&memory).is_ok() {
                     self.change_memory(memory);
-                    self.start.lacks_memory = lacks;
+                    self.lacks_until = gap(lacks);
                 }
                 self.awaits_memory = false;
             }
@@ -234,6 +250,9 @@ impl<Q: Virtqueue> VringWire<Q> {
     /// Whether there is more to take right now; otherwise a kick is waited for.
     fn look_or_listen(&mut self, ring: &mut Ring, room: &Room) -> Result<bool, RingError> {
         if !self.is_open() {
+            if let Some(until) = self.lacks_until.filter(|_| self.awaits_memory) {
+                ring.wake_by(until);
+            }
             return Ok(false);
         }
         if !room.has_job() || self.free.is_empty() {
@@ -257,12 +276,20 @@ impl<Q: Virtqueue> VringWire<Q> {
     }
 }
 
+/// Moment until which memory is waited for, where some is lacking.
+fn gap(lacks_memory: bool) -> Option<Instant> {
+    lacks_memory.then(|| Instant::now() + GAP)
+}
+
 impl<Q: Virtqueue> Wire for VringWire<Q> {
     type Tag = usize;
 
     fn take(&mut self, room: &Room) -> Option<Taken<usize>> {
         if self.start.mailbox.has_news() {
             self.read_letters();
+        }
+        if self.awaits_memory {
+            self.may_get_memory();
         }
         match self.take_next(room) {
             Ok(taken) => taken,

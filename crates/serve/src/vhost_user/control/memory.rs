@@ -65,7 +65,7 @@ impl Session<'_> {
 
     /// All queues use this memory when it returns, and note what they write if that is wanted. A ring that does not lie
     /// in it as a whole stays where it was, with its requests' data and the log that it had, until the memory has it
-    /// again. While a region is taken back and no other has come, a request that lies there waits in its ring.
+    /// again. While a region is taken back and no other has come, a request that lies there waits in its ring for a while.
     fn share(&mut self, mut memory: GuestMemory) {
         let is_wanted = self.features & feature::LOG != 0;
         memory.set_log(self.log.clone().filter(|_| is_wanted));

@@ -193,3 +193,18 @@ fn server_that_can_not_serve_one_of_its_disks_stops_and_says_so() {
     let stop = StopHandle::new().expect("an eventfd");
     assert!(server.run(&stop).is_err());
 }
+
+/// Memory that is unplugged never comes again, and a driver that uses it nevertheless hurts itself only.
+#[test]
+fn request_in_memory_that_never_comes_again_fails_alone() {
+    for features in [0, common::vhost::RING_PACKED] {
+        let served = ram();
+        let mut driver = Driver::start_with(served.connect(), FLUSH | EVENT_IDX | features);
+        works(&mut driver);
+        driver.front.tell(38, &second_region());
+        let placed = driver.put_at(&write(64, &pattern(0, 8192, 7)), HALF + 4096);
+        driver.kick();
+        assert_eq!((driver.take().0, driver.status(placed.head)), (placed.head, IO_ERROR));
+        works(&mut driver);
+    }
+}
