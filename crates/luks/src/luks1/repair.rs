@@ -50,14 +50,14 @@ pub(crate) fn places(device: &mut (impl Read + Seek), header: &Header, raw: &[u8
     };
     let numbers = header.odd.iter().map(|&(number, _)| number as usize);
     let sectors = numbers.flat_map(|number| [Some(stated(raw, number)), usual_sector(number, header.key_len)]);
-    let mut place = |sector: u32| {
+    let place = |sector: u32| {
         let extent = extent(sector, header);
         extent.end().filter(|&end| end <= size)?;
         let mut start = [0; 512];
         read_at(device, extent.offset, &mut start, "a key slot").ok()?;
         Some((sector, start.iter().any(|&byte| byte != 0)))
     };
-    sectors.flatten().filter_map(|sector| place(sector)).collect()
+    sectors.flatten().filter_map(place).collect()
 }
 
 fn stated(raw: &[u8; HEADER_LEN], number: usize) -> u32 {
