@@ -22,7 +22,7 @@ pub struct Peer {
 /// Asks for the peer of a connected Unix socket (`SO_PEERCRED`). The number may be another process's by now.
 ///
 /// # Errors
-/// Those of getsockopt(2).
+/// Those of getsockopt(2); `NotConnected` where the kernel knows of nobody, as for every TCP socket.
 pub fn peer_of(socket: impl AsFd) -> io::Result<Peer> {
     let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = LEN;
@@ -33,6 +33,9 @@ pub fn peer_of(socket: impl AsFd) -> io::Result<Peer> {
         unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut found).cast(), &raw mut len) };
     if done != 0 {
         return Err(io::Error::last_os_error());
+    }
+    if found.uid == u32::MAX {
+        return Err(io::ErrorKind::NotConnected.into());
     }
     Ok(Peer { pid: Pid::from_raw(found.pid), uid: Uid::from_raw(found.uid) })
 }
@@ -50,5 +53,8 @@ mod tests {
         assert_eq!(peer_of(&one).unwrap(), expected);
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(peer_of(&file).is_err());
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(peer_of(&stream).unwrap_err().kind(), io::ErrorKind::NotConnected);
     }
 }
