@@ -280,7 +280,7 @@ pub enum Problem {
         holds: Option<&'static str>,
     },
     /// An earlier command was cut off between two names.
-    #[error("a header that was cut off before it got its name, and maybe all that opens its data; move or remove it")]
+    #[error("cut off before it got its name, this header may be all that opens its data; move or remove it")]
     HeaderLeft,
     /// A header that could not get its name when its data had got its own: it keeps this one.
     #[error("the header cannot have this name: {1}; it is whole as {0:?}, and all that opens its data: move it")]

@@ -92,7 +92,7 @@ pub enum Error {
     },
     /// The newest copy of a LUKS2 header says something that is not understood here.
     #[error(
-        "refused: the {copy} header copy is whole and not understood here ({reason}), and the {used} copy is no newer, so nothing is written; read-only, the volume opens; the program that wrote that copy can change it; to go back to the {used} copy, which may lack key slots, run `cryptline header repair --force`"
+        "refused: the {copy} header copy is whole and not understood here ({reason}), and the {used} copy is no newer, so nothing is written; the volume opens read-only; the program that wrote that copy can change it; to go back to the {used} copy, which may lack key slots, run `cryptline header repair --force`"
     )]
     NotUnderstood {
         /// The copy that is not understood.
@@ -103,7 +103,7 @@ pub enum Error {
         reason: String,
     },
     /// Something of the header that nobody needs to open the volume is not as the format has it.
-    #[error("{odd} is not as the format has it, so this header is not changed; {next}")]
+    #[error("{odd} does not follow the format, so this header is not changed; {next}")]
     Odd {
         /// The key slot or token, and what is wrong with it.
         odd: String,
@@ -112,7 +112,7 @@ pub enum Error {
     },
     /// A key slot of a LUKS1 header says what cannot be.
     #[error(
-        "{0}, so this header is not changed; `cryptline header repair` writes anew what follows from the rest; the volume opens by other key slots all the same"
+        "{0}, so this header is not changed; `cryptline header repair` restores what follows from the rest; other key slots still open the volume"
     )]
     OddSlot(String),
     /// What is wrong with a header does not follow from the rest of it.

@@ -115,4 +115,13 @@ impl KeyArgs {
     pub fn files(&self) -> [(&'static str, Option<PathBuf>); 2] {
         [("a key file", self.passphrase.file()), ("a key file", self.volume_key_file.clone())]
     }
+
+    /// Refuses to overwrite the files that they are read from, or `other`.
+    ///
+    /// # Errors
+    /// Which of them it is.
+    pub fn refuse_needed(&self, destination: &Target, other: (&str, Option<&Path>)) -> Result<(), CliError> {
+        let [first, second] = self.files();
+        refuse_needed(destination, &[other, (first.0, first.1.as_deref()), (second.0, second.1.as_deref())])
+    }
 }

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::CliError;
 use crate::args::choice::{self, Words};
-use crate::args::{KeyArgs, Remembered, Taker, ToArgs, TokenArgs, refuse_needed, refuse_shared_input};
+use crate::args::{KeyArgs, Remembered, Taker, ToArgs, TokenArgs, refuse_shared_input};
 use crate::cmd::create::HOLES;
 use crate::error::on_one_line;
 use crate::output::{print_report, warn_of};
@@ -212,9 +212,7 @@ impl CopyArgs {
         if !is_volume && !self.encrypt {
             self.check_clear(destination, keys)?;
         }
-        let [first, second] = keys.files();
-        let header = ("the header of the destination", self.to.header.as_deref());
-        refuse_needed(destination, &[header, (first.0, first.1.as_deref()), (second.0, second.1.as_deref())])
+        keys.refuse_needed(destination, ("the header of the destination", self.to.header.as_deref()))
     }
 
     /// As above, where the copy will be in clear.

@@ -42,7 +42,7 @@ pub(super) use self::janitor::{input_to_its_end, say_unmounted};
 /// How long requests may take that were taken before the end.
 const GRACE: Duration = Duration::from_secs(5);
 /// Said where discards were allowed, and files have no holes.
-const NO_HOLES: &str = "cannot be punched, discards or not; --zeroes detect allows it";
+const NO_HOLES: &str = "cannot be punched, though discards are allowed; --zeroes detect allows it";
 /// Lanes, unless something else is asked for: one for each core, and no more than this.
 const LANES_USUAL: usize = 4;
 
@@ -337,9 +337,7 @@ impl MountArgs {
             quiet: false,
         }
     }
-}
 
-impl MountArgs {
     /// Said of how it is mounted.
     fn terms(&self, volumes: &[Served]) -> Vec<(&'static str, String)> {
         let mut terms = vec![("cache", if self.mount.cache { "on" } else { "off" }.to_owned())];

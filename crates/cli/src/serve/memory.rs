@@ -31,15 +31,23 @@ pub fn clients(needs: &Needs<'_>) -> Result<Option<u64>, CliError> {
     let mib = kib / 1024;
     if clients == 0 || !needs.serves_fewer {
         let least = if needs.serves_fewer { 1 } else { needs.clients };
-        let (wanted, s) = ((OF_SERVER + OF_CLIENT * least).div_ceil(1024), if least == 1 { "" } else { "s" });
+        let wanted = (OF_SERVER + OF_CLIENT * least).div_ceil(1024);
         return Err(CliError::parameters(format!(
-            "{bound} leaves {mib} MiB of memory, and {least} client{s} can take {wanted} MiB; raise that limit or lower {option}"
+            "{bound} leaves {mib} MiB of memory, and {} can take {wanted} MiB; raise that limit or lower {option}",
+            count_of(least)
         )));
     }
     warn(&[format!(
-        "no more than {clients} clients at a time: {bound} leaves {mib} MiB of memory; raise that limit for more"
+        "no more than {} at a time: {bound} leaves {mib} MiB of memory; raise that limit for more",
+        count_of(clients)
     )]);
     Ok(Some(clients))
+}
+
+/// `1 client`, `2 clients`.
+pub fn count_of(clients: u64) -> String {
+    let s = if clients == 1 { "" } else { "s" };
+    format!("{clients} client{s}")
 }
 
 /// Clients or lanes that there is memory for, at least one; `None` where nothing limits it.

@@ -69,7 +69,7 @@ pub fn bind_private(
     let folder = private_folder(&places).map_err(|error| {
         let temporary = std::env::temp_dir();
         CliError::parameters(format!(
-            "cannot make a folder for the socket, neither in {} nor elsewhere: {error}; name a socket with {option} PATH, or another folder in TMPDIR",
+            "cannot make a folder for the socket, neither in {} nor elsewhere: {error}; name a socket with {option} PATH, or set TMPDIR to another folder",
             temporary.display()
         ))
     })?;
@@ -194,7 +194,7 @@ impl PathLock {
                 }
                 Ok(None) | Err(Errno::ACCESS | Errno::EXIST | Errno::LOOP | Errno::ISDIR) => {
                     return Err(CliError::busy(format!(
-                        "{} is not this server's to lock: another one is starting there, or somebody else made it; try again, remove it, or choose another folder for the socket",
+                        "{} cannot be locked: another server is starting there, or the file belongs to somebody else; try again, remove it, or choose another folder for the socket",
                         place.display()
                     )));
                 }

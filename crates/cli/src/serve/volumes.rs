@@ -46,7 +46,7 @@ impl Volumes {
     pub fn lost(&self, noun: &str, name: &str, fault: Fault) -> String {
         if fault == UNANSWERED {
             return format!(
-                "{noun} {name:?}: the last flush was not made, since its medium did not answer in time; what was written since the flush before it may be lost, so look at the medium before you use it again"
+                "{noun} {name:?}: the last flush was not made, since its medium did not answer in time; what was written since the flush before it may be lost, so check the medium before you use it again"
             );
         }
         format!(

@@ -87,6 +87,8 @@ impl Create {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
+
     use super::*;
 
     /// The data has its name, and the header does not get its own: as where the program is killed between the two.
@@ -135,14 +137,20 @@ mod tests {
         assert_eq!(refused.kind(), crate::ErrorKind::Device);
     }
 
-    #[test]
-    fn nothing_is_left_of_the_names_in_between() {
-        let folder = tempfile::tempdir().unwrap();
-        let [data, header] = ["data", "header"].map(|name| folder.path().join(name));
+    /// Old data with its header, and what is to replace both.
+    fn replacing(folder: &Path) -> ([PathBuf; 2], Create, [Draft; 2]) {
+        let [data, header] = ["data", "header"].map(|name| folder.join(name));
         std::fs::write(&data, "old data").unwrap();
         std::fs::write(&header, "old header").unwrap();
         let create = Create::new(&data).replace(true).header(&header);
-        let [new_data, new_header] = [&data, &header].map(|path| Draft::new(path, true).unwrap());
+        let drafts = [&data, &header].map(|path| Draft::new(path, true).unwrap());
+        ([data, header], create, drafts)
+    }
+
+    #[test]
+    fn nothing_is_left_of_the_names_in_between() {
+        let folder = tempfile::tempdir().unwrap();
+        let ([_, header], create, [new_data, new_header]) = replacing(folder.path());
         std::fs::write(new_header.path(), "new header").unwrap();
         create.publish_both(new_data, Some(new_header)).unwrap();
         assert_eq!(std::fs::read(&header).unwrap(), b"new header");
@@ -152,11 +160,7 @@ mod tests {
     #[test]
     fn old_header_is_back_where_its_data_stays() {
         let folder = tempfile::tempdir().unwrap();
-        let [data, header] = ["data", "header"].map(|name| folder.path().join(name));
-        std::fs::write(&data, "old data").unwrap();
-        std::fs::write(&header, "old header").unwrap();
-        let create = Create::new(&data).replace(true).header(&header);
-        let [new_data, new_header] = [&data, &header].map(|path| Draft::new(path, true).unwrap());
+        let ([data, header], create, [new_data, new_header]) = replacing(folder.path());
         std::fs::remove_file(new_data.path()).unwrap();
         create.publish_both(new_data, Some(new_header)).unwrap_err();
         assert_eq!(std::fs::read(&data).unwrap(), b"old data");

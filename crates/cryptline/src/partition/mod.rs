@@ -252,7 +252,9 @@ impl PartitionTable {
         }
         if let Some(other) = self.other_sector_size {
             let (number, sector) = (one.number, self.sector_size);
-            return Err(format!("is {number}@{sector} or {number}@{other}: the table does not say what it counts"));
+            return Err(format!(
+                "is {number}@{sector} or {number}@{other}: the table does not say how large its sectors are"
+            ));
         }
         if self.reserved.iter().any(|place| overlap(place, &range)) {
             return Err("lies over the partition table".to_owned());

@@ -104,7 +104,7 @@ pub fn look(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header,
     let odd = header.metadata.odd.iter();
     header
         .warnings
-        .extend(odd.map(|odd| format!("{odd} is not as the format has it, and the header is not changed around it")));
+        .extend(odd.map(|odd| format!("{odd} does not follow the format, and the header is not changed around it")));
     let end = header_end(header.binary.copy_size, &header.metadata);
     for (number, slot) in &header.metadata.keyslots {
         let area_end = slot.area.end().unwrap_or(end);

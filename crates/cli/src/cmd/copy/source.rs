@@ -8,7 +8,7 @@ use cryptline::{CopySource, DirectMode, Open, Problem, Target, Zeroes};
 
 use super::{FileSystem, How, folder, inline};
 use crate::CliError;
-use crate::args::{FromInput, KeyArgs, Taker, TokenArgs, is_input, refuse_needed};
+use crate::args::{FromInput, KeyArgs, Taker, TokenArgs, is_input};
 use crate::output::warn_of;
 
 /// What the command line says of it.
@@ -73,9 +73,7 @@ impl From<'_> {
 
     /// The files without which it cannot be opened again.
     pub fn refuse_needed(&self, destination: &Target) -> Result<(), CliError> {
-        let [first, second] = self.keys.files();
-        let header = ("the header of the source", self.header);
-        refuse_needed(destination, &[header, (first.0, first.1.as_deref()), (second.0, second.1.as_deref())])
+        self.keys.refuse_needed(destination, ("the header of the source", self.header))
     }
 
     /// What else than the source decides about the bytes: the same text in each version of this program.

@@ -228,11 +228,13 @@ LUKS2 keeps two copies of its header. Where one is damaged or older than the oth
 one. LUKS1 has one copy: where key slots lie follows from the length of the key, so what a disk signature has overwritten
 of that is written anew.
 
---force also repairs the header of a device that holds something else by now, which is lost as far as it lies there; goes
-back to the older copy where the newer one is whole and not understood; takes out key slots and tokens of LUKS2 that are
-not as the format has them, in a second run where there was something else to repair, and never the last key slot; and
-of LUKS1, takes a key slot for one in use again of which only the state is lost, and makes one free of which too little is
-left to open it, unless it could be the last one. Save the header with `cryptline header backup` first.
+--force goes further, so save the header with `cryptline header backup` first:
+  a device that holds something else by now gets its header back, and loses what lies in its place
+  a newer copy that is whole and not understood gives way to the older one
+  key slots and tokens of LUKS2 that do not follow the format are taken out, but never the last key slot; where there was
+  something else to repair, a second run does that
+  a key slot of LUKS1 of which only the state is lost counts as in use again; one of which too little is left to open it
+  is made free, unless it could be the last one
 
 Exit codes: 0 the header is good, 1 invalid parameters, 4 wrong device, no good copy, --force is needed, or I/O error,
 5 in use.")]

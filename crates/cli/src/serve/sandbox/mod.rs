@@ -30,6 +30,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::cleanup::{Cleanup, FileIdentity, folder_of};
 use super::front::Served;
+use super::memory::count_of;
 use super::parent::Parent;
 use crate::CliError;
 use crate::harden::protect_process;
@@ -268,14 +269,13 @@ struct Lacking(OpenError);
 impl Lacking {
     fn refusal(&self, needs: &Needs<'_>) -> CliError {
         let (Self(error), clients, option) = (self, needs.clients, needs.clients_option);
-        let least = if needs.serves_fewer { 1 } else { clients };
-        let s = if least == 1 { "" } else { "s" };
+        let least = count_of(if needs.serves_fewer { 1 } else { clients });
         match error {
             OpenError::Remote { .. } => CliError::device(format!(
-                "cannot open the connections for {least} client{s}: {error}; lower {option} or raise the server's limit (as with `qemu-nbd --shared=0`)"
+                "cannot open the connections for {least}: {error}; lower {option} or raise the server's limit (as with `qemu-nbd --shared=0`)"
             )),
             error => CliError::parameters(format!(
-                "cannot open the files of {least} client{s}: {error}; lower {option} or raise `ulimit -n`"
+                "cannot open the files of {least}: {error}; lower {option} or raise `ulimit -n`"
             )),
         }
     }
@@ -286,7 +286,7 @@ impl Lacking {
             OpenError::Remote { .. } => "raise the server's limit (as with `qemu-nbd --shared=0`)",
             _ => "raise `ulimit -n`",
         };
-        warn(&[format!("no more than {clients} clients at a time: {error}; {remedy} for more")]);
+        warn(&[format!("no more than {} at a time: {error}; {remedy} for more", count_of(clients))]);
     }
 }
 
