@@ -46,7 +46,7 @@ pub fn main() -> ExitCode {
         let verb = advice::verb_of(Cli::command(), &matches);
         Cli::from_arg_matches(&matches).map(|cli| (cli, verb))
     };
-    match parsed.and_then(run) {
+    let code = match parsed.and_then(run) {
         Ok((cli, verb)) => cli.command.run().unwrap_or_else(|error| {
             let error = error.to_user_of(&verb);
             output::complain(&error.to_string());
@@ -59,5 +59,7 @@ pub fn main() -> ExitCode {
             let _ = usage.print();
             ExitCode::from(code)
         }
-    }
+    };
+    cryptline_sys::exit_without_destructors();
+    code
 }

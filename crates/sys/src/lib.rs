@@ -68,8 +68,11 @@ pub use peer::{Peer, peer_of};
 #[cfg(feature = "rbd")]
 pub use rbd::{
     Cluster, RbdCall, RbdChanges, RbdDone, RbdError, RbdImage, RbdIo, RbdLimits, RbdOwnSetting, RbdOwner, RbdPresence,
-    RbdQueue, RbdWatch,
+    RbdQueue, RbdWatch, exit_without_destructors, visit_ceph,
 };
+/// Does nothing: no library is loaded.
+#[cfg(not(feature = "rbd"))]
+pub fn exit_without_destructors() {}
 pub use ring::{
     Allocate, Backend, BackendChoice, Done, FileId, Io, Kernel, Mark, Next, ReceiveBatch, Ring, RoamingRing, SendBatch,
     Simulation, Source, Waker,

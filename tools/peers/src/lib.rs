@@ -130,6 +130,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("jose", "jose"),
     // Passphrases for clevis.
     program("pwmake", "libpwquality-tools"),
+    program("prlimit", "util-linux"),
     program("python3", "python3"),
     program("systemd-analyze", "systemd"),
     // Makes recovery keys.

@@ -203,6 +203,7 @@ impl Failures {
             let lost = gate.is_latched();
             keep_failure(&State { lost, ..state.clone() }, why);
         }
+        cryptline_sys::exit_without_destructors();
         std::process::exit(i32::from(CliError::device(why).exit_code()));
     }
 }

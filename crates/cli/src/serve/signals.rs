@@ -81,6 +81,7 @@ pub fn watch(stopper: Stopper, remover: Remover, mut reload: Option<Reload>) -> 
             remover.remove_all();
             // Both end the process; the second only where the first could not.
             let _ = emulate_default_handler(signal);
+            cryptline_sys::exit_without_destructors();
             std::process::exit(128 + signal);
         }
     };

@@ -4,6 +4,7 @@
 //! One cluster for all, since it takes longer to start than most of what is asked of it; so this is one test, which names
 //! each part that fails.
 
+mod exceptions;
 mod lock;
 mod promises;
 mod served;

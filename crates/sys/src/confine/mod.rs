@@ -259,13 +259,13 @@ fn send(thread: i32, signal: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) == 0 }
 }
 
-fn thread_id() -> i32 {
+pub(crate) fn thread_id() -> i32 {
     // SAFETY: takes nothing and cannot fail.
     let id = unsafe { libc::syscall(libc::SYS_gettid) };
     i32::try_from(id).unwrap_or(0)
 }
 
-fn threads() -> io::Result<Vec<i32>> {
+pub(crate) fn threads() -> io::Result<Vec<i32>> {
     let entry = |entry: io::Result<std::fs::DirEntry>| {
         let name = entry?.file_name();
         let id = name.to_str().and_then(|name| name.parse().ok());

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::{Waker, lock};
 
@@ -18,6 +19,8 @@ pub struct RbdChanges {
 struct Told {
     count: u64,
     is_over: bool,
+    /// A thread looks, and has a share of the image.
+    is_watched: bool,
     /// Nobody looks any more.
     is_given_up: bool,
     /// Whom to call once all were looked at.
@@ -75,10 +78,24 @@ impl RbdChanges {
         self.is_news.load(Ordering::Acquire)
     }
 
-    /// Whoever waits is to wait no more.
-    pub fn end(&self) {
-        lock(&self.told).is_over = true;
+    /// Waits for as long, or until the end.
+    pub fn pause(&self, time: Duration) {
+        let told = lock(&self.told);
+        let _waited = self.more.wait_timeout_while(told, time, |told| !told.is_over);
+    }
+
+    /// Says whether there is a thread that looks, and that has a share of the image.
+    pub fn be_watched(&self, is_watched: bool) {
+        lock(&self.told).is_watched = is_watched;
         self.more.notify_all();
+    }
+
+    /// Has those who wait do so no more, and waits until the thread that looks has let go of the image.
+    pub fn end(&self, at_most: Duration) {
+        let mut told = lock(&self.told);
+        told.is_over = true;
+        self.more.notify_all();
+        let _late = self.more.wait_timeout_while(told, at_most, |told| told.is_watched);
     }
 }
 
@@ -108,7 +125,7 @@ mod tests {
         assert!(!changes.is_news());
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| changes.wait(all));
-            changes.end();
+            changes.end(Duration::ZERO);
             assert_eq!(waits.join().expect("no panic"), None);
         });
     }
@@ -142,5 +159,23 @@ mod tests {
         changes.wake_then(&waker);
         assert!(lock(&changes.told).wakers.is_empty());
         ring.wait().expect("it is woken");
+    }
+
+    #[test]
+    fn end_waits_until_the_thread_that_looks_has_let_go() {
+        let changes = RbdChanges::default();
+        changes.be_watched(true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert_eq!(changes.wait(0), None);
+                changes.be_watched(false);
+            });
+            changes.end(Duration::from_secs(60));
+            assert!(!lock(&changes.told).is_watched);
+        });
+        // One that does not come back keeps nobody, and a pause ends with all else.
+        changes.be_watched(true);
+        changes.end(Duration::from_millis(1));
+        changes.pause(Duration::from_secs(60));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::library::{Handle, Library};
-use super::{RbdCall, RbdError};
+use super::{RbdCall, RbdError, threads};
 
 /// How long a cluster may take.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +47,11 @@ const SETTINGS: [(&CStr, &CStr); 7] = [
     (c"log_file", c""),
     (c"admin_socket", c""),
 ];
+/// Threads of a connection with an open image (19 of Ceph 16), and a few more; and those among them that the configuration
+/// can make more, each with what it has otherwise.
+const USUAL_THREADS: usize = 24;
+const SET_THREADS: [(&CStr, usize); 3] =
+    [(c"ms_async_op_threads", 3), (c"librados_thread_count", 2), (c"rbd_op_threads", 1)];
 const OPERATION_TIMEOUT: &CStr = c"rados_osd_op_timeout";
 
 impl Cluster {
@@ -56,6 +61,7 @@ impl Cluster {
     pub fn connect(conf: Option<&Path>, id: Option<&str>, limits: RbdLimits) -> Result<Self, RbdError> {
         use std::os::unix::ffi::OsStrExt;
         let library = Library::get()?;
+        room_for(USUAL_THREADS)?;
         let name = text(&format!("client.{}", id.unwrap_or("admin")))?;
         let conf = conf.map(|path| CString::new(path.as_os_str().as_bytes()));
         let conf = conf.transpose().map_err(|_| RbdError::Name)?;
@@ -66,6 +72,7 @@ impl Cluster {
         RbdError::check(RbdCall::Create, made)?;
         let mut inner = Inner { library, handle, patience: CString::default() };
         inner.configure(conf.as_deref())?;
+        inner.have_threads()?;
         inner.patience = inner.setting(OPERATION_TIMEOUT).unwrap_or_else(|| c"0".to_owned());
         for option in [c"client_mount_timeout", c"rados_mon_op_timeout", OPERATION_TIMEOUT] {
             inner.limit(option, limits.open)?;
@@ -130,6 +137,16 @@ impl Inner {
         Ok(())
     }
 
+    /// Looks for room for what the configuration asks for beyond the usual.
+    fn have_threads(&self) -> Result<(), RbdError> {
+        let more = |(option, usual): (&CStr, usize)| {
+            let set = self.setting(option).and_then(|value| value.to_str().ok()?.parse().ok());
+            set.map_or(0, |set: usize| set.saturating_sub(usual))
+        };
+        let more: usize = SET_THREADS.into_iter().map(more).sum();
+        if more > 0 { room_for(USUAL_THREADS + more) } else { Ok(()) }
+    }
+
     fn set(&self, option: &CStr, value: &CStr) -> Result<(), RbdError> {
         // SAFETY: the handle lives as long as `self`, and both texts end with a zero and are copied.
         let set = unsafe { (self.library.rados_conf_set)(self.handle, option.as_ptr(), value.as_ptr()) };
@@ -185,6 +202,11 @@ impl Drop for Pool {
         // SAFETY: made by `rados_ioctx_create`, destroyed once, while the cluster is connected.
         unsafe { (self.cluster.library().rados_ioctx_destroy)(self.handle) };
     }
+}
+
+/// Refuses what the libraries would end the program for.
+fn room_for(needed: usize) -> Result<(), RbdError> {
+    threads::have_room(needed).map_err(|(started, error)| RbdError::Threads { needed, started, error })
 }
 
 pub(super) fn text(text: &str) -> Result<CString, RbdError> {

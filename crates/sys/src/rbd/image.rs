@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::changes::RbdChanges;
 use super::cluster::{Cluster, Pool, text};
+use super::ending::arrange_end_once_opened;
 use super::library::{Handle, ImageInfo, Library};
 use super::{RbdCall, RbdError};
 use crate::lock;
@@ -94,6 +95,7 @@ impl RbdImage {
         // or are null and are only read; the handle's place lives through the call.
         let opened = unsafe { open(pool.handle, name.as_ptr(), &raw mut handle, snapshot) };
         RbdError::check(RbdCall::Open, opened)?;
+        arrange_end_once_opened();
         Ok(Self(Arc::new(Open {
             library,
             handle,

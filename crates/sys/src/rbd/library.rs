@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use super::RbdError;
 use super::encryption::Load;
+use super::ending::arrange_end;
 
 /// `rados_t`, `rados_ioctx_t`, `rbd_image_t` and `rbd_completion_t`: addresses that only the library looks behind.
 pub(super) type Handle = *mut c_void;
@@ -159,7 +160,9 @@ impl Library {
         }
         let rados = Loaded::open(c"librados.so.2")?;
         let rbd = Loaded::open(c"librbd.so.1")?;
-        Self::find(&rados, &rbd)
+        let library = Self::find(&rados, &rbd)?;
+        arrange_end();
+        Ok(library)
     }
 
     /// A function that only comparisons need, and older libraries do not have.

@@ -15,15 +15,18 @@
 mod changes;
 mod cluster;
 mod encryption;
+mod ending;
 mod image;
 mod library;
 mod lock;
 mod own;
 mod presence;
 mod queue;
+mod threads;
 
 pub use changes::RbdChanges;
 pub use cluster::{Cluster, RbdLimits};
+pub use ending::{exit_without_destructors, visit_ceph};
 pub use image::RbdImage;
 pub use lock::{RbdOwner, RbdWatch};
 pub use own::RbdOwnSetting;
@@ -37,6 +40,15 @@ use std::io;
 pub enum RbdError {
     /// The libraries are not there, or not these.
     Library(String),
+    /// They start more threads than can be started.
+    Threads {
+        /// As many.
+        needed: usize,
+        /// Of them, as many could be started.
+        started: usize,
+        /// Why no more.
+        error: io::Error,
+    },
     /// A word has a byte that no name can have.
     Name,
     /// A call failed.

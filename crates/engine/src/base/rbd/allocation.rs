@@ -105,7 +105,7 @@ impl Shared {
     /// The state of the bytes from `offset` on.
     pub(super) fn extent(&self, offset: u64, len: u64) -> Extent {
         let data = Extent { len, hole: false, zero: false };
-        if self.is_lost() || self.is_gone() {
+        if self.watched.is_lost() || self.is_gone() {
             return data;
         }
         let allocation = &self.allocation;
@@ -134,11 +134,11 @@ impl Shared {
 
     /// Runs of data around `offset`, and the range that they are all of.
     fn ask(&self, offset: u64) -> Option<(Range<u64>, Vec<Range<u64>>)> {
-        let size = self.size.load(Ordering::Acquire);
+        let size = self.watched.size.load(Ordering::Acquire);
         let asked = self.allocation.question(offset, size)?;
         let mut runs = Vec::with_capacity(RUNS_MAX);
         let len = asked.end - asked.start;
-        let is_all = self.image.data(asked.start, len, &mut runs).ok()?;
+        let is_all = self.watched.image.data(asked.start, len, &mut runs).ok()?;
         let end = match runs.last() {
             // The next run is not among them.
             Some(last) if !is_all => last.end,

@@ -12,6 +12,14 @@ use crate::OpenError;
 pub(super) fn open_error(name: &RbdName, error: RbdError) -> OpenError {
     let (what, error) = match error {
         RbdError::Library(why) => return OpenError::remote(name, why),
+        RbdError::Threads { needed, started, error } => {
+            return OpenError::remote(
+                name,
+                format!(
+                    "Ceph's library starts {needed} threads and ends the program where it cannot, and only {started} can be started ({error}); raise `ulimit -u` (or `ulimit -v`), the container's limit of processes, or TasksMax= of the unit"
+                ),
+            );
+        }
         RbdError::Name => return OpenError::remote(name, "a name with a zero byte in it is none"),
         RbdError::Call { what, error } => (what, error),
     };

@@ -32,7 +32,7 @@ mod queue;
 mod size;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cryptline_sys::{Cluster, RbdCall, RbdError, RbdImage, RbdLimits, RbdPresence, Ring, on_confined_thread};
@@ -42,6 +42,7 @@ use allocation::{Allocation, Answers};
 pub use name::RbdName;
 use presence::Presence;
 use queue::ImageQueue;
+use size::Watched;
 
 /// How long a cluster may take to answer while an image is opened.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -51,15 +52,11 @@ pub struct RbdDevice(Arc<Shared>);
 
 /// What all queues know.
 struct Shared {
-    image: RbdImage,
+    watched: Arc<Watched>,
     geometry: Geometry,
-    size: AtomicU64,
     /// Bytes of one round over the objects that a stripe lies on.
     stripe_period: u64,
     allocation: Allocation,
-    /// The cluster has shut this client out, a change was given up, or the image was made smaller, and nobody knows what
-    /// became of what was written.
-    lost: AtomicBool,
     /// Of what is only read.
     presence: Option<Arc<Presence>>,
     /// The client that the lock was taken from.
@@ -128,18 +125,16 @@ impl RbdDevice {
             return Err(OpenError::remote(name, why));
         }
         let shared = Arc::new(Shared {
-            image,
-            size: AtomicU64::new(geometry.size),
+            watched: Arc::new(Watched::new(image, geometry.size)),
             geometry,
             stripe_period,
             allocation,
-            lost: AtomicBool::new(false),
             presence,
             gone_owner,
         });
         match &shared.presence {
             Some(presence) => presence::watch(presence),
-            None => size::watch(&shared),
+            None => size::watch(&shared.watched),
         }
         .map_err(OpenError::Ring)?;
         Ok(Self(shared))
@@ -202,7 +197,7 @@ impl Device for RbdDevice {
 
     /// A thread of its own asks the library, which can take as long as the cluster likes.
     fn grow(&self) -> u64 {
-        self.0.size.load(Ordering::Acquire)
+        self.0.watched.size.load(Ordering::Acquire)
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
@@ -222,18 +217,9 @@ impl Device for RbdDevice {
 }
 
 impl Shared {
-    fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
-    }
-
     /// Whether what is only read was removed.
     fn is_gone(&self) -> bool {
         (self.presence.as_ref()).is_some_and(|presence| presence.is_gone())
-    }
-
-    fn lose(&self) {
-        self.lost.store(true, Ordering::Release);
-        self.image.changes().give_up();
     }
 }
 

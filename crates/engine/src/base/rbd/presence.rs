@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use cryptline_sys::{RbdError, RbdPresence, Waker, lock};
+use cryptline_sys::{RbdError, RbdPresence, Waker, lock, visit_ceph};
 use rustix::io::Errno;
 
 use crate::Fault;
@@ -166,10 +166,10 @@ pub(super) fn watch(presence: &Arc<Presence>) -> io::Result<()> {
     let leave = Arc::clone(&looks);
     let look = move || {
         while let Some(number) = looks.next() {
-            let found = presence.note(presence.of.is_there());
+            let found = presence.note(visit_ceph(|| presence.of.is_there()));
             looks.looked(number, found);
         }
-        drop(presence);
+        visit_ceph(|| drop(presence));
         looks.leave();
     };
     let builder = std::thread::Builder::new().name("rbd-presence".to_owned());

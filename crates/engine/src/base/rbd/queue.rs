@@ -46,7 +46,7 @@ enum Work {
 impl ImageQueue {
     pub fn new(shared: &Arc<Shared>, depth: usize, waker: Waker) -> Self {
         Self {
-            requests: Some(RbdQueue::new(&shared.image, depth, waker.clone())),
+            requests: Some(RbdQueue::new(&shared.watched.image, depth, waker.clone())),
             ranges: Slab::new(depth),
             changes: 0,
             parked: Vec::new(),
@@ -87,13 +87,13 @@ impl ImageQueue {
     /// What has become of what the library has ended, where that can be told.
     fn settle(&mut self, io: RbdIo, token: u64, result: Result<usize, Errno>) -> Option<Completion> {
         let is_sync = matches!(io, RbdIo::Flush | RbdIo::Write { durable: true, .. });
-        if is_sync && result.is_ok() && !self.shared.geometry.read_only && !self.shared.is_lost() {
-            if self.shared.is_news() {
+        if is_sync && result.is_ok() && !self.shared.geometry.read_only && !self.shared.watched.is_lost() {
+            if self.shared.watched.is_news() {
                 self.park(io, token);
                 return None;
             }
-            if self.shared.look().is_err() {
-                self.shared.lose();
+            if self.shared.watched.look().is_err() {
+                self.shared.watched.lose();
             }
         }
         if let (Some(presence), RbdIo::Read { buffer, .. }, Ok(len)) = (&self.shared.presence, &io, result)
@@ -107,7 +107,7 @@ impl ImageQueue {
         let result = match (result, &io) {
             // Behind the end of an image that was made smaller.
             (Ok(len), RbdIo::Read { buffer, .. }) if len < buffer.len() => Err(Fault::Truncated),
-            (Ok(_), _) if is_sync && self.shared.is_lost() => Err(Fault::Latched),
+            (Ok(_), _) if is_sync && self.shared.watched.is_lost() => Err(Fault::Latched),
             (Ok(_), _) => Ok(()),
             (Err(errno), _) => Err(self.fault(errno)),
         };
@@ -122,7 +122,7 @@ impl ImageQueue {
     /// Keeps what has ended until the thread that looks at the image has looked.
     fn park(&mut self, io: RbdIo, token: u64) {
         self.parked.push((io, token));
-        self.shared.image.changes().wake_then(&self.waker);
+        self.shared.watched.image.changes().wake_then(&self.waker);
     }
 
     fn unpark(&mut self, done: &mut Vec<Completion>) {
@@ -172,7 +172,7 @@ impl ImageQueue {
     fn fault(&self, errno: Errno) -> Fault {
         match errno {
             Errno::SHUTDOWN | Errno::ROFS => {
-                self.shared.lose();
+                self.shared.watched.lose();
                 Fault::Lost
             }
             // The gate has checked the range, so it was inside the image once.
@@ -196,7 +196,7 @@ impl ImageQueue {
 
 impl Queue for ImageQueue {
     fn submit(&mut self, _ring: &mut Ring, request: Request) -> Submitted {
-        if request.is_sync() && self.shared.is_lost() {
+        if request.is_sync() && self.shared.watched.is_lost() {
             return Submitted::Done(request.complete(Err(Fault::Latched)));
         }
         if self.shared.is_gone() && !matches!(request.operation, Operation::Flush) {
@@ -257,7 +257,7 @@ impl Drop for ImageQueue {
             let part = usize::from(ended.io.is_change());
             self.changes -= part;
             if part > 0 && ended.result.is_err() {
-                self.shared.lose();
+                self.shared.watched.lose();
             }
         }
         if let Some(requests) = self.requests.take()
@@ -265,7 +265,7 @@ impl Drop for ImageQueue {
         {
             self.shared.allocation.note_change();
             if !requests.finish(PATIENCE) {
-                self.shared.lose();
+                self.shared.watched.lose();
             }
             self.shared.allocation.note_change();
         }

@@ -9,13 +9,16 @@
 //! After a change, the library reads the image's header before it says the size, however long that takes; so no thread
 //! that serves requests asks while there is news. The news comes a moment after the size has changed, which is why a
 //! flush asks all the same: without news the answer is in memory.
+//!
+//! The thread has a share of the image and none of the device, and the device waits for it to leave: whoever lets go of an
+//! image last closes it, and nobody waits for a thread that does so while the process ends.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use cryptline_sys::RbdError;
+use cryptline_sys::{RbdError, RbdImage, visit_ceph};
 use rustix::io::Errno;
 
 use super::{Shared, whole_blocks};
@@ -23,32 +26,57 @@ use super::{Shared, whole_blocks};
 /// Pause before a question that the cluster has not answered is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// How long the end of the thread is waited for: a question to a cluster that does not answer has no end.
+const END_MAX: Duration = Duration::from_secs(2);
+
+/// An image whose size is looked at.
+pub(super) struct Watched {
+    pub image: RbdImage,
+    pub size: AtomicU64,
+    /// The cluster has shut this client out, a change was given up, or the image was made smaller, and nobody knows what
+    /// became of what was written.
+    lost: AtomicBool,
+}
+
 /// Looks at the size of the image whenever it may have changed, until the device goes.
-pub(super) fn watch(shared: &Arc<Shared>) -> io::Result<()> {
-    let changes = Arc::clone(shared.image.changes());
-    let watched = Arc::downgrade(shared);
+pub(super) fn watch(watched: &Arc<Watched>) -> io::Result<()> {
+    let changes = Arc::clone(watched.image.changes());
+    let watched = Arc::clone(watched);
+    changes.be_watched(true);
+    let ended = Arc::clone(&changes);
     let look = move || {
         let mut seen = 0;
         while let Some(told) = changes.wait(seen) {
-            let Some(shared) = watched.upgrade() else {
-                return;
-            };
-            if shared.look().is_ok() {
+            if visit_ceph(|| watched.look()).is_ok() {
                 seen = told;
                 changes.looked_at(told);
-            } else if shared.is_lost() {
-                return;
+            } else if watched.is_lost() {
+                break;
             } else {
-                drop(shared);
-                std::thread::sleep(PAUSE);
+                changes.pause(PAUSE);
             }
         }
+        visit_ceph(|| drop(watched));
+        changes.be_watched(false);
     };
     let builder = std::thread::Builder::new().name("rbd-size".to_owned());
-    builder.spawn(look).map(drop)
+    builder.spawn(look).map(drop).inspect_err(|_| ended.be_watched(false))
 }
 
-impl Shared {
+impl Watched {
+    pub(super) fn new(image: RbdImage, size: u64) -> Self {
+        Self { image, size: AtomicU64::new(size), lost: AtomicBool::new(false) }
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    pub(super) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+        self.image.changes().give_up();
+    }
+
     /// Whether there is news of the image that the thread has not looked at.
     pub(super) fn is_news(&self) -> bool {
         self.image.changes().is_news()
@@ -81,7 +109,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.image.changes().end();
+        self.watched.image.changes().end(END_MAX);
         if let Some(presence) = &self.presence {
             presence.end();
         }
