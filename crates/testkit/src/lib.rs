@@ -10,6 +10,7 @@
 //! * [`cache`] is a machine whose page cache loses writes, and which loses power.
 //! * [`fuse_uring`] has the kernel offer FUSE over io_uring.
 //! * [`alloc`] counts heap allocations; [`harness`] gives a test the process to itself.
+//! * [`nudged`] stops a process and lets it go on, again and again.
 //! * [`memory`] searches all memory of a process for keys that should not be there.
 //!
 //! Never part of the shipped program.
@@ -25,6 +26,7 @@ pub mod fuse_uring;
 pub mod harness;
 pub mod memory;
 pub mod model;
+pub mod nudged;
 pub mod oracle;
 pub mod pki;
 pub mod scripted;

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use cryptline_testkit::peer::{self, Run, run, run_with_input};
+use cryptline_testkit::nudged::Nudged;
+use cryptline_testkit::peer::{self, Background, Run, run, run_with_input};
 use tempfile::TempDir;
 
 /// A debug build under valgrind takes its time.
@@ -146,8 +147,15 @@ fn every_call_does_what_the_header_says() {
     else {
         return;
     };
+    run(&mut every_call(&installed, &program), PATIENCE).success();
+}
+
+/// The program that makes every call, in a folder of its own.
+fn every_call(installed: &Installed, program: &Path) -> Command {
     let noise: Vec<u8> = (0..4_u32 << 18).flat_map(u32::to_le_bytes).collect();
-    std::fs::write(installed.path("clear"), noise).unwrap();
+    let folder = installed.path("calls-in");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("clear"), noise).unwrap();
     // What it runs while it serves its disk of 4 MiB.
     let clients = r#"set -e
         test "$(nbdinfo --size "$uri")" = 4194304
@@ -155,8 +163,56 @@ fn every_call_does_what_the_header_says() {
         nbdcopy "$uri" copy
         cmp clear copy"#;
     let mut command = Command::new(program);
-    command.arg(installed.folder.path()).env("CLIENTS", clients);
-    run(command.current_dir(installed.folder.path()), PATIENCE).success();
+    command.arg(&folder).env("CLIENTS", clients).current_dir(&folder);
+    command
+}
+
+/// A socket with a timeout says that it was interrupted then, though there is no handler (signal(7)).
+#[test]
+fn programs_do_what_they_do_though_they_are_stopped_and_go_on() {
+    let installed = Installed::new();
+    let peers = peer::require_all(["nbdinfo", "nbdcopy", "nbdkit"]);
+    let programs = [("tests/c/calls.c", "calls"), ("examples/async.c", "async"), ("examples/open_and_read.c", "read")];
+    let programs = programs.map(|(source, name)| installed.compile(source, name));
+    let ([Some(calls), Some(asynchronous), Some(read)], Some([_, _, nbdkit]), Some(image)) =
+        (programs, peers, installed.image("luks2", PHRASE))
+    else {
+        return;
+    };
+    nudge(every_call(&installed, &calls));
+
+    // The same disk in a file, and behind a server that takes its time.
+    let socket = installed.path("nbdkit");
+    let mut serve = nbdkit.command();
+    serve.args(["--foreground", "--exit-with-parent", "--filter=delay", "--unix"]).arg(&socket);
+    serve.arg("file").arg(&image).args(["delay-open=100ms", "delay-read=1ms", "delay-write=1ms"]);
+    let server = Background::spawn(&mut serve).wait_for_socket(&socket, PATIENCE);
+    let uri = PathBuf::from(format!("nbd+unix:///?socket={}", socket.display()));
+    for target in [&image, &uri] {
+        let run = |program: &Path, more: &[&str]| {
+            let mut command = Command::new(program);
+            command.arg(target).arg(PHRASE).args(more);
+            nudge(command)
+        };
+        assert_eq!(run(&asynchronous, &[]).stdout_text(), "256 blocks written, flushed and read\n");
+        let found = run(&read, &["1048576"]).stdout;
+        assert!(found == run_program(&read, &[&image, PHRASE.as_ref(), "1048576".as_ref()]).success().stdout);
+    }
+    server.stop();
+}
+
+/// Runs a program to its end, stopped again and again.
+#[track_caller]
+fn nudge(mut command: Command) -> Run {
+    let mut process = Background::spawn(&mut command);
+    let nudged = Nudged::new(&process);
+    let status = process.wait(PATIENCE);
+    let stops = nudged.stops();
+    drop(nudged);
+    let run = process.collect();
+    assert!(status.is_some_and(|status| status.success()), "{command:?}:\n{run}");
+    assert!(stops > 0, "it was never stopped");
+    run
 }
 
 #[test]

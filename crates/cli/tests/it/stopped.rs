@@ -3,63 +3,20 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
 use crate::below::TIMEOUT;
 use crate::server::{Disk, READY, Server, cryptline, run, socket_of, text, wait_until};
+use cryptline_testkit::nudged::Nudged;
 use cryptline_testkit::peer::{self, Background};
 use cryptline_testkit::pki::Pki;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Between a stop and the next step.
-const HALF: Duration = Duration::from_millis(5);
-
-/// A process that is stopped and continued every ten milliseconds, for as long as this lives.
-struct Nudged {
-    is_over: Arc<AtomicBool>,
-    stops: Arc<AtomicU32>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Nudged {
-    fn new(process: &Background) -> Self {
-        let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw).expect("a process");
-        // Never another one that got its number.
-        let process: OwnedFd = pidfd_open(pid, PidfdFlags::empty()).expect("it runs");
-        let (is_over, stops) = (Arc::<AtomicBool>::default(), Arc::<AtomicU32>::default());
-        let (over, counted) = (Arc::clone(&is_over), Arc::clone(&stops));
-        let nudge = move || {
-            while !over.load(Ordering::Relaxed) && pidfd_send_signal(&process, Signal::STOP).is_ok() {
-                std::thread::sleep(HALF);
-                let _ = pidfd_send_signal(&process, Signal::CONT);
-                counted.fetch_add(1, Ordering::Relaxed);
-                std::thread::sleep(HALF);
-            }
-        };
-        Self { is_over, stops, thread: Some(std::thread::spawn(nudge)) }
-    }
-
-    /// Waits until it has been stopped some times more.
-    #[track_caller]
-    fn goes_on(&self) {
-        let before = self.stops.load(Ordering::Relaxed);
-        wait_until("it was stopped", || self.stops.load(Ordering::Relaxed) > before + 3);
-    }
-}
-
-impl Drop for Nudged {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
+/// Waits until it has been stopped some times more.
+#[track_caller]
+fn goes_on(nudged: &Nudged) {
+    let before = nudged.stops();
+    wait_until("it was stopped", || nudged.stops() > before + 3);
 }
 
 /// A client that says each word of its handshake after the server was stopped, while that waits for it.
@@ -67,15 +24,15 @@ fn speaks_slowly(nudged: &Nudged, socket: &Path) {
     let mut stream = UnixStream::connect(socket).expect("it listens");
     stream.set_read_timeout(Some(READY)).expect("a socket");
     let mut greeting = [0; 18];
-    nudged.goes_on();
+    goes_on(nudged);
     stream.read_exact(&mut greeting).expect("a greeting");
     assert_eq!(greeting[..8], *b"NBDMAGIC");
-    nudged.goes_on();
+    goes_on(nudged);
     stream.write_all(&3_u32.to_be_bytes()).expect("it is there");
     // NBD_OPT_LIST, in two pieces.
-    nudged.goes_on();
+    goes_on(nudged);
     stream.write_all(b"IHAVE").expect("it is there");
-    nudged.goes_on();
+    goes_on(nudged);
     stream.write_all(b"OPT\0\0\0\x03\0\0\0\0").expect("it is there");
     let mut reply = [0; 20];
     stream.read_exact(&mut reply).expect("a reply");
@@ -135,10 +92,10 @@ fn said(nudged: &Nudged, socket: &str, words: [&[u8]; 2]) -> Vec<u8> {
     let mut stream = UnixStream::connect(socket).expect("it listens");
     stream.set_read_timeout(Some(READY)).expect("a socket");
     for word in words {
-        nudged.goes_on();
+        goes_on(nudged);
         stream.write_all(word).expect("it is there");
     }
-    nudged.goes_on();
+    goes_on(nudged);
     let mut answer = vec![0; 20];
     stream.read_exact(&mut answer).expect("an answer");
     answer
