@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import stat
 import struct
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 import cryptline
@@ -37,6 +39,11 @@ def program(name):
 
 def run(*words, **how):
     return subprocess.run(words, check=True, capture_output=True, timeout=120, **how)
+
+
+def listens(path):
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
 
 
 class WithFolder(unittest.TestCase):
@@ -686,6 +693,76 @@ disk.close()
         with self.assertRaises(cryptline.Error), socket.socket() as not_listening:
             cryptline.serve(path, passphrase=PHRASE, socket=not_listening)
         cryptline.open(path, passphrase=PHRASE).close()
+
+
+class Stopped(WithFolder):
+    """A process that is stopped and goes on, as by job control or a debugger that attaches: a socket with a timeout then
+    says that it was interrupted, though there is no handler (signal(7))."""
+
+    # What comes out of it is printed, and must be what comes out of a quiet run.
+    WORK = """
+import hashlib, io, os, subprocess, sys, cryptline
+target, phrase, scratch, nbdcopy = sys.argv[1:]
+data = hashlib.shake_256(b"work").digest(1 << 20)
+found = hashlib.sha256()
+
+def use(disk):
+    for at in range(0, len(data), 100_003):
+        disk.pwrite(data[at:at + 100_003], at + 5)
+    disk.flush()
+    for at in range(0, len(data), 70_001):
+        found.update(disk.pread(min(70_001, len(data) - at), at + 5))
+
+with cryptline.open(target, passphrase=phrase) as disk:
+    use(disk)
+    with cryptline.serve(disk) as server:
+        for _ in range(5):
+            subprocess.run([nbdcopy, server.uri, scratch], check=True)
+            with open(scratch, "rb") as copy:
+                found.update(copy.read(1 << 20))
+        subprocess.run([nbdcopy, "--flush", scratch, server.uri], check=True)
+    os.unlink(scratch)
+
+medium = io.BytesIO(bytes(20 << 20))
+cryptline.create(medium, passphrase=phrase, kdf="pbkdf2", iterations=1000).close()
+with cryptline.open(medium, passphrase=phrase) as disk:
+    use(disk)
+cryptline.create(scratch, 20 << 20, passphrase=phrase, kdf="pbkdf2", iterations=1000).close()
+with cryptline.open(scratch, passphrase=phrase) as disk:
+    use(disk)
+print(found.hexdigest())
+"""
+
+    def work(self, target, name, interval=None):
+        words = [sys.executable, "-c", self.WORK, str(target), PHRASE, str(self.folder / name), program("nbdcopy")]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            # One that has ended is not waited for meanwhile, so its number stays its own.
+            stops = 0
+            while interval and os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                os.kill(process.pid, signal.SIGSTOP)
+                time.sleep(interval)
+                os.kill(process.pid, signal.SIGCONT)
+                time.sleep(interval)
+                stops += 1
+            said = process.communicate(timeout=120)[0]
+        self.assertEqual(process.returncode, 0, said)
+        self.assertEqual(bool(interval), stops > 1)
+        return said
+
+    def test_program_does_what_it_does_though_it_is_stopped_and_goes_on(self):
+        image, below = self.image(), self.folder / "below"
+        quiet = self.work(image, "quiet")
+        self.assertEqual(self.work(image, "file", interval=0.005), quiet)
+        words = [program("nbdkit"), "--foreground", "--exit-with-parent", "--filter=delay", "--unix", below, "file", image,
+                 "delay-open=100ms", "delay-read=1ms", "delay-write=1ms"]
+        with subprocess.Popen(words) as server:
+            try:
+                while not listens(below):
+                    self.assertIsNone(server.poll())
+                    time.sleep(0.01)
+                self.assertEqual(self.work(f"nbd+unix:///?socket={below}", "server", interval=0.005), quiet)
+            finally:
+                server.terminate()
 
 
 class Documentation(WithFolder):
