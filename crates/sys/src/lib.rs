@@ -74,7 +74,7 @@ pub use rbd::{
 #[cfg(not(feature = "rbd"))]
 pub fn exit_without_destructors() {}
 pub use ring::{
-    Allocate, Backend, BackendChoice, Done, FileId, Io, Kernel, Mark, Next, ReceiveBatch, Ring, RoamingRing, SendBatch,
+    Allocate, Backend, BackendChoice, Done, FileId, HandedOver, Io, Kernel, Mark, Next, ReceiveBatch, Ring, RoamingRing, SendBatch,
     Simulation, Source, Waker,
 };
 pub use secret::{

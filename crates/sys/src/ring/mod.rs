@@ -40,7 +40,7 @@ pub(crate) use done::new_mark;
 pub use done::{Done, FileId, Mark, Source};
 pub use message::ReceiveBatch;
 pub use roaming::RoamingRing;
-pub use simulated::{Kernel, Next, Simulation};
+pub use simulated::{HandedOver, Kernel, Next, Simulation};
 pub use waker::Waker;
 
 use std::any::Any;
@@ -76,6 +76,17 @@ enum Patience {
     None,
     For(Duration),
     Endless,
+}
+
+impl Patience {
+    /// The same, and no longer than `time`.
+    fn at_most(self, time: Duration) -> Self {
+        match self {
+            Self::None => Self::None,
+            Self::For(left) => Self::For(left.min(time)),
+            Self::Endless => Self::For(time),
+        }
+    }
 }
 
 enum Engine {
@@ -444,8 +455,7 @@ impl Ring {
             }
             Engine::Simulated(simulated) => {
                 let (files, finished) = (&self.files, &mut self.finished);
-                simulated.advance(files, &mut self.slots, patience, finished);
-                let patience = if finished.is_empty() { patience } else { Patience::None };
+                let patience = simulated.advance(files, &mut self.slots, patience, finished);
                 (simulated.sockets).poll(files, &mut self.slots, patience, finished)?;
                 for (slot, result) in std::mem::take(finished) {
                     self.finish(slot, result);

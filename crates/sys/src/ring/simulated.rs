@@ -15,6 +15,7 @@ use std::fmt;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -28,8 +29,18 @@ pub trait Kernel: Send + Sync {
     /// open file is given to a ring.
     fn opened(&self, file: &Arc<OwnedFd>);
 
+    /// An operation was handed over, never one of a socket: a number of the kernel's own for it.
+    fn begin(&self, _file: &OwnedFd, _io: &Io) -> u64 {
+        0
+    }
+
     /// Carries a file operation out. The range in the buffer was checked; never called for sockets.
     fn run(&self, file: &OwnedFd, io: &mut Io) -> Result<usize, Errno>;
+
+    /// The same as a system call, in which the thread stays until it is done.
+    fn run_at_once(&self, file: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
+        self.run(file, io)
+    }
 
     /// A file was mapped.
     fn mapped(&self, file: &File);
@@ -37,8 +48,8 @@ pub trait Kernel: Send + Sync {
     /// Carries an `msync` of a range of a mapped file out, or an `fsync` of it.
     fn msync(&self, file: &File, offset: usize, len: usize) -> Result<(), Errno>;
 
-    /// What happens next to one of the `count` pending operations of a ring, oldest first.
-    fn next(&self, count: usize) -> Next;
+    /// What happens next to one of the pending operations of a ring, of which there is one at least, oldest first.
+    fn next(&self, pending: &[HandedOver]) -> Next;
 
     /// Whether a pending operation of a ring that is dropped is carried out all the same.
     fn outlives_its_ring(&self) -> bool;
@@ -53,6 +64,8 @@ pub enum Next {
     Finish(usize),
     /// Nothing for now. A ring that waits finishes its oldest operation all the same.
     Rest,
+    /// Nothing for so long: a ring that waits goes on waiting for sockets, wakers and its moment, and asks again then.
+    Wait(Duration),
 }
 
 /// A [`Kernel`] as a choice of backend. Two are equal where they are the same kernel.
@@ -85,16 +98,31 @@ impl PartialEq for Simulation {
 
 impl Eq for Simulation {}
 
-struct Pending {
+/// A pending operation.
+pub struct HandedOver {
     slot: u32,
-    /// Once it has taken effect.
+    number: u64,
     result: Option<Result<usize, Errno>>,
+}
+
+impl HandedOver {
+    /// The number that [`Kernel::begin`] has given it.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether it has taken effect.
+    #[must_use]
+    pub fn has_run(&self) -> bool {
+        self.result.is_some()
+    }
 }
 
 pub(super) struct Simulated {
     pub simulation: Simulation,
     pub sockets: Syscalls,
-    pending: Vec<Pending>,
+    pending: Vec<HandedOver>,
 }
 
 impl Simulated {
@@ -112,7 +140,7 @@ impl Simulated {
             return syscalls::run(file, io);
         }
         loop {
-            match self.simulation.0.run(file, io) {
+            match self.simulation.0.run_at_once(file, io) {
                 Err(Errno::INTR) if !is_sync(io) => {}
                 result => return result,
             }
@@ -123,30 +151,35 @@ impl Simulated {
         if io.waits() {
             return self.sockets.start(slot, fd, io);
         }
-        self.pending.push(Pending { slot, result: None });
+        let number = self.simulation.0.begin(fd, io);
+        self.pending.push(HandedOver { slot, number, result: None });
         None
     }
 
-    /// Lets the kernel work; until something has finished, where the caller waits for it.
+    /// Lets the kernel work; until something has finished, where the caller waits for it. How long the caller can wait for
+    /// what else there is.
     pub fn advance(
         &mut self,
         files: &[Arc<OwnedFd>],
         slots: &mut [Option<InFlight>],
         patience: Patience,
         finished: &mut Vec<(u32, Result<usize, Errno>)>,
-    ) {
+    ) -> Patience {
         while !self.pending.is_empty() {
-            match self.simulation.0.next(self.pending.len()) {
+            match self.simulation.0.next(&self.pending) {
                 Next::Run(index) => _ = self.effect(index, files, slots),
                 Next::Finish(index) => self.finish(index, files, slots, finished),
                 Next::Rest => {
                     if patience != Patience::None && finished.is_empty() {
                         self.finish(0, files, slots, finished);
                     }
-                    return;
+                    break;
                 }
+                Next::Wait(_) if !finished.is_empty() => break,
+                Next::Wait(time) => return patience.at_most(time),
             }
         }
+        if finished.is_empty() { patience } else { Patience::None }
     }
 
     /// The ring is dropped: what is pending may still take effect, or is cancelled.

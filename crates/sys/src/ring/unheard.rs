@@ -52,7 +52,7 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     use super::*;
-    use crate::{BackendChoice, Kernel, Next, Ring, Simulation};
+    use crate::{BackendChoice, HandedOver, Kernel, Next, Ring, Simulation};
 
     /// Each sync fails with this number; what a dropped ring has pending is carried out, or is not.
     struct Failing {
@@ -73,7 +73,7 @@ mod tests {
             Err(self.errno)
         }
 
-        fn next(&self, _: usize) -> Next {
+        fn next(&self, _: &[HandedOver]) -> Next {
             Next::Rest
         }
 

@@ -30,7 +30,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use cryptline_sys::{Allocate, BackendChoice, Io, Kernel, Next, Simulation};
+use cryptline_sys::{Allocate, BackendChoice, HandedOver, Io, Kernel, Next, Simulation};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -312,7 +312,8 @@ impl Kernel for Machine {
         self.lock().msync(file, offset, len)
     }
 
-    fn next(&self, count: usize) -> Next {
+    fn next(&self, pending: &[HandedOver]) -> Next {
+        let count = pending.len();
         let chance = &mut self.lock().chance;
         if chance.is_calm() {
             return Next::Finish(0);
