@@ -199,11 +199,6 @@ impl Exports {
         }
     }
 
-    /// How many exports there are.
-    pub(super) fn count(&self) -> usize {
-        self.inner().entries.len()
-    }
-
     /// A client begins to use an export; `None` where that goes meanwhile.
     pub(super) fn enter(self: &Arc<Self>, id: ExportId) -> Option<Visit> {
         let mut inner = self.inner();

@@ -78,7 +78,8 @@ impl Server {
     /// Stopping takes no longer than [`grace`](ServerOptions::grace), what one connection has under way
     /// when that is over (a chunk of 256 KiB in the cipher, 64 small reads), a second for what the system is
     /// carrying out, and as long as the grace again for the flushes, whatever the clients have asked for and whether the media
-    /// answer. Each export is flushed when its own clients have left.
+    /// answer. Where a medium has answered nothing until then, one more second shows whether it is only slow, and one more is
+    /// given to those who still wait for it. Each export is flushed when its own clients have left.
     pub fn run(self: &Arc<Self>, listeners: &[Listener], stop: &StopHandle) -> io::Result<Flushed> {
         for listener in listeners {
             listener.set_nonblocking()?;
@@ -167,7 +168,7 @@ impl Server {
     }
 
     fn start(self: &Arc<Self>, id: u64, socket: Socket) {
-        let member = match self.clients.enter(id, &socket, self.exports.count()) {
+        let member = match self.clients.enter(id, &socket) {
             Ok(member) => member,
             Err(why) => {
                 let place = socket.place();

@@ -105,16 +105,14 @@ impl Clients {
         Arc::new(Self { places, live: Mutex::default(), changed: Condvar::new() })
     }
 
-    /// A place for a new client's handshake, for as long as the value lives. It may use any of `choices`.
-    pub fn enter(self: &Arc<Self>, id: u64, socket: &Socket, choices: usize) -> Result<Member, NoPlace> {
+    /// A place for a new client's handshake, for as long as the value lives.
+    pub fn enter(self: &Arc<Self>, id: u64, socket: &Socket) -> Result<Member, NoPlace> {
         // Out of descriptors: treated as no place.
         let handle = socket.try_clone().map_err(|_| NoPlace::Handshakes)?;
         let peer = socket.peer();
         let mut live = self.with_room_to_displace()?;
-        let most = self.places.transmissions;
-        let is_hopeless = count(&live, Phase::Transmission) >= most.saturating_mul(choices.max(1));
-        if is_hopeless || self.is_full(&live) {
-            return Err(NoPlace::Transmissions(most));
+        if self.is_full(&live) {
+            return Err(NoPlace::Transmissions(self.places.transmissions));
         }
         let handshakes = count(&live, Phase::Handshake);
         if handshakes >= self.places.handshakes
@@ -223,12 +221,24 @@ impl Member {
         &self.orders
     }
 
-    /// Takes a place in transmission in exchange for that of the handshake, to use what has the number `uses`.
+    /// Takes a place in transmission in exchange for that of the handshake, to use what has the number `uses`. Those who
+    /// have left it and are about to end are waited for.
     pub fn begin_transmission(&self, uses: u64) -> Result<(), NoPlace> {
+        let deadline = Instant::now() + PATIENCE;
         let mut live = lock(&self.clients.live);
         let most = self.clients.places.transmissions;
-        let own = live.values().filter(|client| client.uses == Some(uses)).count();
-        let is_full = own >= most || self.clients.is_full(&live);
+        let is_full = loop {
+            let own = || live.values().filter(|client| client.uses == Some(uses));
+            if own().count() < most {
+                break self.clients.is_full(&live);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || own().filter(|client| !client.socket.has_left()).count() >= most {
+                break true;
+            }
+            let waited = self.clients.changed.wait_timeout(live, left);
+            live = waited.unwrap_or_else(PoisonError::into_inner).0;
+        };
         match live.get_mut(&self.id) {
             Some(client) if client.phase == Phase::Handshake => {
                 if is_full {

@@ -37,7 +37,7 @@ impl Hall {
     fn enter(&mut self, host: u8) -> Result<Guest, NoPlace> {
         self.next += 1;
         let (ours, theirs) = connection(host);
-        let member = self.clients.enter(self.next, &ours, 2)?;
+        let member = self.clients.enter(self.next, &ours)?;
         Ok(Guest { member, _ours: ours, theirs })
     }
 
