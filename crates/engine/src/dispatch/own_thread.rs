@@ -2,6 +2,10 @@
 
 use std::mem;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Between two looks whether a thread has ended.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A thread of the process that has started it. A forked child has no other thread than its first, so there is nothing to
 /// wait for in one.
@@ -27,5 +31,17 @@ impl OwnThread {
         } else {
             mem::forget(self.thread);
         }
+    }
+
+    /// Waits for its end, for as long as `limit`; then it is left to end by itself.
+    pub fn join_within(self, limit: Duration) {
+        let until = Instant::now() + limit;
+        while self.process == std::process::id() && !self.thread.is_finished() {
+            if Instant::now() >= until {
+                return;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        self.join();
     }
 }

@@ -22,8 +22,10 @@ use crate::{Channel, Completion, OpenError, Operation, Request, Submitted};
 const DEPTH: u32 = 256;
 /// Writes for which there is room in the lists from the start.
 const LIST: usize = 1024;
+/// How long who closes the device waits for the last writes. Nobody was told that they are done.
+const LAST: Duration = Duration::from_millis(250);
 
-/// The writer's thread. Finishes what it has been given before it ends.
+/// The writer's thread. Finishes what it has been given before it ends, for which a medium that hangs is not waited for.
 pub(super) struct Writer {
     inbox: Arc<Inbox>,
     waker: Waker,
@@ -70,7 +72,7 @@ impl Drop for Writer {
         self.inbox.stop.store(true, Ordering::Release);
         self.waker.wake();
         if let Some(thread) = self.thread.take() {
-            thread.join();
+            thread.join_within(LAST);
         }
     }
 }

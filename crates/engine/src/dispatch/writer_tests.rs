@@ -80,28 +80,63 @@ fn order(sector: u64, cipher_map: &Arc<CipherMap>, slots: &Arc<SharedSlots>) -> 
     Order { job, slots: Arc::clone(slots) }
 }
 
+/// A writer over [`Notes`], and what its orders need.
+struct Desk {
+    writer: Arc<Writer>,
+    cipher_map: Arc<CipherMap>,
+    slots: Arc<SharedSlots>,
+    heard: Receiver<u64>,
+    let_through: Sender<()>,
+    _ring: Ring,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let spec = CipherSpec::parse("cipher_null-ecb").unwrap();
+        let options = SectorOptions { sector_size: 512, iv_offset: 0, iv_large_sectors: false };
+        let cipher = SectorCipher::new(&spec, &[], options).unwrap();
+        let range = CipherRange { len: 1 << 20, cipher: Some(cipher) };
+        let cipher_map = Arc::new(CipherMap::new(vec![range], Zeroes::Decrypt));
+        let mut ring = Ring::new(BackendChoice::Syscalls, 8).unwrap();
+        let slots = Arc::new(SharedSlots::new(16, ring.waker().unwrap(), Vec::new()));
+        let (seen, heard) = channel();
+        let (let_through, first) = channel();
+        let notes = Notes { seen, first: Mutex::new(Some(first)) };
+        let writer = Writer::start(Gate::new(notes), 4096, BackendChoice::Syscalls, false).unwrap();
+        Self { writer, cipher_map, slots, heard, let_through, _ring: ring }
+    }
+
+    fn hand_over(&self, sector: u64) {
+        self.writer.hand_over(order(sector, &self.cipher_map, &self.slots));
+    }
+}
+
 #[test]
 fn writes_that_came_while_it_was_busy_are_submitted_by_sector_and_all_before_it_ends() {
-    let spec = CipherSpec::parse("cipher_null-ecb").unwrap();
-    let options = SectorOptions { sector_size: 512, iv_offset: 0, iv_large_sectors: false };
-    let cipher = SectorCipher::new(&spec, &[], options).unwrap();
-    let range = CipherRange { len: 1 << 20, cipher: Some(cipher) };
-    let cipher_map = Arc::new(CipherMap::new(vec![range], Zeroes::Decrypt));
-    let mut ring = Ring::new(BackendChoice::Syscalls, 8).unwrap();
-    let slots = Arc::new(SharedSlots::new(16, ring.waker().unwrap(), Vec::new()));
-    let (seen, heard) = channel();
-    let (let_through, first) = channel();
-    let notes = Notes { seen, first: Mutex::new(Some(first)) };
-    let writer = Writer::start(Gate::new(notes), 4096, BackendChoice::Syscalls, false).unwrap();
-    writer.hand_over(order(7, &cipher_map, &slots));
-    assert_eq!(heard.recv().unwrap(), 4096 + 7 * 512);
+    let desk = Desk::new();
+    desk.hand_over(7);
+    assert_eq!(desk.heard.recv().unwrap(), 4096 + 7 * 512);
     for sector in [90, 3, 50, 1, 70, 2] {
-        writer.hand_over(order(sector, &cipher_map, &slots));
+        desk.hand_over(sector);
     }
+    let Desk { writer, slots, heard, let_through, .. } = desk;
     let_through.send(()).unwrap();
     drop(writer);
-    let sectors: Vec<u64> = heard.try_iter().map(|at| (at - 4096) / 512).collect();
+    let sectors: Vec<u64> = heard.iter().map(|at| (at - 4096) / 512).collect();
     assert_eq!(sectors, [1, 2, 3, 50, 70, 90]);
     let back = std::iter::from_fn(|| slots.collect());
     assert!(back.map(|job| (job.result, job.data.is_some())).eq([(Some(Ok(())), true); 7]));
+}
+
+#[test]
+fn medium_that_hangs_keeps_nobody_from_closing_and_still_gets_what_was_handed_over() {
+    let desk = Desk::new();
+    desk.hand_over(7);
+    desk.hand_over(8);
+    assert_eq!(desk.heard.recv().unwrap(), 4096 + 7 * 512);
+    let Desk { writer, heard, let_through, .. } = desk;
+    drop(writer);
+    assert!(heard.try_recv().is_err(), "it hangs");
+    let_through.send(()).unwrap();
+    assert!(heard.iter().eq([4096 + 8 * 512]));
 }
