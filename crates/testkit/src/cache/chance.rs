@@ -14,8 +14,10 @@ pub struct Temper {
     pub flush: u32,
     /// Direct writes and `fallocate` that fail.
     pub direct: u32,
-    /// `fallocate` that the file system does not support.
+    /// `fallocate` that the file system does not support, whatever it has done before.
     pub refused: u32,
+    /// Syncs that are refused: nothing is written back, and nobody is told of a loss.
+    pub unsynced: u32,
 }
 
 /// A seed's decisions.

@@ -153,7 +153,7 @@ impl Inode {
         }
         if let Some(error) = fault.filter(|_| lost) {
             self.errors.set(error);
-            self.unclaimed = Some(error);
+            self.unclaimed = Some(if error == Errno::NOSPC { error } else { Errno::IO });
             self.has_lost = true;
         }
         count
@@ -233,9 +233,10 @@ impl Unit {
     }
 }
 
-/// Why a writeback fails.
+/// Why a writeback fails; `EINTR`, where the server of a network file system or of FUSE has said so.
 pub(super) fn an_error(chance: &mut Chance) -> Errno {
-    if chance.one_in(2) { Errno::NOSPC } else { Errno::IO }
+    const ERRORS: [Errno; 5] = [Errno::IO, Errno::NOSPC, Errno::IO, Errno::NOSPC, Errno::INTR];
+    ERRORS[chance.below(ERRORS.len())]
 }
 
 fn overwritten(before: &Block, within: Range<usize>, source: &[u8]) -> Block {

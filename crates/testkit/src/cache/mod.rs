@@ -10,7 +10,9 @@
 //! * A write into the cache is lost when its writeback fails: the page is then clean, reads show it
 //!   until it is evicted, and the error is reported once to each open file (`errseq_t`,
 //!   lib/errseq.c), by `fsync` or a durable write. A file opened later gets it only if nobody has.
-//! * `fsync` makes durable what the medium has; a durable write only its own range.
+//! * The number of the error is any, `EINTR` too: a sync that is interrupted, and nothing else, looks the same.
+//! * `fsync` makes durable what the medium has; a durable write only its own range. One that is refused (`EINVAL`,
+//!   `EOPNOTSUPP`) does nothing.
 //! * A crash keeps any version of each unit that was not made durable: 512 bytes, or as many as the
 //!   medium writes at once.
 //! * Transfers come back short or interrupted; operations take effect, and are reported, in any order.
@@ -192,8 +194,12 @@ impl Machine {
 impl State {
     /// `range` is `None` for all of the file.
     fn sync(&mut self, file: FileOf, range: Option<Range<usize>>, since: &mut Since) -> Result<(), Errno> {
-        let inode = &mut self.files[file.0];
-        inode.sync(range.unwrap_or(0..usize::MAX), since, &mut self.chance)
+        let chance = &mut self.chance;
+        if chance.one_in(chance.temper.unsynced) {
+            const REFUSALS: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS];
+            return Err(REFUSALS[chance.below(REFUSALS.len())]);
+        }
+        self.files[file.0].sync(range.unwrap_or(0..usize::MAX), since, chance)
     }
 
     fn read(&mut self, file: FileOf, direct: bool, at: usize, target: &mut [u8]) -> Reply {
@@ -227,10 +233,14 @@ impl State {
     }
 
     fn allocate(&mut self, file: FileOf, at: usize, len: usize) -> Reply {
+        let inode = &mut self.files[file.0];
         if self.chance.one_in(self.chance.temper.refused) {
+            // FUSE finds out when the range has been written back.
+            if self.chance.one_in(2) {
+                inode.settle(at, len)?;
+            }
             return Err(Errno::OPNOTSUPP);
         }
-        let inode = &mut self.files[file.0];
         inode.settle(at, len)?;
         if self.chance.one_in(self.chance.temper.direct) {
             return Err(inode::an_error(&mut self.chance));

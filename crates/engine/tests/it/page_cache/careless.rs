@@ -28,6 +28,8 @@ pub enum Mistake {
     BelievesTheFirst,
     /// A flush is answered and not made.
     FlushesNothing,
+    /// A sync that was interrupted is made again, and believed.
+    BelievesTheNext,
     /// What one flush was told, the next one does not know. That is no mistake: the gate remembers.
     RemembersNothing,
 }
@@ -83,6 +85,7 @@ impl Device for Careless {
             flying: HashMap::new(),
             held: Vec::new(),
             next: 0,
+            in_doubt: false,
             mistake: self.mistake,
             lost: Arc::clone(&self.lost),
         }))
@@ -103,6 +106,8 @@ struct CarelessQueue {
     /// Synced, and not believed yet.
     held: Vec<Completion>,
     next: u64,
+    /// A sync was interrupted, which may have been the report of a loss.
+    in_doubt: bool,
     mistake: Mistake,
     lost: Arc<AtomicBool>,
 }
@@ -194,7 +199,10 @@ impl CarelessQueue {
             _ => None,
         };
         let result = match finished.result {
-            Err(Errno::INTR) => return self.go(ring, flying, buffer),
+            Err(Errno::INTR) => {
+                self.in_doubt |= flying.kind.is_sync() && self.mistake != Mistake::BelievesTheNext;
+                return self.go(ring, flying, buffer);
+            }
             Err(errno) => Err(self.judge(flying.kind, errno)),
             Ok(moved) => {
                 flying.done += moved;
@@ -225,10 +233,11 @@ impl CarelessQueue {
         if kind.is_sync() { Fault::Io(errno) } else { Fault::from(errno) }
     }
 
-    fn ask_keeper(&self, ring: &mut Ring) -> Result<(), Fault> {
+    fn ask_keeper(&mut self, ring: &mut Ring) -> Result<(), Fault> {
         let (file, inbox) = self.keeper;
         // It would cover for the other mistakes too.
-        if !matches!(self.mistake, Mistake::None | Mistake::RemembersNothing) {
+        let always = matches!(self.mistake, Mistake::None | Mistake::RemembersNothing);
+        if !std::mem::take(&mut self.in_doubt) && !always {
             return Ok(());
         }
         ring.submit_at_once(inbox, 0, Io::Sync { file });

@@ -163,6 +163,7 @@ fn temper(chance: &mut Chance) -> Temper {
         flush: rate([0, 0, 0, 12]),
         direct: rate([0, 0, 0, 15]),
         refused: rate([0, 0, 1, 3]),
+        unsynced: rate([0, 0, 0, 12]),
     }
 }
 
@@ -195,6 +196,7 @@ fn fault(chance: &mut Chance) -> Option<Errno> {
     match chance.below(10) {
         0..2 => Some(Errno::NOSPC),
         2 => Some(Errno::IO),
+        3 => Some(Errno::INTR),
         _ => None,
     }
 }

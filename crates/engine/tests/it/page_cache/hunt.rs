@@ -73,6 +73,7 @@ pub fn finds_known_mistakes(few: usize, most: usize, hunt: impl Fn(&Stack, usize
         (Mistake::AsksItsOwnFileOnly, Habits { restless: true, foreign: true, ..quiet }),
         (Mistake::BelievesTheFirst, Habits { hasty: true, ..quiet }),
         (Mistake::FlushesNothing, quiet),
+        (Mistake::BelievesTheNext, quiet),
     ] {
         let over = |mistake| Stack { habits, ..careless(mistake) };
         let kept = hunt(&over(Mistake::None), few);

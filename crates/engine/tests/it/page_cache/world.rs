@@ -249,6 +249,10 @@ impl<'a> World<'a> {
                 return Err(format!("{} was told that there is no room after a write was lost", flying.what));
             }
             match flying.kind {
+                // Whoever hears that flushes are not supported believes that none are needed.
+                Kind::Flush if result.is_err_and(Fault::is_refusal) => {
+                    return Err(format!("{} was refused: {told}", flying.what));
+                }
                 Kind::Flush => self.promises.end_flush(request.token, result.is_ok()),
                 Kind::Write { number, durable } => {
                     self.promises.end_write(number, end_of(result), durable);

@@ -199,6 +199,10 @@ impl<'a> World<'a> {
             Kind::Flush | Kind::Write { durable: true, .. } if flying.comes_after_loss && outcome.is_ok() => {
                 return Err(format!("{what} said yes after a write was lost"));
             }
+            // Whoever hears that flushes are not supported believes that none are needed.
+            Kind::Flush if matches!(outcome, Err(Errno::OPNOTSUPP | Errno::NOSYS)) => {
+                return Err(format!("{what} was refused"));
+            }
             Kind::Flush => self.promises.end_flush(flying.token, outcome.is_ok()),
             Kind::Write { number, durable } => {
                 let end = match outcome {
