@@ -13,7 +13,7 @@
 //!   The kernel reports a lost write to one `fsync` only; a second one that succeeded would be a lie.
 //!   A durable write is a write and an `fsync`: its failure can be the report of earlier writes, so
 //!   it is judged as a flush, unless the device knows that the write itself was refused, for want of
-//!   room too ([`Fault::NoSpace`]). On a zoned device plain writes do not set the
+//!   room too ([`Fault::NoSpace`]). A sync that the medium refuses is told to have failed. On a zoned device plain writes do not set the
 //!   latch: the write pointers tell what of them is there;
 //! * I5 **once**: each submitted request comes back exactly once.
 //!
@@ -369,6 +369,12 @@ impl GatedQueue {
     }
 }
 
+/// Whether somebody who hears this of a sync takes it for one that is not needed, or that has changed nothing: kernels
+/// and programs pass over a flush that is not supported, or that a file does not have.
+fn sounds_refused(fault: Fault) -> bool {
+    fault.is_refusal() || matches!(fault, Fault::Io(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS))
+}
+
 /// Set by the first failed write or sync, for good.
 #[derive(Default)]
 struct Latch {
@@ -429,8 +435,15 @@ impl Latch {
             Err(Fault::Partly) if request.is_write() => {}
             // Nothing is wrong with a flush, so a refusal of one is a promise that cannot be made.
             Err(fault) if request.is_write() && fault.is_refusal() => {}
-            Err(fault) => self.set(Some(fault)),
+            Err(fault) => {
+                self.set(Some(fault));
+                return Err(if is_sync && sounds_refused(fault) { Fault::Io(Errno::IO) } else { fault });
+            }
         }
         result
     }
 }
+
+#[cfg(test)]
+#[path = "gate_tests/mod.rs"]
+mod tests;

@@ -286,11 +286,6 @@ impl<W: Wire> Lane<W> {
                     return self.wait_for_turn(index);
                 }
             }
-            // Kernels and programs take a flush that is not supported for one that is not needed, whoever says so: this
-            // program or the medium.
-            (Operation::Flush, Err(fault)) if matches!(fault.errno(), Errno::OPNOTSUPP | Errno::NOSYS) => {
-                job.fail(Fault::Io(Errno::IO));
-            }
             (_, Err(fault)) => job.fail(fault),
         }
         match (request.operation, result) {
