@@ -1,5 +1,5 @@
-//! Disks in memory that do their work when the test says so, and keep a record of it; and devices of which a
-//! function answers the requests.
+//! Disks in memory that do their work when the test says so, and keep a record of it; devices of which a
+//! function answers the requests; and a disk that falls [`Silent`].
 //!
 //! ```text
 //! submit ─► entered in the record ─► held? ─ no ────────────────────► takes effect ─► entered again
@@ -8,12 +8,16 @@
 //!
 //! Offsets in rules and records are those of the clear disk: the start of the data is taken off.
 
+mod silent;
+
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use cryptline_engine::{
     Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring, Submitted,
 };
 use cryptline_sys::Waker;
+
+pub use silent::{Call, Silent};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

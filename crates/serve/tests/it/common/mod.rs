@@ -10,12 +10,10 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub mod fuse;
-pub mod hung;
 pub mod packed;
 pub mod pieces;
 pub mod raw;
 pub mod serving;
-pub mod silent;
 pub mod stack;
 pub mod turnstile;
 pub mod vhost;

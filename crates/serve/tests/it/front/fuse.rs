@@ -18,6 +18,7 @@ use cryptline_engine::{BackendChoice, Fault, Gate};
 use cryptline_serve::fuse::{Nodes, Over, Session};
 use cryptline_serve::stats::{ExportStats, OperationKind};
 use cryptline_sys::lock;
+use cryptline_testkit::scripted::{Call, Silent};
 use cryptline_testkit::suite::{Fresh, Watchdog};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
@@ -25,7 +26,6 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 
 use crate::common::fuse::{self, READ, WRITE};
-use crate::common::hung::Hung;
 use crate::common::{stack, wait_until};
 use crate::front::client::{Ask, Client, How, Outcome, Server};
 
@@ -460,8 +460,8 @@ fn disk_that_hangs_keeps_no_other_of_its_session_waiting() {
     const SIZE: u64 = 1 << 20;
     const SEEK_HOLE: u64 = 4;
     for backend in [BackendChoice::Syscalls, BackendChoice::Auto] {
-        let (hung, well) = (Hung::default(), stack::VolatileDisk::new(1 << 20));
-        let [one, two] = [hung.stack(), well.stack()];
+        let (hung, well) = (Silent::new(SIZE), stack::VolatileDisk::new(1 << 20));
+        let [one, two] = [Fresh::new(hung.gate()), well.stack()];
         let mut nodes = Nodes::new(Over::Folder, &one.gate, "one", "", false);
         nodes.add(&two.gate, "two", "");
         let (ours, theirs, _) = fuse::sockets();
@@ -469,7 +469,7 @@ fn disk_that_hangs_keeps_no_other_of_its_session_waiting() {
         options.stats = [(); 2].map(|()| ExportStats::new(false)).to_vec();
         let session = fuse::session_of(nodes, &ours, theirs, options);
         let mut kernel = Kernel::new(ours, SIZE, PIECE_SMALL);
-        hung.hang();
+        hung.fall_silent(&Call::ALL);
         // What is asked of the medium is not answered; and its facts are the last that were known.
         for (number, message) in (1..).zip([
             fuse::call(READ, 2, &[0, 0, 4096, 0, 0], &[]),

@@ -97,6 +97,19 @@ macro_rules! conformance {
     )+ };
 }
 
+/// Servers of several exports. A disk that hangs beside another in one FUSE session is in `fuse`.
+mod pairs {
+    #[test]
+    fn nbd_export_beside_a_silent_one_lacks_nothing() {
+        crate::front::checks::export_beside_a_silent_one_lacks_nothing(crate::front::nbd::pair);
+    }
+
+    #[test]
+    fn vhost_user_disk_beside_a_silent_one_lacks_nothing() {
+        crate::front::checks::export_beside_a_silent_one_lacks_nothing(crate::front::vhost::pair);
+    }
+}
+
 conformance! {
     nbd_structured => crate::front::nbd::structured, zeroing_is_fast_only_where_zeros_need_not_be_written;
     nbd_simple => crate::front::nbd::simple, zeroing_is_fast_only_where_zeros_need_not_be_written;

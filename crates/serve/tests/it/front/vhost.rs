@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cryptline_engine::Fault;
+use cryptline_serve::Flushed;
 use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::vhost_user::{Disk, Front, ServerOptions};
@@ -20,7 +21,7 @@ use tempfile::TempDir;
 use crate::common::serving::{Log, Serving, disk, options};
 use crate::common::vhost::{Asked, Driver, EVENT_IDX, FLUSH, Placed, RING_PACKED, SCRATCH};
 use crate::common::wait_until;
-use crate::front::client::{Ask, Client, How, Outcome, POLL, Server};
+use crate::front::client::{Ask, Both, Client, How, Outcome, POLL, Server};
 
 /// Clients of one server in these tests: each is a machine of its own, on a socket of its own.
 const CLIENTS: usize = 6;
@@ -89,13 +90,7 @@ impl Server for Vhost {
         let index = self.next.get();
         self.next.set(index + 1);
         let stream = UnixStream::connect(&self.sockets[index % CLIENTS]).expect("it listens");
-        Box::new(Machine {
-            driver: Driver::start_with(stream, self.features),
-            marks: 0,
-            sent: HashMap::new(),
-            flushes: true,
-            log: Arc::clone(&self.serving.log),
-        })
+        Box::new(Machine::start(stream, self.features, &self.serving))
     }
 
     fn connections(&self) -> usize {
@@ -128,6 +123,48 @@ impl Server for Vhost {
     }
 }
 
+/// Two disks of one server.
+struct Two {
+    /// Of each disk.
+    sockets: [Vec<PathBuf>; 2],
+    next: Cell<usize>,
+    serving: Serving,
+    _folder: TempDir,
+    _keep: Vec<Box<dyn Any>>,
+    _watchdog: Watchdog,
+}
+
+/// Two disks, with a driver of one queue each.
+pub fn pair(over: [Fresh; 2], how: How) -> Box<dyn Both> {
+    let folder = TempDir::new().expect("a folder");
+    let sockets = ["first", "second"]
+        .map(|disk| (0..CLIENTS).map(|index| folder.path().join(format!("{disk}-{index}"))).collect::<Vec<_>>());
+    let disks = sockets.iter().zip(&over).flat_map(|(sockets, over)| {
+        sockets.iter().map(|path| disk("disk", &over.gate, Front::Listener(UnixListener::bind(path).expect("bound"))))
+    });
+    let serving = Serving::start(disks.collect(), options(how.backend, how.grace));
+    Box::new(Two {
+        sockets,
+        next: Cell::new(0),
+        serving,
+        _folder: folder,
+        _keep: over.into_iter().flat_map(|over| over.keep).collect(),
+        _watchdog: Watchdog::start(Duration::from_secs(180)),
+    })
+}
+
+impl Both for Two {
+    fn connect(&self, which: usize) -> Box<dyn Client> {
+        let index = self.next.replace(self.next.get() + 1);
+        let stream = UnixStream::connect(&self.sockets[which][index % CLIENTS]).expect("it listens");
+        Box::new(Machine::start(stream, FLUSH | EVENT_IDX, &self.serving))
+    }
+
+    fn end(mut self: Box<Self>) -> Flushed {
+        self.serving.end()
+    }
+}
+
 struct Machine {
     driver: Driver,
     marks: u64,
@@ -146,6 +183,16 @@ fn is_durable(ask: &Ask) -> bool {
 }
 
 impl Machine {
+    fn start(stream: UnixStream, features: u64, serving: &Serving) -> Self {
+        Self {
+            driver: Driver::start_with(stream, features),
+            marks: 0,
+            sent: HashMap::new(),
+            flushes: true,
+            log: Arc::clone(&serving.log),
+        }
+    }
+
     /// The protocol has no durable requests, but drivers that do not flush.
     fn choose_whether_to_flush(&mut self, asks: &[Ask]) {
         let sent = self.sent.values().map(|(_, ask, _)| ask);

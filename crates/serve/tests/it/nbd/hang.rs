@@ -1,8 +1,9 @@
 //! A medium that hangs, and who waits for it: its own clients, and nobody else.
 
 use cryptline_serve::UNANSWERED;
+use cryptline_testkit::scripted::{Call, Silent};
+use cryptline_testkit::suite::Fresh;
 
-use crate::common::hung::Hung;
 use crate::common::raw::{Raw, Style, greeted};
 use crate::common::stack::VolatileDisk;
 use crate::common::{BACKENDS, Setup, pattern, wait_until};
@@ -13,10 +14,10 @@ const PLACES: usize = 3;
 #[test]
 fn healthy_export_greets_serves_and_is_flushed_beside_one_that_hangs() {
     for backend in BACKENDS {
-        let (hung, well) = (Hung::default(), VolatileDisk::new(1 << 20));
-        let setup = Setup::new(hung.stack()).export("well", "", well.stack()).backend(backend);
+        let (hung, well) = (Silent::new(1 << 20), VolatileDisk::new(1 << 20));
+        let setup = Setup::new(Fresh::new(hung.gate())).export("well", "", well.stack()).backend(backend);
         let served = setup.with(|options| options.max_connections = PLACES).start();
-        hung.hang();
+        hung.fall_silent(&Call::ALL);
         let connect = |export| Raw::negotiate(greeted(&served), export, Style::Structured);
         // They leave what they have asked for to the server.
         for taken in 1..=PLACES {
