@@ -183,6 +183,33 @@ mod tests {
     }
 
     #[test]
+    fn mark_and_file_are_the_keepers_own() {
+        let file: OwnedFd = tempfile::tempfile().unwrap().into();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&file);
+        let keeper = Keeper::new(file);
+        assert_eq!(std::os::fd::AsRawFd::as_raw_fd(&**keeper.file()), number);
+        assert!(!keeper.is_lost());
+        // As a ring does that ends before a result was taken.
+        keeper.mark().store(true, Ordering::Relaxed);
+        assert!(keeper.is_lost());
+        assert_eq!(keeper.ask(|| unreachable!("the answer is known")), Err(Fault::Latched));
+    }
+
+    #[test]
+    fn sync_that_ends_twice_or_was_never_begun_moves_nothing() {
+        let mut syncs = Syncs::new(4);
+        let [a, b] = [(); 2].map(|()| syncs.begin());
+        syncs.end(b + 1);
+        syncs.end(b);
+        syncs.hold('b');
+        syncs.end(b);
+        assert_eq!(syncs.release(), None, "the first is under way");
+        syncs.end(a);
+        assert_eq!(syncs.release(), Some('b'));
+        assert_eq!(syncs.begin(), 2);
+    }
+
+    #[test]
     fn error_of_a_sync_is_never_a_refusal() {
         let file = tempfile::tempfile().unwrap();
         let keeper = Keeper::new(file.into());

@@ -189,3 +189,7 @@ impl<T> Job<T> {
         self.fail(fault);
     }
 }
+
+#[cfg(test)]
+#[path = "job_tests.rs"]
+mod tests;

@@ -131,6 +131,12 @@ pub(super) fn next_part(rest: &mut Option<Buffer>, part_len: usize) -> Option<Bu
 mod tests {
     use super::*;
 
+    /// The parts of a buffer.
+    fn parts_of(len: usize, cut: Cut) -> Vec<Buffer> {
+        let mut rest = Some(Buffer::alloc(len).unwrap());
+        std::iter::from_fn(|| next_part(&mut rest, cut.part_len)).take(2 * PARTS_MAX).collect()
+    }
+
     #[test]
     fn parts_are_whole_units_and_never_too_many() {
         let cut = Cut::into_parts(1 << 20, 100_000, 64);
@@ -139,6 +145,8 @@ mod tests {
         assert_eq!((cut.part_len, cut.count), ((1 << 22) / PARTS_MAX, PARTS_MAX));
         assert_eq!(Cut::into_parts(512, UNIT, 64).count, 1);
         assert_eq!(Cut::into_parts(1 << 20, UNIT, 1).count, 1);
+        assert_eq!(Cut::into_parts(1 << 20, UNIT, 0).count, 1);
+        assert_eq!(Cut::into_parts(0, UNIT, 64).count, 1);
     }
 
     #[test]
@@ -164,6 +172,73 @@ mod tests {
         assert_eq!((request.offset, request.token, result), (1 << 20, 99, Ok(())));
         let Operation::Write { data, durable } = request.operation else { panic!("a write comes back as a write") };
         assert!(durable && data[..] == before[..]);
+    }
+
+    #[test]
+    fn buffer_of_whole_parts_has_no_empty_one_behind_them() {
+        for (units, part) in [(1, 1), (2, 1), (4, 2), (4, 3), (1, 2)] {
+            let cut = Cut::into_parts(units * UNIT, part * UNIT, 64);
+            let parts = parts_of(units * UNIT, cut);
+            assert_eq!(parts.len(), cut.count);
+            assert!(parts.iter().all(|part| !part.is_empty() && part.len() <= cut.part_len));
+            assert_eq!(parts.iter().map(|part| part.len()).sum::<usize>(), units * UNIT);
+        }
+        assert_eq!(Cut::whole(1000), Cut { part_len: 1000, count: 1 });
+    }
+
+    #[test]
+    fn request_in_pieces_tells_what_it_does() {
+        let kinds = [
+            Kind::Read,
+            Kind::Write { durable: true, by_parts: true },
+            Kind::Write { durable: false, by_parts: false },
+        ];
+        for (kind, is_to_be_written) in kinds.into_iter().zip([false, false, true]) {
+            let cut = Cut::into_parts(2 * UNIT, UNIT, 64);
+            let mut split = Split::new(kind, 3 * UNIT as u64, 9, cut, 77);
+            assert_eq!((split.kind(), split.serial(), split.count()), (kind, 77, 2));
+            assert_eq!(split.is_to_be_written(), is_to_be_written);
+            assert_eq!([0, 1].map(|part| split.offset_of(part)), [3, 4].map(|unit| unit * UNIT as u64));
+            for (part, data) in parts_of(2 * UNIT, cut).into_iter().enumerate() {
+                assert!(!split.is_whole());
+                split.put(part, data, Ok(()));
+            }
+            assert!(split.is_whole());
+            let Completion { request, result } = split.rejoin();
+            assert_eq!(
+                (request.offset, request.token, request.len(), result),
+                (3 * UNIT as u64, 9, 2 * UNIT as u64, Ok(()))
+            );
+            match (kind, &request.operation) {
+                (Kind::Read, Operation::Read(_)) => {}
+                (Kind::Write { durable, .. }, Operation::Write { durable: back, .. }) => assert_eq!(durable, *back),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn write_of_which_a_part_is_there_was_not_refused() {
+        for (by_parts, expected) in [(true, Fault::Partly), (false, Fault::NotSupported)] {
+            let cut = Cut::into_parts(2 * UNIT, UNIT, 64);
+            let mut split = Split::new(Kind::Write { durable: false, by_parts }, 0, 1, cut, 1);
+            for ((part, data), result) in
+                parts_of(2 * UNIT, cut).into_iter().enumerate().zip([Ok(()), Err(Fault::NotSupported)])
+            {
+                split.put(part, data, result);
+            }
+            assert_eq!(split.rejoin().result, Err(expected));
+        }
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "a part came back twice")]
+    fn part_that_comes_back_twice_is_our_own_bug() {
+        let mut split = Split::new(Kind::Read, 0, 1, Cut::into_parts(2 * UNIT, UNIT, 64), 1);
+        for _ in 0..2 {
+            split.put(0, Buffer::alloc(UNIT).unwrap(), Ok(()));
+        }
     }
 
     #[test]
