@@ -11,7 +11,7 @@ use cryptline_peers::{self as peer, Background};
 
 use crate::runner::{self, Ran};
 use crate::step::{Failed, Steps, cargo, cargo_command, end_after, output, skips};
-use crate::{arm, counts, deny, miri, package, portable, python, tidy};
+use crate::{arm, counts, deny, miri, package, portable, python, simulate, tidy};
 
 /// CI gives 90 minutes; what a hanging test said is shown in the rest of them.
 const CI_LIMIT: Duration = Duration::from_secs(84 * 60);
@@ -68,6 +68,7 @@ pub fn nightly() -> Result<(), Failed> {
     steps.run("static program as distributed", || portable::run(portable::DIST))?;
     steps.run("Debian package as distributed", package::run)?;
     steps.run("Python wheel", python::check_wheel)?;
+    steps.run("simulator, for an hour", simulate::night)?;
     let histories = ["-E", "test(/page_cache/)"];
     steps.run("many histories", || runner::run("nightly", &histories, &[HISTORIES]))?;
     let mut ran = runner::ran("nightly");
@@ -126,7 +127,8 @@ fn landing(steps: &mut Steps) -> Result<(), Failed> {
     steps.run("instruction counts", counts::run)?;
     steps.run("Python", python::run)?;
     steps.run("ARM", arm::run)?;
-    steps.run("Miri", miri::run)
+    steps.run("Miri", miri::run)?;
+    steps.run("simulator", simulate::run)
 }
 
 /// A verb of this program in a process of its own, which ends with its owner.

@@ -23,6 +23,7 @@ mod peers;
 mod portable;
 mod python;
 mod runner;
+mod simulate;
 mod step;
 mod tidy;
 mod tools;
@@ -53,6 +54,8 @@ const VERBS: &[Verb] = &[
     ("package", "make a Debian package of a release build", package::usual),
     ("try-package", "do the steps of `test` that make the static program and a package of it", doors::try_package),
     ("fuzz", "fuzz each target for six minutes, two at a time, when the processors have nothing else to do", fuzz::run),
+    ("simulate", "run the simulator: kept histories, mistakes that are built in, and new histories", simulate::run),
+    ("mistakes", "make each mistake of simulator/mistakes in a copy, and see whether it is found", simulate::mistakes),
     ("python", "build and test the Python module", python::run),
     ("bench-python", "measure the Python module beside pyluksde and dissect.fve", python::bench),
     ("wheel", "make a wheel of the Python module from a release build", python::wheel),

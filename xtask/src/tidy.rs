@@ -24,9 +24,9 @@ const LINES_MAX: usize = 600;
 /// A bigger file belongs elsewhere.
 const TEXT_MAX_BYTES: u64 = 1 << 20;
 /// Folders that are not source, by their path in the workspace.
-const NOT_SOURCE: &[&str] = &[".git", "target", "fuzz/target", "fuzz/corpus", "fuzz/corpus-run", "fuzz/artifacts"];
+const NOT_SOURCE: &[&str] = &[".git", "target", "fuzz/target", "simulator/target", "fuzz/corpus", "fuzz/corpus-run", "fuzz/artifacts"];
 /// Written by tools, in the tools' own style.
-const GENERATED: &[&str] = &["Cargo.lock", "bench/xts/Cargo.lock", "fuzz/Cargo.lock", "python/Cargo.lock"];
+const GENERATED: &[&str] = &["Cargo.lock", "bench/xts/Cargo.lock", "fuzz/Cargo.lock", "python/Cargo.lock", "simulator/Cargo.lock"];
 /// The crates, and the two files, that may hold `unsafe` code: an allocator that counts, and the C
 /// interface of a library that is measured against. `capi` and `python` touch memory that their callers name.
 const UNSAFE_PLACES: &[&str] = &[
@@ -37,6 +37,7 @@ const UNSAFE_PLACES: &[&str] = &[
     "crates/testkit/src/alloc.rs",
     "bench/xts/src/aws_lc.rs",
     "bench/xts/src/linux.rs",
+    "simulator/src/sim/",
 ];
 /// What each crate's root says, and the root that has to make an exception.
 const FORBID: &str = "#![forbid(unsafe_code)]";

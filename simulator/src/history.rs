@@ -1,0 +1,269 @@
+//! What happens in one history, drawn from a seed: every part from a number of its own, so that one can be left out and the
+//! others stay as they are.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::below::Habits;
+use crate::sim::mix;
+
+/// Sectors of an export that are used.
+pub const SECTORS: usize = 40;
+/// Exports.
+pub const EXPORTS: usize = 2;
+
+/// A history.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct History {
+    /// What is left to chance within.
+    pub seed: u64,
+    pub clients: Vec<Client>,
+    pub faults: Faults,
+    /// What whoever runs the server has done, and when.
+    pub orders: Vec<(Duration, Order)>,
+    /// What the kernel and another program do to the file, and when.
+    pub nature: Vec<(Duration, Nature)>,
+    /// The power fails then, as far as the file is concerned: what it would leave is looked at in the end.
+    pub cut: Duration,
+    /// A mistake that is built in.
+    pub careless: Option<Careless>,
+    /// The server is stopped then, at the latest.
+    pub stop: Duration,
+}
+
+/// What goes wrong. A few kinds in each history, none in some.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Faults {
+    /// Writes of the file are lost on their way from the cache to the medium, or its medium fails: one sync in so many.
+    pub loses: u32,
+    /// The file system refuses to punch holes and to zero, one time in so many.
+    pub refuses: u32,
+    /// Syncs of the file are refused, one in so many.
+    pub unsynced: u32,
+    /// Transfers come back short, one in so many.
+    pub short: u32,
+    /// Operations are interrupted before they do anything, one in so many; a sync that says so may have used a report up.
+    pub interrupts: u32,
+    /// The medium of an export falls silent, and when; and when it speaks again, unless it never does.
+    pub silence: Option<(usize, Duration, Option<Duration>)>,
+    /// Those of the NBD server below.
+    pub below: Habits,
+}
+
+/// A mistake of the simulated system, such as the code could make: whoever looks for such must find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Careless {
+    /// A sync says yes and does nothing.
+    SyncsNothing,
+    /// A durable write is a plain one.
+    ForgetsDurable,
+    /// A write of the file does not arrive, now and then.
+    LosesWrites,
+    /// A transfer takes two seconds, now and then.
+    IsSlow,
+    /// A transfer fails, now and then.
+    Fails,
+}
+
+impl Careless {
+    pub const ALL: [(Self, &'static str); 5] = [
+        (Self::SyncsNothing, "A4"),
+        (Self::ForgetsDurable, "A4"),
+        (Self::LosesWrites, "A1"),
+        (Self::IsSlow, "A7"),
+        (Self::Fails, "A9"),
+    ];
+}
+
+/// What can be done to an export while others are served.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum Order {
+    Flush(usize),
+    /// With `now`, its clients are made to leave.
+    Remove {
+        export: usize,
+        now: bool,
+    },
+    /// One that was removed comes again, opened anew.
+    Add(usize),
+}
+
+/// What happens to the file besides.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum Nature {
+    /// The kernel writes dirty pages back; what fails is lost.
+    WriteBack { fails: bool },
+    /// The kernel drops clean pages.
+    Evict,
+    /// Another program, which has had the file open all the time, syncs it.
+    ForeignSync,
+}
+
+/// A client of an export.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Client {
+    pub export: usize,
+    pub steps: Vec<Step>,
+}
+
+/// Sectors.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Place {
+    pub first: usize,
+    pub count: usize,
+}
+
+/// What a client does.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum Step {
+    Write {
+        place: Place,
+        durable: bool,
+    },
+    Read(Place),
+    Zero {
+        place: Place,
+        fast: bool,
+        may_unmap: bool,
+        durable: bool,
+    },
+    Discard(Place),
+    Flush,
+    /// Waits for all answers.
+    Settle,
+    /// Waits for them, and then for a while.
+    Pause(Duration),
+    /// Goes away without a word, and comes again.
+    Leave,
+}
+
+/// Numbers drawn one after the other.
+struct Draw(u64, u64);
+
+impl Draw {
+    fn below(&mut self, end: u64) -> u64 {
+        self.1 += 1;
+        mix(&[self.0, self.1]) % end
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+}
+
+impl History {
+    /// The history of a seed.
+    pub fn of(seed: u64) -> Self {
+        let mut draw = Draw(mix(&[seed, 100]), 0);
+        let clients = (0..2 + draw.below(3)).map(|number| client(&mut Draw(mix(&[seed, 101, number]), 0), number));
+        let clients = clients.collect();
+        let faults = faults(&mut Draw(mix(&[seed, 102]), 0));
+        Self {
+            seed,
+            clients,
+            faults,
+            nature: nature(&mut Draw(mix(&[seed, 107]), 0), faults.loses > 0),
+            orders: orders(&mut Draw(mix(&[seed, 106]), 0)),
+            cut: Duration::from_micros(Draw(mix(&[seed, 105]), 0).below(40_000)),
+            careless: None,
+            stop: Duration::from_secs(8),
+        }
+    }
+
+    /// Steps and faults, for who makes it shorter.
+    pub fn weight(&self) -> usize {
+        self.clients.iter().map(|client| 1 + client.steps.len()).sum()
+    }
+}
+
+fn faults(draw: &mut Draw) -> Faults {
+    let mut faults = Faults::default();
+    for _ in 0..draw.below(4) {
+        match draw.below(9) {
+            0 => faults.loses = 3 + draw.below(20) as u32,
+            1 | 7 => faults.refuses = 1 + draw.below(4) as u32,
+            8 => faults.unsynced = 3 + draw.below(20) as u32,
+            2 => faults.short = 2 + draw.below(8) as u32,
+            6 => faults.interrupts = 2 + draw.below(20) as u32,
+            3 => {
+                let begins = Duration::from_micros(draw.below(40_000));
+                let ends = draw.one_in(3).then(|| begins + Duration::from_millis(draw.below(4_000)));
+                faults.silence = Some((draw.below(EXPORTS as u64) as usize, begins, ends));
+            }
+            4 => faults.below.late = 4 + draw.below(20),
+            _ => faults.below.drops = 6 + draw.below(30),
+        }
+    }
+    faults
+}
+
+fn nature(draw: &mut Draw, fails: bool) -> Vec<(Duration, Nature)> {
+    let mut at = Duration::ZERO;
+    let count = draw.below(8);
+    let mut one = |_| {
+        at += Duration::from_micros(draw.below(6_000));
+        let nature = match draw.below(4) {
+            0 | 1 => Nature::WriteBack { fails: fails && draw.one_in(2) },
+            2 => Nature::Evict,
+            _ => Nature::ForeignSync,
+        };
+        (at, nature)
+    };
+    (0..count).map(&mut one).collect()
+}
+
+/// None in half of the histories.
+fn orders(draw: &mut Draw) -> Vec<(Duration, Order)> {
+    let count = if draw.one_in(2) { 0 } else { 1 + draw.below(4) };
+    let mut at = Duration::ZERO;
+    let mut order = |_| {
+        at += Duration::from_micros(draw.below(20_000));
+        let export = draw.below(EXPORTS as u64) as usize;
+        let order = match draw.below(5) {
+            0 | 1 => Order::Flush(export),
+            2 => Order::Remove { export, now: true },
+            3 => Order::Remove { export, now: draw.one_in(2) },
+            _ => Order::Add(export),
+        };
+        (at, order)
+    };
+    (0..count).map(&mut order).collect()
+}
+
+fn client(draw: &mut Draw, number: u64) -> Client {
+    let export = if number < EXPORTS as u64 { number } else { draw.below(EXPORTS as u64) } as usize;
+    let count = 8 + draw.below(30);
+    let patience = 1 + draw.below(6);
+    let mut steps = Vec::new();
+    for _ in 0..count {
+        steps.push(step(draw));
+        if draw.one_in(patience) {
+            steps.push(Step::Settle);
+        }
+    }
+    Client { export, steps }
+}
+
+fn step(draw: &mut Draw) -> Step {
+    let place = place(draw);
+    match draw.below(20) {
+        0..=7 => Step::Write { place, durable: draw.one_in(4) },
+        8..=11 => Step::Read(place),
+        12 | 13 => Step::Zero { place, fast: draw.one_in(2), may_unmap: draw.one_in(2), durable: draw.one_in(4) },
+        14 => Step::Discard(place),
+        15..=17 => Step::Flush,
+        18 => Step::Pause(Duration::from_micros(draw.below(20_000))),
+        _ if draw.one_in(3) => Step::Leave,
+        _ => Step::Settle,
+    }
+}
+
+/// Mostly within a small part, so that requests overlap.
+fn place(draw: &mut Draw) -> Place {
+    let span = if draw.one_in(4) { SECTORS } else { 14 } as u64;
+    let first = draw.below(span - 1);
+    let most = if draw.one_in(3) { 24 } else { 4 };
+    let count = (1 + draw.below(most)).min(span - first);
+    Place { first: first as usize, count: count as usize }
+}

@@ -1,0 +1,205 @@
+//! Files in the page-cache model, whose medium takes its time, and is silent when it is told to.
+//!
+//! Each operation gets its plan when it is handed over: when it takes effect and when it is reported. A silent medium has
+//! none: its operations begin when it speaks again.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cryptline_sys::{BackendChoice, HandedOver, Io, Kernel, Next, Simulation};
+use cryptline_testkit::cache::Machine;
+use rustix::io::Errno;
+
+use crate::history::Careless;
+use crate::sim::{self, Held};
+
+/// A silent medium is asked again so often.
+const AGAIN: Duration = Duration::from_millis(50);
+/// Whoever is in a system call to a silent medium waits for this key.
+const SILENT_KEY: usize = 2;
+
+/// The machine with all files of the simulation.
+pub struct Media {
+    machine: &'static Machine,
+    plans: Mutex<Plans>,
+}
+
+#[derive(Default)]
+struct Plans {
+    seed: u64,
+    careless: Option<Careless>,
+    count: u64,
+    /// By number: when an operation takes effect, and when it is reported, after it was handed over at the first.
+    moments: Vec<Moments>,
+    silent: Vec<Silence>,
+}
+
+struct Moments {
+    handed: u64,
+    effect: u64,
+    report: u64,
+    file: (u64, u64),
+}
+
+struct Silence {
+    file: (u64, u64),
+    _held: Held,
+}
+
+impl Media {
+    /// Media for good.
+    pub fn new() -> &'static Self {
+        Box::leak(Box::new(Self { machine: Machine::new(), plans: Mutex::default() }))
+    }
+
+    pub fn machine(&self) -> &'static Machine {
+        self.machine
+    }
+
+    /// The backend of rings over these media.
+    pub fn backend(&'static self) -> BackendChoice {
+        BackendChoice::Simulated(Simulation::new(self))
+    }
+
+    /// Begins a history.
+    pub fn reset(&self, seed: u64, careless: Option<Careless>) {
+        *self.plans() = Plans { seed, careless, ..Plans::default() };
+    }
+
+    /// Makes the medium of a file silent.
+    pub fn silence(&self, file: &File) {
+        let file = name_of(file);
+        let held = sim::hold(file);
+        self.plans().silent.push(Silence { file, _held: held });
+    }
+
+    /// All media speak again.
+    pub fn speak(&self) {
+        let silent = std::mem::take(&mut self.plans().silent);
+        drop(silent);
+        sim::kick(SILENT_KEY, usize::MAX);
+    }
+
+    fn plans(&self) -> MutexGuard<'_, Plans> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Plans {
+    fn is_silent(&self, file: (u64, u64)) -> bool {
+        self.silent.iter().any(|silence| silence.file == file)
+    }
+
+    /// Nanoseconds that something takes: mostly little.
+    fn draw(&mut self) -> u64 {
+        self.count += 1;
+        let word = sim::mix(&[self.seed, 7, self.count]);
+        let range = [20_000, 100_000, 100_000, 4_000_000][(word % 4) as usize];
+        let slow = if self.careless == Some(Careless::IsSlow) && word.is_multiple_of(64) { 2_000_000_000 } else { 0 };
+        1_000 + (word >> 8) % range + slow
+    }
+}
+
+fn name_of(file: impl AsFd) -> (u64, u64) {
+    let stat = sim::bypass(|| rustix::fs::fstat(file)).expect("an open file has a number");
+    (stat.st_dev, stat.st_ino)
+}
+
+fn set_durable(io: &mut Io, is_durable: bool) {
+    if let Io::Write { durable, .. } = io {
+        *durable = is_durable;
+    }
+}
+
+impl Kernel for Media {
+    fn opened(&self, file: &Arc<OwnedFd>) {
+        sim::bypass(|| self.machine.opened(file));
+    }
+
+    fn begin(&self, file: &OwnedFd, _io: &Io) -> u64 {
+        let file = name_of(file);
+        let mut plans = self.plans();
+        let handed = sim::now();
+        let effect = handed + plans.draw();
+        let report = effect + plans.draw();
+        plans.moments.push(Moments { handed, effect, report, file });
+        plans.moments.len() as u64 - 1
+    }
+
+    fn run(&self, file: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
+        let (seed, careless, count) = {
+            let mut plans = self.plans();
+            plans.count += 1;
+            (plans.seed, plans.careless, plans.count)
+        };
+        let chance = sim::mix(&[seed, 8, count]);
+        self.machine.step(Some(chance));
+        let result = match (careless, io) {
+            (Some(Careless::SyncsNothing), Io::Sync { .. }) => Ok(0),
+            (Some(Careless::Fails), Io::Read { .. } | Io::Write { .. }) if chance.is_multiple_of(16) => Err(Errno::IO),
+            (Some(Careless::LosesWrites), Io::Write { len, .. }) if chance.is_multiple_of(8) => Ok(*len),
+            (Some(Careless::ForgetsDurable), io @ Io::Write { durable: true, .. }) => {
+                set_durable(io, false);
+                let result = sim::bypass(|| self.machine.run(file, io));
+                set_durable(io, true);
+                result
+            }
+            (_, io) => sim::bypass(|| self.machine.run(file, io)),
+        };
+        sim::note(result.map_or(u64::MAX, |len| len as u64));
+        result
+    }
+
+    fn run_at_once(&self, fd: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
+        let file = name_of(fd);
+        if matches!(io, Io::Sync { .. } | Io::Allocate { .. } | Io::Read { .. } | Io::Write { durable: true, .. }) {
+            let time = self.plans().draw();
+            sim::wait_for(None, Some(Duration::from_nanos(time)));
+        }
+        while self.plans().is_silent(file) {
+            sim::wait_for(Some(SILENT_KEY), None);
+        }
+        self.run(fd, io)
+    }
+
+    fn mapped(&self, file: &File) {
+        sim::bypass(|| self.machine.mapped(file));
+    }
+
+    fn msync(&self, file: &File, offset: usize, len: usize) -> Result<(), Errno> {
+        sim::bypass(|| self.machine.msync(file, offset, len))
+    }
+
+    fn next(&self, pending: &[HandedOver]) -> Next {
+        let plans = self.plans();
+        let now = sim::now();
+        let mut first: Option<(u64, Next)> = None;
+        for (index, handed) in pending.iter().enumerate() {
+            let moments = &plans.moments[usize::try_from(handed.number()).expect("an index")];
+            debug_assert!(moments.handed <= now, "the clock goes forward");
+            if plans.is_silent(moments.file) {
+                continue;
+            }
+            let next = if handed.has_run() {
+                (moments.report, Next::Finish(index))
+            } else {
+                (moments.effect, Next::Run(index))
+            };
+            if first.is_none_or(|known| next.0 < known.0) {
+                first = Some(next);
+            }
+        }
+        match first {
+            Some((moment, next)) if moment <= now => next,
+            Some((moment, _)) => Next::Wait(Duration::from_nanos(moment - now)),
+            None => Next::Wait(AGAIN),
+        }
+    }
+
+    fn outlives_its_ring(&self) -> bool {
+        let mut plans = self.plans();
+        plans.draw().is_multiple_of(2)
+    }
+}

@@ -1,0 +1,93 @@
+//! Whoever runs the server: exports are flushed, removed and added again while clients are served.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cryptline_serve::nbd::{Removed, Server};
+
+use crate::actor::World;
+use crate::history::Order;
+use crate::run::{Play, STOPS_WITHIN};
+use crate::sim;
+
+impl Play<'_> {
+    /// Carries out what the history wants, one after the other.
+    pub fn operate(&self, server: &Arc<Server>) {
+        let began = sim::now();
+        for (at, order) in &self.history.orders {
+            let until = began + u64::try_from(at.as_nanos()).expect("seconds");
+            std::thread::sleep(Duration::from_nanos(until.saturating_sub(sim::now())));
+            if self.world.lock().is_stopping {
+                return;
+            }
+            self.world.say(|| format!("order: {order:?}"));
+            match *order {
+                Order::Flush(export) => flush(self.world, server, export),
+                Order::Remove { export, now } => remove(self.world, server, export, now),
+                Order::Add(export) => self.add(server, export),
+            }
+        }
+    }
+
+    /// Adds an export that was removed. It stays one of which nothing prompt is expected.
+    fn add(&self, server: &Arc<Server>, export: usize) {
+        let opened = self.export(export);
+        let added = opened.and_then(|opened| server.exports().add(opened).map_err(|error| error.to_string()));
+        self.world.say(|| format!("export {export} is added: {added:?}"));
+        if added.is_ok() {
+            let mut world = self.world.lock();
+            let known = &mut world.exports[export];
+            known.is_gone = false;
+            // Whatever its last flush has said: that may have been told to the log only.
+            known.audit.doubt();
+        }
+    }
+}
+
+fn flush(world: &World, server: &Server, export: usize) {
+    let found = server.exports().status().into_iter().find(|status| status.export.name == format!("e{export}"));
+    let Some(status) = found else { return };
+    let (sent, after_loss) = world.lock().exports[export].moment();
+    let flushed = server.flush(&status.export);
+    let mut world = world.lock();
+    world.say(format!("export {export} is flushed: {flushed:?}"));
+    let known = &mut world.exports[export];
+    match flushed {
+        Ok(Ok(())) if after_loss => {
+            world.find(format!("A5: an ordered flush of export {export} says yes after a write was lost"));
+        }
+        Ok(Ok(())) => known.audit.promise(sent, None),
+        // It goes, perhaps, or is silent: a flush is not known to be made.
+        Ok(Err(_)) | Err(_) if !known.is_sound || known.is_unwell => {}
+        Ok(Err(fault)) => world.find(format!("A9: an ordered flush of export {export} fails without a cause: {fault}")),
+        Err(error) => world.find(format!("A9: export {export} can not be flushed: {error}")),
+    }
+}
+
+fn remove(world: &World, server: &Server, export: usize, now: bool) {
+    let (was_gone, (sent, after_loss)) = {
+        let mut world = world.lock();
+        let known = &mut world.exports[export];
+        // Its clients have to go.
+        known.is_unwell = true;
+        (std::mem::replace(&mut known.is_gone, true), known.moment())
+    };
+    let began = sim::now();
+    let removed = server.remove(&format!("e{export}"), now);
+    let took = Duration::from_nanos(sim::now() - began);
+    let mut world = world.lock();
+    world.say(format!("export {export} is removed: {removed:?}"));
+    if took > STOPS_WITHIN {
+        world.find(format!("A8: export {export} was removed after {took:?}"));
+    }
+    let known = &mut world.exports[export];
+    known.is_gone = was_gone || removed.is_ok();
+    match removed {
+        Ok(Removed::Closed(Ok(()))) if after_loss => {
+            world.find(format!("A5: the last flush of export {export} says yes after a write was lost"));
+        }
+        Ok(Removed::Closed(Ok(()))) => known.audit.promise(sent, None),
+        Ok(Removed::Closed(Err(_))) => known.loss_is_told = true,
+        _ => {}
+    }
+}

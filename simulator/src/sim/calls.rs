@@ -1,0 +1,547 @@
+//! The C library's functions that wait, start threads or tell the time, under its names. In a simulation none of them waits
+//! in the system; outside of one they are the C library's.
+//!
+//! Each function has the signature and the contract of its namesake, and so have its callers.
+
+// The functions below are unsafe since their namesakes are; what each asks of its caller is in its manual page.
+#![allow(clippy::missing_safety_doc)]
+
+use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use std::sync::Mutex;
+
+use libc::{
+    clockid_t, iovec, msghdr, nfds_t, pollfd, pthread_attr_t, pthread_t, sigset_t, size_t, sockaddr, socklen_t,
+};
+use libc::{epoll_event, off_t, ssize_t, stat, timespec};
+
+use super::os::{self, Turn, errno, real, set_errno};
+use super::scheduler::{self, Wait, Woken, is_managed};
+
+/// Files about which the system is silent for now, by device and inode.
+static HELD: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+
+/// Whoever waits for one of these files does so for this key.
+const HOLD_KEY: usize = 1;
+
+/// A file about which the system says nothing, until this is dropped.
+pub struct Held((u64, u64));
+
+/// Makes the system silent about a file: who asks for its size or its holes waits.
+pub fn hold(file: (u64, u64)) -> Held {
+    held().push(file);
+    Held(file)
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        held().retain(|file| *file != self.0);
+        scheduler::kick(HOLD_KEY, usize::MAX);
+    }
+}
+
+fn held() -> std::sync::MutexGuard<'static, Vec<(u64, u64)>> {
+    HELD.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Waits while the system is silent about a file.
+fn until_told(fd: c_int) {
+    if held().is_empty() {
+        return;
+    }
+    loop {
+        // SAFETY: all zeros are a stat.
+        let mut found: stat = unsafe { std::mem::zeroed() };
+        let known = real!(fstat64(fd, (&raw mut found).cast()) as fn(c_int, *mut c_void) -> c_int) == 0;
+        if !known || !held().contains(&(found.st_dev, found.st_ino)) {
+            return;
+        }
+        scheduler::block(Wait { key: Some(HOLD_KEY), ..Wait::default() });
+    }
+}
+
+// ---- time ----
+
+fn ns_of(time: *const timespec) -> Option<u64> {
+    // SAFETY: null or a live timespec, as the manual pages of all callers have it.
+    let time = unsafe { time.as_ref() }?;
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Some(seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0)))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
+    if !is_managed() {
+        return real!(clock_gettime(clock, time) as fn(clockid_t, *mut timespec) -> c_int);
+    }
+    let now = scheduler::ask_time();
+    let parts = timespec { tv_sec: (now / 1_000_000_000) as i64, tv_nsec: (now % 1_000_000_000) as i64 };
+    // SAFETY: clock_gettime(2) wants a place for a timespec.
+    unsafe { time.write(parts) };
+    0
+}
+
+fn sleep_until(until: u64) {
+    while scheduler::block(Wait { until: Some(until), ..Wait::default() }) != Woken::Late {}
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nanosleep(time: *const timespec, left: *mut timespec) -> c_int {
+    if !is_managed() {
+        return real!(nanosleep(time, left) as fn(*const timespec, *mut timespec) -> c_int);
+    }
+    sleep_until(scheduler::now().saturating_add(ns_of(time).unwrap_or(0)));
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clock_nanosleep(
+    clock: clockid_t,
+    flags: c_int,
+    time: *const timespec,
+    left: *mut timespec,
+) -> c_int {
+    if !is_managed() {
+        return real!(
+            clock_nanosleep(clock, flags, time, left) as fn(clockid_t, c_int, *const timespec, *mut timespec) -> c_int
+        );
+    }
+    let base = if flags & libc::TIMER_ABSTIME == 0 { scheduler::now() } else { 0 };
+    sleep_until(base.saturating_add(ns_of(time).unwrap_or(0)));
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sched_yield() -> c_int {
+    if !is_managed() {
+        return real!(sched_yield() as fn() -> c_int);
+    }
+    scheduler::give_way();
+    0
+}
+
+// ---- threads ----
+
+type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+
+/// What a thread's number begins with for those who join it. The system uses its own numbers again as soon as a thread is
+/// buried, which is before that.
+const NUMBERS: usize = 1 << 48;
+
+struct Birth {
+    number: usize,
+    turn: &'static Turn,
+    start: Start,
+    argument: *mut c_void,
+}
+
+extern "C" fn live(birth: *mut c_void) -> *mut c_void {
+    // SAFETY: `pthread_create` below has made it for this thread alone.
+    let birth = unsafe { Box::from_raw(birth.cast::<Birth>()) };
+    let Birth { number, turn, start, argument } = *birth;
+    scheduler::begin(number, turn);
+    start(argument);
+    scheduler::end();
+    std::ptr::null_mut()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut pthread_t,
+    attributes: *const pthread_attr_t,
+    start: Start,
+    argument: *mut c_void,
+) -> c_int {
+    type Create = (*mut pthread_t, *const pthread_attr_t, Start, *mut c_void);
+    let create = |(thread, attributes, start, argument): Create| {
+        real!(pthread_create(thread, attributes, start, argument)
+            as fn(*mut pthread_t, *const pthread_attr_t, Start, *mut c_void) -> c_int)
+    };
+    if !is_managed() {
+        return create((thread, attributes, start, argument));
+    }
+    let (number, turn) = scheduler::admit();
+    let birth = Box::into_raw(Box::new(Birth { number, turn, start, argument }));
+    let result = scheduler::bypass(|| create((thread, attributes, live, birth.cast())));
+    // SAFETY: after success the system's number is written, in whose place comes ours; after failure nobody has got the box.
+    let system = unsafe {
+        if result == 0 {
+            Some(thread.replace((NUMBERS + number) as pthread_t))
+        } else {
+            drop(Box::from_raw(birth));
+            None
+        }
+    };
+    scheduler::name(number, system);
+    scheduler::chance();
+    result
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_join(thread: pthread_t, value: *mut *mut c_void) -> c_int {
+    if !is_managed() {
+        return real!(pthread_join(thread, value) as fn(pthread_t, *mut *mut c_void) -> c_int);
+    }
+    scheduler::join(thread as usize - NUMBERS);
+    // SAFETY: null or a place for the value, which is null for every thread of Rust.
+    if let Some(value) = unsafe { value.as_mut() } {
+        *value = std::ptr::null_mut();
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_detach(thread: pthread_t) -> c_int {
+    if !is_managed() {
+        return real!(pthread_detach(thread) as fn(pthread_t) -> c_int);
+    }
+    // The scheduler joins each thread.
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_setname_np(thread: pthread_t, name: *const c_char) -> c_int {
+    if is_managed() {
+        // SAFETY: a name that ends with a zero byte, as the manual page wants it; threads of Rust name themselves.
+        scheduler::call(unsafe { std::ffi::CStr::from_ptr(name) }.to_string_lossy().into_owned());
+    }
+    real!(pthread_setname_np(thread, name) as fn(pthread_t, *const c_char) -> c_int)
+}
+
+/// Futexes, and what else is called by number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    a: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+) -> c_long {
+    if number == libc::SYS_futex && is_managed() {
+        // SAFETY: as futex(2) has it.
+        return unsafe { futex(a as usize as *const u32, b as c_int, c, d as usize as *const timespec) };
+    }
+    // SAFETY: the caller answers for the arguments.
+    let result = unsafe { os::raw(number, [a, b, c, d, e, f]) };
+    if (-4095..0).contains(&result) {
+        set_errno(i32::try_from(-result).unwrap_or(libc::EIO));
+        return -1;
+    }
+    result
+}
+
+unsafe fn futex(word: *const u32, operation: c_int, value: c_long, time: *const timespec) -> c_long {
+    let command = operation & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
+    match command {
+        libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET => {
+            let woken = scheduler::kick(word.addr(), usize::try_from(value).unwrap_or(usize::MAX));
+            scheduler::chance();
+            woken as c_long
+        }
+        libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET => {
+            // SAFETY: the word is alive as long as somebody waits for it.
+            let found = unsafe { std::sync::atomic::AtomicU32::from_ptr(word.cast_mut()) };
+            if found.load(std::sync::atomic::Ordering::SeqCst) != value as u32 {
+                set_errno(libc::EAGAIN);
+                return -1;
+            }
+            let base = if command == libc::FUTEX_WAIT { scheduler::now() } else { 0 };
+            let until = ns_of(time).map(|time| base.saturating_add(time));
+            let woken = scheduler::block(Wait { until, key: Some(word.addr()), ..Wait::default() });
+            if woken == Woken::Late {
+                set_errno(libc::ETIMEDOUT);
+                return -1;
+            }
+            0
+        }
+        _ => super::super::die(&format!("futex operation {operation} is not simulated")),
+    }
+}
+
+// ---- descriptors ----
+
+fn look(polled: &mut [pollfd]) -> c_int {
+    let count = polled.len() as nfds_t;
+    real!(poll(polled.as_mut_ptr(), count, 0) as fn(*mut pollfd, nfds_t, c_int) -> c_int)
+}
+
+/// What `poll` would answer, without waiting in it; `limit` in nanoseconds.
+fn wait_for_any(polled: &mut [pollfd], limit: Option<u64>) -> c_int {
+    let until = limit.map(|limit| scheduler::now().saturating_add(limit));
+    if limit == Some(0) {
+        scheduler::chance();
+        return look(polled);
+    }
+    loop {
+        let found = look(polled);
+        if found != 0 {
+            scheduler::chance();
+            return found;
+        }
+        let fds = polled.iter().filter(|it| it.fd >= 0).map(|it| (it.fd, it.events)).collect();
+        if scheduler::block(Wait { until, fds, ..Wait::default() }) == Woken::Late {
+            return look(polled);
+        }
+    }
+}
+
+unsafe fn slice<'a>(polled: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
+    if count == 0 {
+        return &mut [];
+    }
+    // SAFETY: poll(2) wants so many.
+    unsafe { std::slice::from_raw_parts_mut(polled, usize::try_from(count).unwrap_or(0)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poll(polled: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    if !is_managed() {
+        return real!(poll(polled, count, timeout) as fn(*mut pollfd, nfds_t, c_int) -> c_int);
+    }
+    let limit = u64::try_from(timeout).ok().map(|ms| ms * 1_000_000);
+    // SAFETY: as poll(2) has it.
+    wait_for_any(unsafe { slice(polled, count) }, limit)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ppoll(
+    polled: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    if !is_managed() {
+        return real!(
+            ppoll(polled, count, timeout, mask) as fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int
+        );
+    }
+    // SAFETY: as ppoll(2) has it.
+    wait_for_any(unsafe { slice(polled, count) }, ns_of(timeout))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int {
+    let real_wait =
+        |timeout| real!(epoll_wait(set, events, most, timeout) as fn(c_int, *mut epoll_event, c_int, c_int) -> c_int);
+    if !is_managed() {
+        return real_wait(timeout);
+    }
+    let limit = u64::try_from(timeout).ok().map(|ms| ms * 1_000_000);
+    wait_for_any(&mut [pollfd { fd: set, events: libc::POLLIN, revents: 0 }], limit);
+    real_wait(0)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait2(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    if !is_managed() {
+        return real!(epoll_pwait2(set, events, most, timeout, mask)
+            as fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int);
+    }
+    wait_for_any(&mut [pollfd { fd: set, events: libc::POLLIN, revents: 0 }], ns_of(timeout));
+    real!(epoll_wait(set, events, most, 0) as fn(c_int, *mut epoll_event, c_int, c_int) -> c_int)
+}
+
+/// Waits until a call on `fd` that found nothing to do can be made again; `false` where it must say so (EAGAIN).
+fn wait_to(fd: c_int, events: i16) -> bool {
+    let flags = real!(fcntl(fd, libc::F_GETFL) as fn(c_int, c_int) -> c_int);
+    if flags & libc::O_NONBLOCK != 0 {
+        return false;
+    }
+    let option = if events == libc::POLLIN { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO };
+    let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut len = size_of::<libc::timeval>() as socklen_t;
+    let place = (&raw mut time).cast::<c_void>();
+    let has = real!(getsockopt(fd, libc::SOL_SOCKET, option, place, &raw mut len)
+        as fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int)
+        == 0;
+    let ns = u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_usec).unwrap_or(0) * 1000;
+    let limit = (has && ns > 0).then_some(ns);
+    wait_for_any(&mut [pollfd { fd, events, revents: 0 }], limit) != 0
+}
+
+/// Makes a call again and again until it does not say any more that there is nothing to do.
+fn patiently(fd: c_int, events: i16, may_wait: bool, mut call: impl FnMut() -> ssize_t) -> ssize_t {
+    scheduler::chance();
+    loop {
+        let result = call();
+        scheduler::stir();
+        if result >= 0 || !matches!(errno(), libc::EAGAIN) || !may_wait {
+            return result;
+        }
+        if !wait_to(fd, events) {
+            set_errno(libc::EAGAIN);
+            return -1;
+        }
+    }
+}
+
+/// The same for descriptors of which nothing is known: who is ready is not waited for.
+fn plainly(fd: c_int, events: i16, call: impl Fn() -> ssize_t) -> ssize_t {
+    scheduler::chance();
+    while look(&mut [pollfd { fd, events, revents: 0 }]) == 0 {
+        if !wait_to(fd, events) {
+            set_errno(libc::EAGAIN);
+            return -1;
+        }
+    }
+    scheduler::stir();
+    call()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+    let call = |flags| real!(recv(fd, buffer, len, flags) as fn(c_int, *mut c_void, size_t, c_int) -> ssize_t);
+    if !is_managed() {
+        return call(flags);
+    }
+    patiently(fd, libc::POLLIN, flags & libc::MSG_DONTWAIT == 0, || call(flags | libc::MSG_DONTWAIT))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    let call = |flags| real!(recvmsg(fd, message, flags) as fn(c_int, *mut msghdr, c_int) -> ssize_t);
+    if !is_managed() {
+        return call(flags);
+    }
+    patiently(fd, libc::POLLIN, flags & libc::MSG_DONTWAIT == 0, || call(flags | libc::MSG_DONTWAIT))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
+    let call = || real!(read(fd, buffer, len) as fn(c_int, *mut c_void, size_t) -> ssize_t);
+    if is_managed() { plainly(fd, libc::POLLIN, call) } else { call() }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+    let call = || real!(readv(fd, parts, count) as fn(c_int, *const iovec, c_int) -> ssize_t);
+    if is_managed() { plainly(fd, libc::POLLIN, call) } else { call() }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    let call = |flags| real!(send(fd, buffer, len, flags) as fn(c_int, *const c_void, size_t, c_int) -> ssize_t);
+    if !is_managed() {
+        return call(flags);
+    }
+    patiently(fd, libc::POLLOUT, flags & libc::MSG_DONTWAIT == 0, || call(flags | libc::MSG_DONTWAIT))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    let call = |flags| real!(sendmsg(fd, message, flags) as fn(c_int, *const msghdr, c_int) -> ssize_t);
+    if !is_managed() {
+        return call(flags);
+    }
+    patiently(fd, libc::POLLOUT, flags & libc::MSG_DONTWAIT == 0, || call(flags | libc::MSG_DONTWAIT))
+}
+
+/// A socket takes what it has room for, so that a long message is not waited for in the system.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
+    let plain = || real!(write(fd, buffer, len) as fn(c_int, *const c_void, size_t) -> ssize_t);
+    if !is_managed() || fd <= 2 {
+        return plain();
+    }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let call = || real!(send(fd, buffer, len, flags) as fn(c_int, *const c_void, size_t, c_int) -> ssize_t);
+    let sent = patiently(fd, libc::POLLOUT, true, call);
+    if sent < 0 && errno() == libc::ENOTSOCK { plainly(fd, libc::POLLOUT, plain) } else { sent }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+    let call = || real!(writev(fd, parts, count) as fn(c_int, *const iovec, c_int) -> ssize_t);
+    if is_managed() && fd > 2 { plainly(fd, libc::POLLOUT, call) } else { call() }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    let call = || {
+        real!(accept4(fd, address, len, flags) as fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int) as ssize_t
+    };
+    let accepted = if is_managed() { plainly(fd, libc::POLLIN, call) } else { call() };
+    accepted as c_int
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if is_managed() {
+        scheduler::stir();
+    }
+    real!(close(fd) as fn(c_int) -> c_int)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    if is_managed() {
+        scheduler::stir();
+    }
+    real!(shutdown(fd, how) as fn(c_int, c_int) -> c_int)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    if is_managed() {
+        scheduler::stir();
+    }
+    real!(connect(fd, address, len) as fn(c_int, *const sockaddr, socklen_t) -> c_int)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    if is_managed() {
+        scheduler::stir();
+    }
+    real!(epoll_ctl(set, operation, fd, event) as fn(c_int, c_int, c_int, *mut epoll_event) -> c_int)
+}
+
+// ---- files ----
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fstat64(fd: c_int, found: *mut c_void) -> c_int {
+    if is_managed() {
+        until_told(fd);
+    }
+    real!(fstat64(fd, found) as fn(c_int, *mut c_void) -> c_int)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fstat(fd: c_int, found: *mut c_void) -> c_int {
+    // SAFETY: the same function on 64 bits.
+    unsafe { fstat64(fd, found) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t {
+    if is_managed() {
+        until_told(fd);
+    }
+    real!(lseek64(fd, offset, whence) as fn(c_int, off_t, c_int) -> off_t)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
+    // SAFETY: the same function on 64 bits.
+    unsafe { lseek64(fd, offset, whence) }
+}
+
+// ---- chance ----
+
+/// The same numbers in each history.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getrandom(buffer: *mut c_void, len: size_t, flags: c_uint) -> ssize_t {
+    if !is_managed() {
+        return real!(getrandom(buffer, len, flags) as fn(*mut c_void, size_t, c_uint) -> ssize_t);
+    }
+    // SAFETY: getrandom(2) wants so many bytes.
+    unsafe { buffer.cast::<u8>().write_bytes(0x5a, len) };
+    len as ssize_t
+}

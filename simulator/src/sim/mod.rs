@@ -1,0 +1,21 @@
+//! One process in which one thread runs at a time, chosen by a seed, under a clock that stands still unless it is asked or
+//! everybody waits.
+//!
+//! ```text
+//!  code under test ── std, rustix, libc ──► `calls`: the C library's names, taken by this program
+//!                                              │ would it wait?
+//!                                              ▼
+//!                     `scheduler`: who runs next, what time it is ──► `os`: the real system, which never waits
+//! ```
+//!
+//! Threads are the system's, so thread-locals, stacks and panics are what they are in the program; but only one has its
+//! turn. Sockets, eventfds and epoll sets are the system's, too, and never waited in: a call that would wait gives the turn
+//! away until they are ready. So the code under test is the shipped one, without a seam.
+
+mod calls;
+pub(crate) mod os;
+mod scheduler;
+
+pub use calls::{Held, hold};
+pub use os::ring_after;
+pub use scheduler::{bypass, describe, kick, mix, note, now, simulate, wait_for};

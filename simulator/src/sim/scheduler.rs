@@ -1,0 +1,415 @@
+//! Who has the turn, and what time it is.
+
+use std::cell::{Cell, UnsafeCell};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::os::{Turn, real};
+
+/// Outside of a simulation.
+const OUTSIDE: usize = usize::MAX;
+/// Nanoseconds that a change of turns takes.
+const STEP: u64 = 1_000;
+/// Nanoseconds that asking for the time takes.
+const ASKING: u64 = 200;
+/// Looks at the clock without a change of turns, after which there is one: a thread that spins lets others run.
+const SPINS: u32 = 64;
+/// What the clock shows when a history begins: long after zero, since code may subtract.
+const BEGIN: u64 = 1_000_000_000_000;
+
+thread_local! {
+    static ME: Cell<usize> = const { Cell::new(OUTSIDE) };
+    static BYPASS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// What a thread waits for; the first to come ends it.
+#[derive(Clone, Debug, Default)]
+pub struct Wait {
+    /// Moment on the clock, in nanoseconds.
+    pub until: Option<u64>,
+    /// Descriptors with their events, as poll(2) takes them.
+    pub fds: Vec<(i32, i16)>,
+    /// Address of a futex, or a number of [`hold`](super::hold).
+    pub key: Option<usize>,
+    /// End of a thread.
+    pub thread: Option<usize>,
+}
+
+/// What ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// Its moment has come.
+    Late,
+    /// What it waited for has come.
+    Ready,
+}
+
+#[derive(Debug)]
+enum State {
+    Ready(Woken),
+    Waits(Wait),
+    Ended,
+}
+
+struct Thread {
+    turn: &'static Turn,
+    state: State,
+    system: libc::pthread_t,
+    name: String,
+    /// Turns that it has had.
+    turns: u64,
+    /// Chances to give the turn away.
+    chances: u64,
+    spins: u32,
+}
+
+struct Simulation {
+    seed: u64,
+    now: u64,
+    threads: Vec<Thread>,
+    /// Of everything that was decided and noted.
+    hash: u64,
+    /// Has ended, and is to be joined before anybody goes on.
+    corpse: Option<libc::pthread_t>,
+    switches: u64,
+    /// How long a thread keeps its rank: 2^this turns.
+    constancy: u32,
+    /// One chance in so many gives the turn away.
+    rest: u64,
+    /// A descriptor may have become ready since all were looked at.
+    is_stirred: bool,
+    /// Scratch space: what is polled, and for which thread.
+    polled: (Vec<libc::pollfd>, Vec<usize>),
+}
+
+struct Global(UnsafeCell<Option<Simulation>>);
+
+// SAFETY: only the thread that has the turn looks inside, and turns are handed over by atomics that order memory.
+unsafe impl Sync for Global {}
+
+static GLOBAL: Global = Global(UnsafeCell::new(None));
+
+fn with<T>(action: impl FnOnce(&mut Simulation) -> T) -> T {
+    // SAFETY: the caller has the turn, so nobody else looks inside; no action calls back in here.
+    let simulation = unsafe { &mut *GLOBAL.0.get() };
+    action(simulation.as_mut().expect("a simulation runs"))
+}
+
+/// Numbers mixed to one.
+#[must_use]
+pub fn mix(parts: &[u64]) -> u64 {
+    parts.iter().fold(0x9e37_79b9_7f4a_7c15, |sum, part| {
+        let mut word = (sum ^ part).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 32)
+    })
+}
+
+/// Whether the calling thread takes turns.
+#[must_use]
+pub fn is_managed() -> bool {
+    ME.get() != OUTSIDE && BYPASS.get() == 0
+}
+
+/// Lets the calling thread use the real system, in which it must not wait for other threads.
+pub fn bypass<T>(action: impl FnOnce() -> T) -> T {
+    BYPASS.set(BYPASS.get() + 1);
+    let result = action();
+    BYPASS.set(BYPASS.get() - 1);
+    result
+}
+
+/// The time, in nanoseconds, which does not pass by asking here.
+#[must_use]
+pub fn now() -> u64 {
+    with(|it| it.now)
+}
+
+/// The time for code under test.
+pub(super) fn ask_time() -> u64 {
+    let spins = with(|it| {
+        it.now += ASKING;
+        it.threads[ME.get()].spins += 1;
+        it.threads[ME.get()].spins >= SPINS
+    });
+    if spins {
+        give_way()
+    } else {
+        chance()
+    }
+    now()
+}
+
+/// Takes something into the hash of the history.
+pub fn note(what: u64) {
+    with(|it| it.hash = mix(&[it.hash, what]));
+}
+
+/// A descriptor may be ready from here on.
+pub(super) fn stir() {
+    with(|it| it.is_stirred = true);
+}
+
+/// A place at which another thread may go first.
+pub(super) fn chance() {
+    let gives_way = with(|it| {
+        let me = ME.get();
+        it.threads[me].chances += 1;
+        mix(&[it.seed, 1, me as u64, it.threads[me].chances]).is_multiple_of(it.rest)
+    });
+    if gives_way {
+        give_way();
+    }
+}
+
+pub(super) fn give_way() {
+    let me = ME.get();
+    with(|it| it.threads[me].state = State::Ready(Woken::Ready));
+    change_turns(me);
+}
+
+/// Waits.
+pub(super) fn block(wait: Wait) -> Woken {
+    let me = ME.get();
+    with(|it| it.threads[me].state = State::Waits(wait));
+    change_turns(me)
+}
+
+/// Waits for a key, for at most `limit`.
+pub fn wait_for(key: Option<usize>, limit: Option<Duration>) -> Woken {
+    let until = limit.map(|limit| now().saturating_add(nanos(limit)));
+    block(Wait { until, key, ..Wait::default() })
+}
+
+/// Wakes those who wait for a key, `most` at most. How many.
+pub fn kick(key: usize, most: usize) -> usize {
+    with(|it| {
+        let waits = |thread: &&mut Thread| matches!(&thread.state, State::Waits(wait) if wait.key == Some(key));
+        let woken = it.threads.iter_mut().filter(waits).take(most);
+        woken.map(|thread| thread.state = State::Ready(Woken::Ready)).count()
+    })
+}
+
+pub(super) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Gives the turn to whoever is chosen, and comes back with it.
+fn change_turns(me: usize) -> Woken {
+    let (chosen, turn) = with(Simulation::choose);
+    if chosen != me {
+        let own = with(|it| it.threads[me].turn);
+        turn.give();
+        own.wait();
+        bury();
+    }
+    with(|it| match it.threads[me].state {
+        State::Ready(woken) => woken,
+        _ => unreachable!("only who is ready is chosen"),
+    })
+}
+
+/// Joins a thread that has ended, whose thread-locals are dropped meanwhile.
+fn bury() {
+    if let Some(corpse) = with(|it| it.corpse.take()) {
+        bypass(|| {
+            real!(pthread_join(corpse, std::ptr::null_mut()) as fn(libc::pthread_t, *mut *mut libc::c_void) -> i32)
+        });
+    }
+}
+
+impl Simulation {
+    fn choose(&mut self) -> (usize, &'static Turn) {
+        loop {
+            self.now += STEP;
+            self.look_at_descriptors();
+            self.look_at_clock();
+            let ready = |(number, thread): (usize, &Thread)| {
+                let rank = mix(&[self.seed, 2, number as u64, thread.turns >> self.constancy]);
+                matches!(thread.state, State::Ready(_)).then_some((rank, number))
+            };
+            if let Some((_, chosen)) = self.threads.iter().enumerate().filter_map(ready).max() {
+                self.switches += 1;
+                self.hash = mix(&[self.hash, chosen as u64, self.now]);
+                let thread = &mut self.threads[chosen];
+                thread.turns += 1;
+                thread.spins = 0;
+                return (chosen, thread.turn);
+            }
+            let moments = self.threads.iter().filter_map(|thread| match &thread.state {
+                State::Waits(wait) => wait.until,
+                _ => None,
+            });
+            match moments.min() {
+                Some(moment) => self.now = self.now.max(moment),
+                None => super::super::die(&format!("A8: everybody waits for ever\n{}", self.describe())),
+            }
+        }
+    }
+
+    /// Only what this process does can make a descriptor ready, so there is nothing to look for unless it did something.
+    fn look_at_descriptors(&mut self) {
+        if !std::mem::take(&mut self.is_stirred) {
+            return;
+        }
+        let (polled, of) = &mut self.polled;
+        polled.clear();
+        of.clear();
+        for (number, thread) in self.threads.iter().enumerate() {
+            if let State::Waits(wait) = &thread.state {
+                for &(fd, events) in &wait.fds {
+                    polled.push(libc::pollfd { fd, events, revents: 0 });
+                    of.push(number);
+                }
+            }
+        }
+        if polled.is_empty() {
+            return;
+        }
+        let count = polled.len() as libc::nfds_t;
+        let found = real!(poll(polled.as_mut_ptr(), count, 0) as fn(*mut libc::pollfd, libc::nfds_t, i32) -> i32);
+        if found > 0 {
+            for (polled, number) in polled.iter().zip(of) {
+                if polled.revents != 0 {
+                    self.threads[*number].state = State::Ready(Woken::Ready);
+                }
+            }
+        }
+    }
+
+    fn look_at_clock(&mut self) {
+        for thread in &mut self.threads {
+            if let State::Waits(Wait { until: Some(until), .. }) = &thread.state
+                && *until <= self.now
+            {
+                thread.state = State::Ready(Woken::Late);
+            }
+        }
+    }
+
+    fn describe(&self) -> String {
+        let mut text = String::new();
+        for (number, thread) in self.threads.iter().enumerate() {
+            if !matches!(thread.state, State::Ended) {
+                let _ = writeln!(text, "  {} (thread {number}): {:?}", thread.name, thread.state);
+            }
+        }
+        text
+    }
+}
+
+/// How a simulation has ended.
+pub struct Ended {
+    /// Hash of all that happened.
+    pub hash: u64,
+    /// Threads that wait for something that does not come, where there are any. The process is of no more use then.
+    pub left: Option<String>,
+    /// Changes of turns.
+    pub switches: u64,
+    /// Time that has passed on the clock.
+    pub lasted: Duration,
+}
+
+/// Runs `action` as the first thread of a simulation, then waits for all others.
+pub fn simulate<T>(seed: u64, patience: Duration, action: impl FnOnce() -> T) -> (T, Ended) {
+    let first = Thread {
+        turn: Box::leak(Box::default()),
+        state: State::Ready(Woken::Ready),
+        // SAFETY: it has no preconditions.
+        system: unsafe { libc::pthread_self() },
+        name: "main".to_owned(),
+        turns: 0,
+        chances: 0,
+        spins: 0,
+    };
+    let simulation = Simulation {
+        seed,
+        now: BEGIN,
+        threads: vec![first],
+        hash: seed,
+        corpse: None,
+        switches: 0,
+        constancy: [0, 0, 2, 5][(mix(&[seed, 3]) % 4) as usize],
+        rest: [2, 8, 64, 1024][(mix(&[seed, 4]) % 4) as usize],
+        is_stirred: true,
+        polled: Default::default(),
+    };
+    // SAFETY: no simulation runs, so nobody else looks inside.
+    unsafe { *GLOBAL.0.get() = Some(simulation) };
+    ME.set(0);
+    let result = action();
+    let until = now() + nanos(patience);
+    let is_over = || with(|it| it.threads[1..].iter().all(|thread| matches!(thread.state, State::Ended)));
+    while !is_over() && now() < until {
+        let next = with(|it| (1..it.threads.len()).find(|&other| !matches!(it.threads[other].state, State::Ended)));
+        block(Wait { until: Some(until), thread: next, ..Wait::default() });
+    }
+    let left = (!is_over()).then(|| with(|it| it.describe()));
+    let ended =
+        with(|it| Ended { hash: it.hash, left, switches: it.switches, lasted: Duration::from_nanos(it.now - BEGIN) });
+    ME.set(OUTSIDE);
+    // SAFETY: the other threads have ended, or wait for a turn that nobody gives them any more.
+    unsafe { *GLOBAL.0.get() = None };
+    (result, ended)
+}
+
+/// Prepares a new thread of the simulation; its number and turn.
+pub(super) fn admit() -> (usize, &'static Turn) {
+    with(|it| {
+        let turn: &'static Turn = Box::leak(Box::default());
+        let state = State::Ready(Woken::Ready);
+        it.threads.push(Thread { turn, state, system: 0, name: String::new(), turns: 0, chances: 0, spins: 0 });
+        (it.threads.len() - 1, turn)
+    })
+}
+
+/// What a thread is called.
+pub(super) fn call(name: String) {
+    with(|it| it.threads[ME.get()].name = name);
+}
+
+/// Who waits for what.
+#[must_use]
+pub fn describe() -> String {
+    with(|it| it.describe())
+}
+
+/// Notes by which number the system knows a thread that was admitted; it does not exist where there is none.
+pub(super) fn name(number: usize, system: Option<libc::pthread_t>) {
+    with(|it| match system {
+        Some(system) => it.threads[number].system = system,
+        None => it.threads[number].state = State::Ended,
+    });
+}
+
+/// The first thing that a thread does: it waits for its turn.
+pub(super) fn begin(number: usize, turn: &Turn) {
+    turn.wait();
+    ME.set(number);
+    bury();
+}
+
+/// The last thing that a thread does: it gives its turn away for good.
+pub(super) fn end() {
+    let me = ME.get();
+    let turn = with(|it| {
+        it.threads[me].state = State::Ended;
+        it.corpse = Some(it.threads[me].system);
+        for thread in &mut it.threads {
+            if matches!(&thread.state, State::Waits(wait) if wait.thread == Some(me)) {
+                thread.state = State::Ready(Woken::Ready);
+            }
+        }
+        it.choose().1
+    });
+    // What its thread-locals do when they are dropped is outside of the simulation.
+    ME.set(OUTSIDE);
+    turn.give();
+}
+
+/// Waits for the end of a thread.
+pub(super) fn join(number: usize) {
+    while with(|it| !matches!(it.threads[number].state, State::Ended)) {
+        block(Wait { thread: Some(number), ..Wait::default() });
+    }
+}
