@@ -109,6 +109,34 @@ fn help_names_only_options_that_there_are() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Arguments that name a file or a target and take text only.
+fn take_text_only(verb: &Command, found: &mut Vec<String>) {
+    const FILES: [&str; 10] =
+        ["TARGET", "PATH", "FILE", "DIR", "FOLDER", "DEVICE", "SOCKET", "SOURCE", "DESTINATION", "MOUNTPOINT"];
+    for arg in verb.get_arguments() {
+        let names = arg.get_value_names().into_iter().flatten();
+        let mut words = names.flat_map(|name| name.split([' ', '.', '|']));
+        let is_text = arg.get_value_parser().type_id() == clap::builder::ValueParser::string().type_id();
+        if is_text && words.any(|word| FILES.contains(&word)) {
+            found.push(format!("{} {arg}", verb.get_name()));
+        }
+    }
+    for below in verb.get_subcommands() {
+        take_text_only(below, found);
+    }
+}
+
+/// A name need not be UTF-8.
+#[test]
+fn what_names_a_file_takes_any_name() {
+    let (program, mut found) = (Cli::command(), Vec::new());
+    take_text_only(&program, &mut found);
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    let text = clap::Arg::new("text").value_name("TARGET... MOUNTPOINT").value_parser(clap::value_parser!(String));
+    take_text_only(&Command::new("verb").arg(text), &mut found);
+    assert_eq!(found.len(), 1);
+}
+
 /// Every file of the program.
 fn sources(folder: &Path, all: &mut Vec<String>) {
     for entry in fs::read_dir(folder).expect("a folder") {

@@ -28,6 +28,7 @@
 
 mod base;
 mod bytes;
+mod bytes_name;
 mod clevis;
 mod contents;
 mod copy;

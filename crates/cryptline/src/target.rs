@@ -20,6 +20,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -28,6 +29,7 @@ use cryptline_nbd::NbdUri;
 use cryptline_nbd::uri::UriError;
 
 use crate::base::Source;
+use crate::bytes_name;
 use crate::error::{Error, Problem};
 use crate::keyed::{self, Keyed};
 use crate::places::{self, Spot};
@@ -103,7 +105,7 @@ impl Target {
         let name = name.as_ref();
         match name.to_str() {
             Some(text) => text.parse(),
-            None => Ok(Self::Path(name.into())),
+            None => bytes_name::parse(name),
         }
     }
 
@@ -163,9 +165,14 @@ impl Target {
     pub fn is_same_place(&self, other: &Self) -> bool {
         let whole = !matches!(self, Self::Slice(_));
         let same = self.path().filter(|_| whole);
-        same.is_some_and(|path| other.is_on(path))
-            || remote::overlap(self, other)
-            || self.to_string() == other.to_string()
+        same.is_some_and(|path| other.is_on(path)) || remote::overlap(self, other) || self.is_called_as(other)
+    }
+
+    /// Whether both have one name, though nothing may be there. Two that are no text may be shown alike.
+    pub(crate) fn is_called_as(&self, other: &Self) -> bool {
+        let shown = self.to_string();
+        let is_text = !shown.contains(char::REPLACEMENT_CHARACTER);
+        shown == other.to_string() && (is_text || self.path() == other.path())
     }
 
     /// Whether a new file at `path` would replace what it lies on, or a part of it does, though it may not be there yet.
@@ -287,15 +294,23 @@ impl fmt::Display for Target {
 
 impl Zoned {
     fn parse(text: &str, rest: &str) -> Result<Self, String> {
-        let (place, options) = rest.split_once(',').unwrap_or((rest, ""));
-        let place = match place.strip_prefix("ram:") {
+        Self::parse_bytes(text.as_bytes(), rest.as_bytes())
+    }
+
+    /// The name and what follows its first colon, of which the file's may be any bytes.
+    pub(crate) fn parse_bytes(name: &[u8], rest: &[u8]) -> Result<Self, String> {
+        let mut parts = rest.splitn(2, |&byte| byte == b',');
+        let (place, options) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let place = match str::from_utf8(place).ok().and_then(|place| place.strip_prefix("ram:")) {
             Some(size) => Place::Ram(parse_disk(size)?),
             None if place.is_empty() => {
                 return Err("names no file; give zoned:PATH,zone-size=SIZE or zoned:ram:SIZE,zone-size=SIZE".into());
             }
-            None => Place::File(place.into()),
+            None => Place::File(OsStr::from_bytes(place).into()),
         };
-        Ok(Self { place, options: zone_options(options)?, text: text.to_owned() })
+        let options = str::from_utf8(options).map_err(|_| "its options are not UTF-8".to_owned())?;
+        let text = String::from_utf8_lossy(name).into_owned();
+        Ok(Self { place, options: zone_options(options)?, text })
     }
 }
 

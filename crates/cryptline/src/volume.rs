@@ -10,6 +10,7 @@ use crate::error::Problem;
 use crate::header::lock::InUse;
 use crate::info::Info;
 use crate::stamp::Stamp;
+use crate::target::Target;
 use crate::{Disk, Result, Warning};
 
 /// The smallest I/O that every program knows: one that never asks takes it for granted.
@@ -26,11 +27,13 @@ pub struct Volume {
     keeps_blocks: bool,
     /// Of the file that it lies in.
     stamp: Option<Stamp>,
+    /// Where it lies: its name in `info` is for messages. None for a table.
+    target: Option<Target>,
 }
 
 impl Volume {
     pub(crate) fn new(gate: Gate, info: Info, warnings: Vec<Warning>, keeps_blocks: bool) -> Self {
-        Self { gate, info, warnings, keeps_blocks, stamp: None }
+        Self { gate, info, warnings, keeps_blocks, stamp: None, target: None }
     }
 
     /// Keeps others from reencrypting it while anybody can reach it, by the lock taken here or that of another process.
@@ -39,9 +42,14 @@ impl Volume {
         self
     }
 
-    pub(crate) fn stamped(mut self, stamp: Option<Stamp>) -> Self {
-        self.stamp = stamp;
+    /// Remembers where it lies, and what is there as it was before it was opened.
+    pub(crate) fn at(mut self, target: Option<Target>, stamp: Option<Stamp>) -> Self {
+        (self.target, self.stamp) = (target, stamp);
         self
+    }
+
+    pub(crate) fn target(&self) -> Option<&Target> {
+        self.target.as_ref()
     }
 
     pub(crate) fn stamp(&self) -> Option<&Stamp> {

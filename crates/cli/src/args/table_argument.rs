@@ -8,7 +8,7 @@
 //! clap keeps several copies of each argument and wipes none. The process's own copy, which `ps` shows,
 //! is overwritten.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
@@ -54,17 +54,15 @@ impl TableArgument {
     ///
     /// # Errors
     /// When memory runs out.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &OsStr) -> Result<Self, String> {
         if text == SIGN {
             let taken = lock(&TAKEN).take();
             return taken.map(Self::Line).ok_or_else(|| "no line".into());
         }
-        match (text, text.strip_prefix('@')) {
-            ("-", _) => Ok(Self::Input),
-            (_, Some(path)) => Ok(Self::File(path.into())),
-            _ => SecretBuf::copy_of(text.as_bytes())
-                .map(|line| Self::Line(Arc::new(line)))
-                .map_err(|error| error.to_string()),
+        match text.as_bytes() {
+            b"-" => Ok(Self::Input),
+            [b'@', path @ ..] => Ok(Self::File(OsStr::from_bytes(path).into())),
+            line => SecretBuf::copy_of(line).map(|line| Self::Line(Arc::new(line))).map_err(|error| error.to_string()),
         }
     }
 

@@ -1,8 +1,10 @@
 //! The options that say what a target is and how to open it.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, ValueEnum};
 use cryptline::luks::KEY_LEN_MAX;
 use cryptline::{
@@ -62,7 +64,7 @@ pub struct TargetArgs {
     /// IVOFFSET DEVICE OFFSET [OPTS]`, `START LEN linear DEVICE OFFSET`, `START LEN zero` or `START LEN error`; DEVICE
     /// is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the
     /// keys in it: `-` reads the table from standard input, `@FILE` from a file
-    #[arg(long, value_name = "LINE", value_parser = TableArgument::parse)]
+    #[arg(long, value_name = "LINE", value_parser = OsStringValueParser::new().try_map(|line| TableArgument::parse(&line)))]
     pub table: Option<TableArgument>,
 
     /// Read the LUKS header from FILE; the target holds only data
@@ -176,7 +178,7 @@ pub struct PlainOptions {
 ///
 /// # Errors
 /// One line and cryptsetup's exit code: 1 parameters, 2 no key, 3 memory, 4 device, 5 busy.
-pub fn open(target: &str, options: &TargetArgs, keys: &KeyArgs) -> Result<Volume, CliError> {
+pub fn open(target: &OsStr, options: &TargetArgs, keys: &KeyArgs) -> Result<Volume, CliError> {
     Ok(options.to_open(target, keys)?.open()?)
 }
 
@@ -185,7 +187,7 @@ impl TargetArgs {
     ///
     /// # Errors
     /// Exit code 1 for options that contradict each other or the target.
-    pub fn to_open(&self, target: &str, keys: &KeyArgs) -> Result<Open, CliError> {
+    pub fn to_open(&self, target: &OsStr, keys: &KeyArgs) -> Result<Open, CliError> {
         if self.header.is_some() && self.kind == Some(VolumeType::Plain) {
             return Err(CliError::parameters("a plain volume has no header; leave out --header, or --type plain"));
         }
@@ -220,13 +222,13 @@ impl TargetArgs {
         Ok(self.dispatch.apply(self.blocks.apply(open)))
     }
 
-    fn target(&self, target: &str) -> Result<Target, CliError> {
+    fn target(&self, target: &OsStr) -> Result<Target, CliError> {
         match (&self.table, target) {
             (Some(_), target) if !target.is_empty() => {
                 Err(CliError::parameters("give either a TARGET or --table, which names its device itself"))
             }
             (Some(line), _) => super::table::target(line),
-            (None, "") => Err(CliError::parameters(
+            (None, target) if target.is_empty() => Err(CliError::parameters(
                 "no target; give a LUKS file or device, an NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH, zoned:PATH, ram:SIZE, or --table",
             )),
             (None, target) => Ok(Target::parse(target)?),

@@ -10,3 +10,4 @@ pub mod orphans;
 pub mod server;
 pub mod state;
 pub mod watch;
+mod words;

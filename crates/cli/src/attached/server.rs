@@ -1,6 +1,7 @@
 //! The server of one device, from an open volume to the last flush.
 
 use std::cell::{Cell, OnceCell};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -50,7 +51,7 @@ pub struct Wanted<'a> {
     /// What is attached, for people.
     pub target: String,
     /// The command line, where a later server may have it.
-    pub arguments: Vec<String>,
+    pub arguments: Vec<OsString>,
     /// Where the command line was given.
     pub folder: PathBuf,
     /// The server leaves the terminal once the device is there.

@@ -2,6 +2,7 @@
 //!
 //! It holds no key and nothing that helps to find one.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -12,6 +13,7 @@ use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
+use super::words::{name, names};
 use crate::CliError;
 
 /// Root's devices; another user's are in that user's runtime folder.
@@ -79,9 +81,10 @@ pub struct State {
     pub started: u64,
     /// The command line that made it, for a server that takes over, and where it was given. None, if that line had
     /// a key in it.
-    #[serde(default)]
-    pub arguments: Vec<String>,
+    #[serde(default, with = "names")]
+    pub arguments: Vec<OsString>,
     /// Where it was given.
+    #[serde(with = "name")]
     pub folder: PathBuf,
     /// Why the server could not end well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -312,6 +315,8 @@ pub fn start_of(pid: u32) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
     fn ours() -> State {
@@ -401,6 +406,15 @@ mod tests {
         state.owner = Some(7);
         assert!(!state.is_taken_by(Some(7)));
         assert!(state.is_taken_by(Some(state.pid.max(8))));
+    }
+
+    #[test]
+    fn names_that_are_no_text_are_read_back_as_well() {
+        let name = || OsString::from_vec(b"/d/\xff".to_vec());
+        let state = State { arguments: vec!["attach".into(), name()], folder: name().into(), ..ours() };
+        let text = serde_json::to_string(&state).unwrap();
+        assert!(text.contains(r#"["attach",[47,100,47,255]]"#), "{text}");
+        assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);
     }
 
     #[test]

@@ -53,7 +53,7 @@ Exit codes (as cryptsetup's):
 pub struct AttachArgs {
     /// LUKS file or block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH, zoned:PATH or ram:SIZE; a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE
     #[arg(value_name = "TARGET", required_unless_present = "table")]
-    pub target: Option<String>,
+    pub target: Option<OsString>,
 
     /// The kernel's driver that makes the device
     #[arg(long, value_enum, default_value_t, value_name = "DRIVER")]
@@ -179,7 +179,6 @@ fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
     let source = &volume.info().source;
     check_queues(source, volume.gate(), args.queues.into(), "--queues")?;
     let is_secret = matches!(args.volume.table, Some(TableArgument::Line(_)));
-    let words: Option<Vec<_>> = arguments().map(OsString::into_string).map(Result::ok).collect();
     let wanted = Wanted {
         driver,
         queues: args.queues,
@@ -187,7 +186,7 @@ fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
         timeout: args.timeout.map(Duration::from_secs),
         backend: backend.choice,
         target: volume.info().source.clone(),
-        arguments: words.filter(|_| !is_secret).unwrap_or_default(),
+        arguments: if is_secret { Vec::new() } else { arguments().collect() },
         folder: std::env::current_dir().unwrap_or_default(),
         in_background: args.detached_child,
         recover: args.recover_device.clone(),

@@ -9,6 +9,7 @@ mod janitor;
 mod names;
 mod place;
 
+use std::ffi::OsString;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
@@ -54,7 +55,7 @@ const LANES_USUAL: usize = 4;
 In an empty folder, each disk appears as a file with the name of its target, and FILE.info describes it. \
 Over a file, the disk takes the place of that file. Programs read and write it at any offset, without root \
 and without NBD. It cannot be truncated (give dd conv=notrunc), and behind its end there is no space; it grows \
-only when the target does, if that says no size.
+only when the target does, if that says no size. In a name that is not UTF-8, \u{fffd} stands for what is not.
 
 Root, or a user in a user namespace, mounts by itself; other users need fusermount3 (package fuse3). Only the \
 user who mounts can use the file, not even root, unless --allow-other is given.
@@ -83,7 +84,7 @@ Exit codes (as cryptsetup's):
 pub struct MountArgs {
     /// LUKS files or block devices, NBD URIs, rbd:POOL/IMAGE, pmem:PATH, btt:PATH or ram:SIZE; then an empty folder, or a file for one of them
     #[arg(value_name = "TARGET... MOUNTPOINT", required = true, num_args = 1..)]
-    pub paths: Vec<String>,
+    pub paths: Vec<OsString>,
 
     /// How to mount.
     #[command(flatten)]
@@ -211,7 +212,7 @@ fn needs(lanes: usize) -> Needs<'static> {
 
 impl MountArgs {
     /// The targets, and the mount point behind them.
-    fn paths(&self) -> Result<(&[String], &Path), CliError> {
+    fn paths(&self) -> Result<(&[OsString], &Path), CliError> {
         let (point, targets) = self.paths.split_last().ok_or_else(no_point)?;
         if targets.is_empty() && self.front.volume.table.is_none() {
             return Err(no_point());
@@ -325,7 +326,8 @@ impl MountArgs {
             hints.push(format!("losetup --direct-io=on --find --show '{file}'"));
         }
         hints.push(format!("cryptline umount '{point}'"));
-        if point.contains('\'') || volumes[0].name.contains('\'') {
+        let is_odd = |text: &str| text.contains(['\'', char::REPLACEMENT_CHARACTER]);
+        if is_odd(&point) || volumes[0].name.contains('\'') {
             // They would be wrong.
             hints.clear();
         }

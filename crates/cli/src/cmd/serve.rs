@@ -4,6 +4,7 @@
 //! arguments checked ─► volumes opened (KDF, once each) ─► sockets bound ─► said so ─► served ─► flushed
 //! ```
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use cryptline::Zeroes;
+use cryptline::{Target, Zeroes};
 use cryptline_engine::BackendChoice;
 use cryptline_nbd::uri::{Address, NbdUri};
 use cryptline_nbd::{OfferError, TlsMode};
@@ -66,6 +67,8 @@ With LISTEN_FDS set (systemd socket activation), it serves on the sockets it was
 nothing, so `nbdinfo -- [ cryptline serve disk.img --key-file key ]` works. It notifies \
 $NOTIFY_SOCKET once clients can connect.
 
+The names of exports are UTF-8: in one that is made of a file's name, \u{fffd} stands for what is not.
+
 After opening the volumes and binding the sockets, the server drops the rights it no longer needs: \
 it cannot open files, start programs or make connections, and it has no capabilities (--sandbox). \
 The banner shows which restrictions are in force. The command of --run is not restricted. When you \
@@ -99,7 +102,7 @@ pub struct ServeArgs {
     /// a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE; one with a key file of its own is
     /// TARGET?key-file=FILE [default: ram:1G]
     #[arg(value_name = "TARGET")]
-    pub targets: Vec<String>,
+    pub targets: Vec<OsString>,
 
     /// Where and how to serve.
     #[command(flatten)]
@@ -208,7 +211,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     });
     let command = reachable.as_ref().and_then(|it| args.command(it));
     let commands = reachable.map(|it| it.commands()).unwrap_or_default();
-    let holes = front.volumes.iter().any(|it| args.hides_holes(it));
+    let holes = front.volumes.iter().enumerate().any(|(index, it)| args.hides_holes(index, it));
     let front = front.enter(&needs, command)?;
     let clients = front.clients().unwrap_or(args.server.max_connections);
     let server = args.build(exports, clients, (front.backend(), front.poll()), tls);
@@ -316,14 +319,18 @@ impl ServeArgs {
     /// What --run runs, with the variables that it finds.
     fn command(&self, export: &Reachable<'_>) -> Option<Command> {
         let mut variables = variables(export.uri, self.tls.word());
-        variables.extend(export.variables());
+        variables.extend(export.variables().map(|(name, text)| (name, text.into())));
         Some(Command { line: self.server.run.clone()?, variables })
     }
 
     /// Whether clients read noise where the image has holes, which are a part of the decrypted disk, too.
-    fn hides_holes(&self, volume: &Served) -> bool {
+    fn hides_holes(&self, index: usize, volume: &Served) -> bool {
         let decrypts = self.front.volume.blocks.zeroes == Zeroes::Decrypt;
-        let found = fs::metadata(&volume.info.source);
+        let found = match self.targets.get(index).map(Target::parse) {
+            // Its name may be no text.
+            Some(Ok(Target::Path(path))) => fs::metadata(path),
+            _ => fs::metadata(&volume.info.source),
+        };
         let stored = found.map(|found| found.is_file().then(|| found.blocks().saturating_mul(512)));
         decrypts && matches!(stored, Ok(Some(stored)) if stored < volume.info.size)
     }
@@ -366,20 +373,22 @@ impl ServeArgs {
     }
 }
 
-fn variables(uri: &NbdUri, tls: &str) -> Vec<(&'static str, String)> {
+fn variables(uri: &NbdUri, tls: &str) -> Vec<(&'static str, OsString)> {
     let (nbd, socket, port) = match &uri.address {
         Address::Unix(path) => {
-            let path = path.display().to_string();
-            (format!("nbd:unix:{path}"), path, String::new())
+            let path = path.clone().into_os_string();
+            let mut nbd = OsString::from("nbd:unix:");
+            nbd.push(&path);
+            (nbd, path, String::new())
         }
-        Address::Tcp { host, port } => (format!("nbd:{host}:{port}"), String::new(), port.to_string()),
+        Address::Tcp { host, port } => (format!("nbd:{host}:{port}").into(), OsString::new(), port.to_string()),
     };
     vec![
-        ("uri", uri.to_string()),
+        ("uri", uri.to_string().into()),
         ("nbd", nbd),
         ("unixsocket", socket),
-        ("port", port),
-        ("exportname", uri.export.clone()),
-        ("tls", tls.to_owned()),
+        ("port", port.into()),
+        ("exportname", uri.export.clone().into()),
+        ("tls", tls.into()),
     ]
 }

@@ -1,5 +1,6 @@
 //! `table`: what `dmsetup table` would print for a volume.
 
+use std::ffi::OsString;
 use std::slice;
 
 use clap::Args;
@@ -24,7 +25,7 @@ Examples:
 pub struct TableArgs {
     /// LUKS or plain volume: a file or block device
     #[arg(required_unless_present = "table")]
-    pub target: Option<String>,
+    pub target: Option<OsString>,
 
     /// Print the volume key; whoever sees the line can decrypt the volume
     #[arg(long)]

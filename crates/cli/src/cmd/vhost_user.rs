@@ -1,6 +1,7 @@
 //! `vhost-user`: the decrypted disk for virtual machines.
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -65,7 +66,7 @@ pub struct VhostUserArgs {
     /// LUKS file or block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH or ram:SIZE; each one becomes a disk;
     /// a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE [default: ram:1G]
     #[arg(value_name = "TARGET")]
-    pub targets: Vec<String>,
+    pub targets: Vec<OsString>,
 
     /// What machines connect to, and what they see.
     #[command(flatten)]
@@ -107,7 +108,7 @@ pub struct DeviceArgs {
 
     /// The target, as vhost-user programs call it
     #[arg(long, value_name = "PATH", conflicts_with = "targets")]
-    pub blk_file: Option<String>,
+    pub blk_file: Option<OsString>,
 }
 
 /// Serves until told to stop.
@@ -206,7 +207,8 @@ impl VhostUserArgs {
         let libvirt = size(&|size| format!(" queue_size='{size}'"));
         let hypervisor = size(&|size| format!(",queue_size={size}"));
         let show = |path: &PathBuf| path.display().to_string();
-        let hints = places.first().map(show).map(|path| {
+        // A path that is no text is shown as another.
+        let hints = places.first().and_then(|path| path.to_str()).map(|path| {
             vec![
                 format!(
                     "qemu-system-x86_64 ... -m 2G -machine memory-backend=mem \\\n    \

@@ -1,6 +1,7 @@
 //! `zones`: what each zone of a zoned device is and holds, as `blkzone report` lists it, and as JSON.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use clap::Args;
 use cryptline::Open;
@@ -26,7 +27,7 @@ are in 512-byte sectors. The table has the format of `blkzone report`: its write
 to the start of the zone, those in the JSON to the start of the device. docs/zoned.md describes both.")]
 pub struct ZonesArgs {
     /// Host-managed block device, or zoned:PATH
-    pub target: String,
+    pub target: PathBuf,
 
     /// Print JSON
     #[arg(long)]
@@ -41,7 +42,8 @@ pub struct ZonesArgs {
 pub fn run(args: &ZonesArgs) -> Result<(), CliError> {
     let (gate, warnings) = Open::new(&args.target).read_only(true).base()?;
     crate::output::warn_of(&warnings);
-    let zones = cryptline::zones(&gate).map_err(|error| CliError::from(error).of(&args.target))?;
+    let zones =
+        cryptline::zones(&gate).map_err(|error| CliError::from(error).of(&args.target.display().to_string()))?;
     let report = json!({ "zones": zones.iter().map(json_of).collect::<Value>() });
     print_report(args.json, &report, &zones.iter().map(line).collect::<String>())
 }

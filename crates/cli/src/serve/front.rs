@@ -9,7 +9,7 @@
 //!   serve        banner, READY=1, the front's own loop, the command's end, the exit code
 //! ```
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl Served {
 /// A front that has begun, with everything that can be found out before a key is asked for.
 pub struct Front<'a> {
     args: &'a FrontArgs,
-    targets: &'a [String],
+    targets: &'a [OsString],
     keys: Passed,
     parent: Option<Parent>,
     backend: Backend,
@@ -163,7 +163,7 @@ pub struct Entered<'a> {
 
 impl<'a> Front<'a> {
     /// Call before anything else is opened. Without `targets` and table, there is a default one.
-    pub fn begin(args: &'a FrontArgs, targets: &'a [String]) -> Result<Self, CliError> {
+    pub fn begin(args: &'a FrontArgs, targets: &'a [OsString]) -> Result<Self, CliError> {
         let options = &args.process;
         options.log.begin(options.verbose);
         let keys = Passed::take(&args.volume, &args.keys, targets);
@@ -236,12 +236,12 @@ impl<'a> Front<'a> {
     fn open_volumes(&self, name: impl Fn(usize, String) -> String) -> Result<Arc<[Served]>, CliError> {
         let args = self.args;
         let alone = match (self.targets, &args.volume.table) {
-            ([], Some(_)) => Some(String::new()),
-            ([], None) => Some(DEFAULT_TARGET.to_owned()),
+            ([], Some(_)) => Some(OsString::new()),
+            ([], None) => Some(DEFAULT_TARGET.into()),
             _ => None,
         };
         let targets = self.targets.iter().chain(&alone).enumerate();
-        let open = |(index, target): (usize, &String)| {
+        let open = |(index, target): (usize, &OsString)| {
             let volume = open(target, &args.volume, &args.keys)?;
             warn_of(volume.warnings());
             events::opened(&volume);
@@ -257,8 +257,9 @@ impl<'a> Front<'a> {
     }
 }
 
-/// What a target is called among others: the name of its file, or of a server's export.
-fn last_part(target: &str) -> String {
+/// What a target is called among others: the name of its file, or of a server's export. It is text, whatever bytes the
+/// file's name has, since clients are told of it and may ask for it.
+fn last_part(target: &OsStr) -> String {
     match Target::parse(target) {
         Ok(Target::Slice(slice)) => {
             let part = match &slice.window {
@@ -270,9 +271,9 @@ fn last_part(target: &str) -> String {
             };
             // It may become the name of a file.
             let part = part.replace('/', "_");
-            format!("{}-{part}", last_part(&slice.of.to_string()))
+            format!("{}-{part}", last_part(slice.of.to_string().as_ref()))
         }
-        Ok(Target::Keyed(keyed)) => last_part(&keyed.of.to_string()),
+        Ok(Target::Keyed(keyed)) => last_part(keyed.of.to_string().as_ref()),
         Ok(Target::Nbd(uri)) => uri.export,
         Ok(Target::Rbd(rbd)) => match rbd.name.snapshot {
             Some(snapshot) => format!("{}@{snapshot}", rbd.name.image),

@@ -3,10 +3,12 @@
 //! One thread serves all askers without ever waiting for one. What does not ask or read in time is closed, and
 //! whoever has not asked yet gives way to one more: neither the server's clients nor other askers notice.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -51,6 +53,19 @@ impl FromStr for Place {
                 .or_else(|_| text.parse())
                 .map(Self::Tcp)
                 .map_err(|_| wrong.to_owned()),
+        }
+    }
+}
+
+impl Place {
+    /// The place that `text` stands for. The name of a socket may be no text.
+    ///
+    /// # Errors
+    /// What to give.
+    pub fn parse(text: &OsStr) -> Result<Self, String> {
+        match (text.to_str(), text.as_bytes().strip_prefix(b"unix:")) {
+            (None, Some(path)) => Ok(Self::Unix(OsStr::from_bytes(path).into())),
+            _ => text.to_string_lossy().parse(),
         }
     }
 }

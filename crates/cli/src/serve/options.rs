@@ -1,9 +1,11 @@
 //! The options that every front shares.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use cryptline_engine::BackendChoice;
 use cryptline_serve::lane::{Poll, Why};
 use rustix::fs::Mode;
@@ -96,7 +98,7 @@ pub struct StatsArgs {
     ///
     /// Whoever can connect there learns the names of the exports and what they do, never their data. Port 0 lets
     /// the system choose one.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = OsStringValueParser::new().try_map(|place| Place::parse(&place)))]
     pub metrics: Option<Place>,
 }
 
@@ -165,7 +167,7 @@ impl StatsArgs {
 
 impl FrontArgs {
     /// What contradicts itself.
-    pub(super) fn check(&self, targets: &[String]) -> Result<(), CliError> {
+    pub(super) fn check(&self, targets: &[OsString]) -> Result<(), CliError> {
         if self.volume.table.is_some() && !targets.is_empty() {
             return Err(CliError::parameters("give either a TARGET or --table, which names its device itself"));
         }

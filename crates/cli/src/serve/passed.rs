@@ -1,6 +1,7 @@
 //! Descriptors that we were started with and that a key comes from. The command of `--run` must not have
 //! them: what was read from a file can be read again.
 
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -19,7 +20,7 @@ pub struct Passed {
 
 impl Passed {
     /// Takes what the options name. Call before anything else is opened.
-    pub fn take(options: &TargetArgs, keys: &KeyArgs, targets: &[String]) -> Self {
+    pub fn take(options: &TargetArgs, keys: &KeyArgs, targets: &[OsString]) -> Self {
         let pin_file = &options.tokens.pin_file;
         let table_file = match &options.table {
             Some(TableArgument::File(path)) => Some(path.as_path()),

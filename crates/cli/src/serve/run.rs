@@ -1,5 +1,6 @@
 //! `--run COMMAND`: a server for as long as one command needs it.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
@@ -21,7 +22,7 @@ pub struct Command {
     /// For `sh -c`.
     pub line: String,
     /// What it finds in its environment.
-    pub variables: Vec<(&'static str, String)>,
+    pub variables: Vec<(&'static str, OsString)>,
 }
 
 /// One that runs.

@@ -48,7 +48,7 @@ impl CopySource {
     #[must_use]
     pub fn volume(volume: &Volume) -> Self {
         let name = &volume.info().source;
-        let target = Target::parse(name).ok();
+        let target = volume.target().cloned().or_else(|| Target::parse(name).ok());
         Self {
             name: name.clone(),
             // Its owner may have written to it since it was opened.
@@ -166,7 +166,11 @@ impl CopySource {
         let path = self.target.as_ref().and_then(Target::path);
         let same = same || path.is_some_and(|path| destination.is_on(path));
         let same = same || self.target.as_ref().map_or(Ok(false), |own| remote::overlap_there(own, destination))?;
-        if same || self.name == destination.to_string() {
+        let is_called_so = match &self.target {
+            Some(own) => own.is_called_as(destination),
+            None => self.name == destination.to_string(),
+        };
+        if same || is_called_so {
             return Err(Problem::SameFile.on(destination));
         }
         Ok(())

@@ -97,12 +97,12 @@ impl Open {
             (false, Some(len)) => vec![0; len],
             (false, None) => return Err(Problem::KeyLengthUnknown.on(name)),
         });
-        let mut start = 0;
+        let (mut start, word) = (0, device_word(device)?);
         let lines = segments.into_iter().zip(sizes).map(|(segment, size)| {
             let span = Span { start, len: size / 512 };
             start += span.len;
             let offset = (device.start + segment.offset) / 512;
-            let device = device_word(device);
+            let device = word.clone();
             let Some(cipher) = segment.cipher else {
                 return Line::Linear(LinearTarget { span, device, offset });
             };
@@ -152,7 +152,7 @@ impl Open {
             key: table_key(&cipher, Zeroizing::new(key)),
             cipher,
             iv_offset: plain.iv_offset,
-            device: device_word(device),
+            device: device_word(device)?,
             offset: (device.start + plain.start) / 512,
             options,
         })))
@@ -183,8 +183,17 @@ fn table_key(cipher: &CipherSpec, key: Zeroizing<Vec<u8>>) -> TableKey {
 }
 
 /// `MAJOR:MINOR`, or the path of a regular file.
-fn device_word(device: &Look) -> String {
-    device.device_number.clone().unwrap_or_else(|| device.place.clone())
+fn device_word(device: &Look) -> Result<String> {
+    match &device.device_number {
+        Some(number) => Ok(number.clone()),
+        // What is shown of it would be the name of another file.
+        None if device.place.contains(char::REPLACEMENT_CHARACTER) => Err(Problem::Target(format!(
+            "{}: the line is text, and this name is not UTF-8; give a symbolic link with another name, or a loop device",
+            device.place
+        ))
+        .into()),
+        None => Ok(device.place.clone()),
+    }
 }
 
 /// White space and backslashes protected, as the table grammar has it.

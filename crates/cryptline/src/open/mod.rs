@@ -262,16 +262,17 @@ impl Open {
             return table::open(self, line);
         }
         let usual = if source.is_memory() { Format::RandomKey(RandomKey::default()) } else { Format::Luks(None) };
-        let stamp = match &source {
-            Source::Target(target) => Stamp::of(target),
+        let target = match &source {
+            Source::Target(target) => Some(target.clone()),
             _ => None,
         };
+        let stamp = target.as_ref().and_then(Stamp::of);
         let volume = match self.format.take().unwrap_or(usual) {
             Format::Luks(version) => luks::open(self, &source, version),
             Format::Plain(plain) => plain::open(self, &source, &plain),
             Format::RandomKey(random) => plain::open_random(self, &source, &random),
         };
-        Ok(volume?.stamped(stamp))
+        Ok(volume?.at(target, stamp))
     }
 
     /// The device that the encrypted data would lie on, without a look at what it holds, and what is to be said

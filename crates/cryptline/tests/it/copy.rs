@@ -1,13 +1,15 @@
 //! Copies between media that the test brings along: in which order they write, and what becomes of failures.
 
+use std::ffi::OsStr;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cryptline::{Copy, CopySource, Create, Error, Fault, Left, Open, Plain, Problem, Progress};
 
-use crate::common::{Event, Memory as Disk, PHRASE, cheap};
+use crate::common::{Event, Memory as Disk, PHRASE, cheap, make};
 
 const HEADER: usize = 16 << 20;
 const KEY: [u8; 64] = [7; 64];
@@ -337,6 +339,19 @@ fn old_header_is_out_of_the_way_before_its_data_is_overwritten() {
     let error = fill(Copy::new(source(&from))).create().unwrap_err();
     assert!(matches!(error.problem(), Problem::Exists { .. }), "{error}");
     assert!(std::fs::read(&aside).unwrap() == old && header.exists());
+}
+
+/// Its own name, which is no text, is shown as another's.
+#[test]
+fn volume_in_a_file_whose_name_is_no_text_is_not_copied_over_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(OsStr::from_bytes(b"\xff"));
+    make(&path, 20 << 20);
+    let link = folder.path().join("link");
+    std::fs::hard_link(&path, &link).unwrap();
+    let volume = Open::new(&path).passphrase(PHRASE).read_only(true).open().unwrap();
+    let error = Copy::new(CopySource::volume(&volume)).replace(true).into_file(&link).unwrap_err();
+    assert!(matches!(error.problem(), Problem::SameFile), "{error}");
 }
 
 #[test]

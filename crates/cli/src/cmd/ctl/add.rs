@@ -7,7 +7,7 @@
 //! The file's lock goes along: it belongs to the open file. So does cryptsetup's lock of whoever uses the volume, which is
 //! a file of its own. The passphrase stays here.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::slice;
@@ -32,7 +32,7 @@ use crate::serve::control::wire::Add;
 pub struct AddArgs {
     /// A file with a LUKS header; one with a key file of its own is TARGET?key-file=FILE
     #[arg(value_name = "TARGET")]
-    pub target: String,
+    pub target: OsString,
 
     /// Name of the export [default: the file name]
     #[arg(short, long, visible_alias = "export-name", value_name = "NAME")]
@@ -109,8 +109,8 @@ impl AddArgs {
     fn elsewhere(&self, what: &str) -> CliError {
         CliError::parameters(format!(
             "{} is {what}, and a running server takes only files; serve it by a server of its own: cryptline serve {}",
-            self.target,
-            for_shell(&self.target)
+            self.target.display(),
+            for_shell(&self.target.to_string_lossy())
         ))
     }
 
@@ -121,7 +121,7 @@ impl AddArgs {
         let unlocked = open.unlock()?;
         if let Err(why) = unlocked.usable {
             let advice = luks_advice(&why);
-            return Err(CliError::device(format!("{}: {why}{advice}", self.target)));
+            return Err(CliError::device(format!("{}: {why}{advice}", self.target.display())));
         }
         Ok(unlocked.key)
     }

@@ -1,6 +1,7 @@
 //! What the files in a mounted folder are called: no disk as another, or as what describes another.
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 
 use cryptline_serve::fuse::{Over, info_name};
 
@@ -20,7 +21,7 @@ pub struct Names<'a> {
 
 impl<'a> Names<'a> {
     /// Those that were `given` for the first of the `targets`.
-    pub fn new(given: &'a [String], targets: &[String], over: Over) -> Result<Self, CliError> {
+    pub fn new(given: &'a [String], targets: &[OsString], over: Over) -> Result<Self, CliError> {
         if over == Over::File && targets.len() > 1 {
             return Err(CliError::parameters(
                 "several disks need an empty folder as their MOUNTPOINT; over a file there is room for one",
@@ -79,7 +80,7 @@ mod tests {
     fn no_file_is_called_as_another() {
         let given = texts(&["mine"]);
         let files = ["x", "a", "a", "a.info", "ram:1M", "b:c", "mine", "a-2"];
-        let names = Names::new(&given, &texts(&files), Over::Folder).unwrap();
+        let names = Names::new(&given, &files.map(OsString::from), Over::Folder).unwrap();
         let files = files.iter().enumerate();
         let chosen: Vec<_> = files.map(|(index, file)| names.choose(index, (*file).to_owned())).collect();
         let expected = ["mine", "a", "a-2", "a.info-2", "disk", "disk-2", "mine-2", "a-2-2"];
@@ -90,7 +91,7 @@ mod tests {
 
     #[test]
     fn given_names_that_cannot_be_are_refused_with_the_next_step() {
-        let targets = texts(&["one", "two"]);
+        let targets = ["one", "two"].map(OsString::from);
         for (given, next) in [
             (&["a", "b", "c"][..], "one for each"),
             (&["a/b"], "without a slash"),

@@ -1,5 +1,6 @@
 //! Where a mount can be made.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -66,7 +67,7 @@ impl Place {
     }
 
     /// What a volume lies on must not be hidden by it: others could not reach it any more.
-    pub fn check_targets(&self, targets: &[String], header: Option<&Path>) -> Result<(), CliError> {
+    pub fn check_targets(&self, targets: &[OsString], header: Option<&Path>) -> Result<(), CliError> {
         let identity = |path: &Path| {
             let found = fs::metadata(path).ok()?;
             Some((found.dev(), found.ino()))

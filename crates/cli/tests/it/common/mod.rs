@@ -2,7 +2,7 @@
 
 mod header;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(180);
 #[derive(Parser)]
 struct Line {
     #[arg(default_value = "")]
-    target: String,
+    target: OsString,
     #[command(flatten)]
     options: TargetArgs,
     #[command(flatten)]
