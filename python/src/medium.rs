@@ -133,17 +133,13 @@ impl Raised {
 impl FileObject {
     /// An object with `seek` and `read`, and `write` if it can be written.
     pub fn new(object: &Bound<'_, PyAny>, raised: Raised) -> PyResult<Self> {
-        if !object.hasattr("seek")? {
+        if !object.hasattr("seek")? || !object.hasattr("read")? {
             return Err(PyTypeError::new_err("a file object must have read() and seek()"));
         }
-        let is_read_only = if object.hasattr("writable")? {
-            !object.call_method0("writable")?.is_truthy()?
-        } else {
-            !object.hasattr("write")?
-        };
-        let size: i128 = object.call_method1("seek", (0, 2))?.extract()?;
-        let size = u64::try_from(size);
-        let size = size.map_err(|_| PyValueError::new_err("seek() gives no size"))?;
+        // One that has write() may be for reading all the same, as those of pyewf are.
+        let can_tell = object.hasattr("write")? && object.hasattr("writable")?;
+        let is_read_only = !(can_tell && object.call_method0("writable")?.is_truthy()?);
+        let size = size_of(object)?;
         // What is no file of the system raises here.
         let descriptor = object.call_method0("fileno");
         let descriptor = descriptor.and_then(|number| number.extract()).ok();
@@ -187,12 +183,37 @@ impl FileObject {
         let _held = self.hold()?;
         Python::attach(|python| {
             let object = self.object.bind(python);
-            object
-                .call_method1("seek", (offset,))
-                .and_then(|_| work(object))
-                .map_err(|error| self.raised.keep(python, error))
+            seek(object, offset).and_then(|()| work(object)).map_err(|error| self.raised.keep(python, error))
         })
     }
+}
+
+/// Where the object ends. Not every `seek` tells where it has gone to.
+fn size_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let end = object.call_method1("seek", (0, 2))?;
+    let (end, told_by) = match end.is_none() {
+        false => (end, "seek(0, 2)"),
+        true if object.hasattr("tell")? => (object.call_method0("tell")?, "tell() at the end"),
+        true => {
+            let text = "seek() of the file object returns None, and it has no tell(): its size is not known; have seek() \
+                        return the position, or add tell()";
+            return Err(PyTypeError::new_err(text));
+        }
+    };
+    end.extract().map_err(|_| {
+        let found = end.repr().map_or_else(|_| "something else".to_owned(), |it| it.to_string());
+        PyValueError::new_err(format!("{told_by} of the file object gives no size but {found}"))
+    })
+}
+
+/// Goes to `offset`. Bytes of another place would be taken for those there.
+fn seek(object: &Bound<'_, PyAny>, offset: u64) -> PyResult<()> {
+    let at = object.call_method1("seek", (offset,))?;
+    if at.is_none() || at.extract().is_ok_and(|at: u64| at == offset) {
+        return Ok(());
+    }
+    let text = format!("seek({offset}) of the file object goes to {}", at.repr()?);
+    Err(PyValueError::new_err(text))
 }
 
 /// Whether the system puts everything at the end of the file, wherever it belongs.

@@ -254,6 +254,69 @@ class FileObjects(WithFolder):
             self.assertEqual(disk.pread(len(PATTERN), 0), PATTERN)
             self.assertEqual(disk.info["keyslots"][0]["id"], 0)
 
+    def test_image_of_ewfacquire_is_read_by_pyewf(self):
+        try:
+            pyewf = importlib.import_module("pyewf")
+        except ImportError:
+            if os.environ.get("CI") == "true" or os.environ.get("OTHER_READERS") == "required":
+                raise
+            self.skipTest("pyewf is not installed")
+        # Its name must have an ending.
+        image = self.image()
+        run(program("ewfacquire"), "-u", "-q", "-c", "fast", "-S", "1MiB", "-t", self.folder / "case", image)
+        handle = pyewf.handle()
+        handle.open(pyewf.glob(str(self.folder / "case.E01")))
+        self.addCleanup(handle.close)
+        self.assertIsNone(handle.seek(0), "what makes it another than a file")
+        with cryptline.open(handle, passphrase=PHRASE) as disk:
+            self.assertFalse(disk.writable())
+            self.assertEqual(disk.pread(len(PATTERN), 0), PATTERN)
+        self.assertRaises(cryptline.Error, cryptline.open, handle, passphrase="wrong")
+
+    def test_size_is_told_by_seek_or_tell(self):
+        image = self.image().read_bytes()
+
+        class Silent(io.BytesIO):
+            def seek(self, offset, whence=0):
+                super().seek(offset, whence)
+
+        class Odd(io.BytesIO):
+            end = at = None
+
+            def seek(self, offset, whence=0):
+                at = super().seek(offset, whence)
+                return self.end if whence == 2 else at if self.at is None else self.at
+
+        with cryptline.open(Silent(image), passphrase=PHRASE) as disk:
+            self.assertEqual(disk.pread(len(PATTERN), 0), PATTERN)
+            disk.pwrite(b"12", 1)
+            self.assertEqual(disk.pread(4, 0), PATTERN[:1] + b"12" + PATTERN[3:4])
+        mute = type("Mute", (), {"seek": lambda *_: None, "read": lambda *_: b""})()
+        with self.assertRaisesRegex(TypeError, "returns None, and it has no tell"):
+            cryptline.open(mute, passphrase=PHRASE)
+        for end in ("many", -1, 1.5):
+            odd = Odd(image)
+            odd.end = end
+            with self.subTest(end), self.assertRaisesRegex(ValueError, re.escape(repr(end))):
+                cryptline.open(odd, passphrase=PHRASE)
+        # The bytes of another place are no bytes of this one.
+        odd = Odd(image)
+        odd.end = len(image)
+        with cryptline.open(odd, passphrase=PHRASE, readonly=True) as disk:
+            odd.at = 512
+            with self.assertRaises(cryptline.Error) as caught:
+                disk.pread(10, 0)
+            self.assertRegex(str(caught.exception.__cause__), "goes to 512")
+
+    def test_object_that_does_not_say_that_it_is_writable_is_only_read(self):
+        image = self.image().read_bytes()
+        for without in ("write", "writable"):
+            whole = io.BytesIO(image)
+            methods = {"seek", "read", "write", "writable"} - {without}
+            part = type("Part", (), {name: staticmethod(getattr(whole, name)) for name in methods})()
+            with self.subTest(without), cryptline.open(part, passphrase=PHRASE) as disk:
+                self.assertFalse(disk.writable())
+
     def test_volume_is_made_written_and_rekeyed_in_memory(self):
         memory = io.BytesIO(bytes(20 * MIB))
         with cryptline.create(memory, passphrase="first", label="in memory", **CHEAP) as disk:

@@ -16,7 +16,7 @@ const PROFILES: &str = "--config=Cargo.toml";
 /// What builds the wheel, and what knows the form of the list that `notices` writes.
 const TOOLS: [&str; 2] = ["maturin==1.16.0", "cyclonedx-python-lib[json-validation]==11.12.0"];
 /// What the module is tested and measured beside. Newer versions of them may be faster: they are part of the result.
-const BESIDE: [&str; 2] = ["libluksde-python==20260902", "dissect.fve==4.6"];
+const BESIDE: [&str; 3] = ["libluksde-python==20260902", "dissect.fve==4.6", "libewf-python==20260924"];
 /// Compares the stubs with the module.
 const STUBTEST: &str = "mypy==2.4.1";
 /// Says nothing of a file that is as it should be.

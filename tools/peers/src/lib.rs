@@ -82,6 +82,8 @@ pub const PEERS: &[PeerInfo] = &[
     program("delpart", "util-linux"),
     program("dmsetup", "dmsetup"),
     program("e2fsck", "e2fsprogs"),
+    // Makes images for pyewf.
+    program("ewfacquire", "ewf-tools"),
     program("fdisk", "fdisk"),
     program("fio", "fio"),
     // Mounts the file system in a file.
@@ -158,6 +160,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("xfs_repair", "xfsprogs"),
     program("xz", "xz-utils"),
     PeerInfo { name: "python3-libnbd", package: "python3-libnbd", probe: Probe::PythonModule("nbd") },
+    PeerInfo { name: "python3-libewf", package: "python3-libewf", probe: Probe::PythonModule("pyewf") },
     // What QEMU's programs reach a Ceph cluster by.
     PeerInfo {
         name: "qemu-block-extra",
