@@ -57,6 +57,11 @@ impl CliError {
         Self::new(Kind::NoKey, message)
     }
 
+    /// Exit code 3, where a thread could not be started.
+    pub fn no_thread(error: io::Error) -> Self {
+        Self::memory(OpenError::Thread(error).to_string())
+    }
+
     /// Exit code 3.
     pub fn memory(message: impl AsRef<str>) -> Self {
         Self::new(Kind::Memory, message)

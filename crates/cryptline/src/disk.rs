@@ -142,7 +142,7 @@ impl Disk {
             Some(disk) => disk,
             empty => empty.insert(Blocking::roaming(&self.gate).map_err(|error| match error {
                 OpenError::Remote { .. } => Fault::Lost,
-                OpenError::Memory(_) => Fault::Io(Errno::NOMEM),
+                OpenError::Memory(_) | OpenError::Thread(_) => Fault::Io(Errno::NOMEM),
                 _ => Fault::Io(Errno::IO),
             })?),
         };

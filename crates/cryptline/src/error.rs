@@ -520,7 +520,7 @@ impl Problem {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Luks(error) => error.kind(),
-            Self::Device(OpenError::Memory(_)) | Self::KeyMemory(_) => ErrorKind::Memory,
+            Self::Device(OpenError::Memory(_) | OpenError::Thread(_)) | Self::KeyMemory(_) => ErrorKind::Memory,
             Self::Device(error) if error.is_busy() => ErrorKind::Busy,
             Self::Exists { .. }
             | Self::HeaderLeft

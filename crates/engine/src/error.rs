@@ -77,6 +77,12 @@ pub enum OpenError {
     /// A ring could not be set up.
     #[error("cannot set up I/O: {0}")]
     Ring(#[source] io::Error),
+    /// A thread could not be started: a limit is reached, and not that of memory.
+    #[error(
+        "no thread can be started ({0}); end other programs, or raise the limit of processes and threads: `ulimit -u`, or \
+         pids.max of the control group"
+    )]
+    Thread(#[source] io::Error),
     /// Memory ran out.
     #[error("not enough memory: {0}")]
     Memory(String),

@@ -3,8 +3,11 @@
 //! The format's own bounds ([`Kdf::check`]) are part of validating a header. How long it may take is
 //! for `budget.rs`, how much memory there is for `memory.rs`.
 
+use std::io;
+
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use cryptline_sys::SecretThread;
+use rayon_core::{ThreadBuilder, ThreadPoolBuilder, current_thread_index};
 use zeroize::Zeroize;
 
 use crate::error::Error;
@@ -160,26 +163,43 @@ fn derive_argon2(
     let lanes = params.p_cost() as usize;
     let argon2 = Argon2::new(algorithm, Version::V0x13, params);
     let memory = &mut scratch.0;
-    on_lanes(lanes, || argon2.hash_password_into_with_memory(passphrase, salt, out, memory))?
+    let work = || argon2.hash_password_into_with_memory(passphrase, salt, out, memory);
+    on_lanes(lanes, |lane| Ok(SecretThread::spawn(move || lane.run())?), work)?
         .map_err(|error| Error::invalid(format!("Argon2 parameters: {error}")))
 }
 
-/// Does `work` where rayon has a thread for each lane. They end with it, and what they leave on their
-/// stacks, of which the key could be computed, goes with them; rayon's own would keep it for good.
-fn on_lanes<R: Send>(lanes: usize, work: impl FnOnce() -> R + Send) -> Result<R, Error> {
-    let mut threads = Vec::with_capacity(lanes);
-    let pool = rayon_core::ThreadPoolBuilder::new()
-        .num_threads(lanes)
-        .spawn_handler(|lane| {
-            threads.push(SecretThread::spawn(move || lane.run())?);
+/// Does `work` where rayon has a thread for each lane, which `start` starts, or as many as there can be: the result is the
+/// same. They end with it, and what they leave on their stacks, of which the key could be computed, goes with them;
+/// rayon's own would keep it for good.
+///
+/// Where there can be no thread at all, the calling one does everything. It stays one of rayon's until it ends: keys are
+/// handled on threads of their own.
+fn on_lanes<T, R: Send>(
+    lanes: usize,
+    start: impl Fn(ThreadBuilder) -> io::Result<T>,
+    work: impl FnOnce() -> R + Send,
+) -> Result<R, Error> {
+    let mut count = lanes;
+    while count > 0 {
+        let mut threads = Vec::with_capacity(count);
+        let pool = ThreadPoolBuilder::new().num_threads(count).spawn_handler(|lane| {
+            threads.push(start(lane)?);
             Ok(())
-        })
-        .build()
-        .map_err(|error| Error::KeyMemory(std::io::Error::other(error)))?;
-    let result = pool.install(work);
-    // Then they end; they are waited for when they are dropped.
-    drop(pool);
-    Ok(result)
+        });
+        if let Ok(pool) = pool.build() {
+            let result = pool.install(work);
+            // Then they end; they are waited for when they are dropped.
+            drop(pool);
+            return Ok(result);
+        }
+        count = threads.len().min(count - 1);
+    }
+    if current_thread_index().is_none() {
+        // What is left of the pool when it is dropped is this thread's place in it.
+        let alone = ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
+        drop(alone.map_err(|error| Error::KeyMemory(io::Error::other(error)))?);
+    }
+    Ok(work())
 }
 
 /// Argon2's working memory: from it the key could be computed, so it is wiped.
@@ -193,6 +213,8 @@ impl Drop for Scratch {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use base16ct::lower::encode_string as hex;
 
@@ -216,6 +238,31 @@ mod tests {
         let mut out = [0; 32];
         kdf.derive(b"password", &mut out).unwrap();
         assert_eq!(hex(&out), "9dfeb910e80bad0311fee20f9c0e2b12c17987b4cac90c2ef54d5b3021c68bfe");
+    }
+
+    #[test]
+    fn lanes_that_get_no_thread_are_done_by_those_that_there_are() {
+        let of = |available: usize| {
+            let mut scratch = vec![Block::new(); 64];
+            let mut out = [0; 32];
+            let params = Params::new(64, 3, 4, Some(out.len())).unwrap();
+            let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+            let left = AtomicUsize::new(available);
+            let start = |lane: ThreadBuilder| {
+                let take = |left: usize| left.checked_sub(1);
+                let taken = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);
+                taken.map_err(|_| io::Error::from_raw_os_error(11))?;
+                Ok(SecretThread::spawn(move || lane.run())?)
+            };
+            let work = || argon2.hash_password_into_with_memory(b"password", &[2; SALT_LEN], &mut out, &mut scratch);
+            on_lanes(4, start, work).unwrap().unwrap();
+            out
+        };
+        let expected = of(usize::MAX);
+        // Those of an attempt that failed do not come back here.
+        for available in [0, 1, 2, 3, 5, 7, 0] {
+            assert_eq!(of(available), expected, "{available} threads");
+        }
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub use ring::{
     Simulation, Source, Waker,
 };
 pub use secret::{
-    GUARDED_STACK, SecretBox, SecretBuf, SecretThread, StackGuard, key_memory_is_locked, on_secret_stack,
+    GUARDED_STACK, NotStarted, SecretBox, SecretBuf, SecretThread, StackGuard, key_memory_is_locked, on_secret_stack,
 };
 pub use shared::SharedMemory;
 pub use ublk::{UblkControl, UblkDevice, UblkPayload, UblkQueue};

@@ -3,7 +3,6 @@
 use std::io::{BufRead, BufReader, IsTerminal, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::thread::ScopedJoinHandle;
 
 use clap::Args;
 
@@ -57,10 +56,14 @@ pub fn run(args: &TopArgs) -> Result<(), CliError> {
         return Ok(());
     }
     let results: Vec<Result<(), CliError>> = std::thread::scope(|scope| {
-        let follow = |(stream, name)| scope.spawn(move || follow(args, stream, name));
+        let follow =
+            |(stream, name)| std::thread::Builder::new().spawn_scoped(scope, move || follow(args, stream, name));
         let threads: Vec<_> = streams.into_iter().map(follow).collect();
-        let results = threads.into_iter().map(ScopedJoinHandle::join);
-        results.filter_map(Result::ok).collect()
+        let results = threads.into_iter().map(|thread| match thread {
+            Ok(thread) => thread.join().ok(),
+            Err(error) => Some(Err(CliError::no_thread(error))),
+        });
+        results.flatten().collect()
     });
     results.into_iter().collect::<Result<(), _>>()
 }

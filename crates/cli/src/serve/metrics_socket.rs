@@ -182,7 +182,7 @@ impl MetricsSocket {
             .name("metrics".into())
             .spawn(move || run(&self.listener, &answer))
             .map(drop)
-            .map_err(|error| CliError::memory(format!("cannot start a thread: {error}")))
+            .map_err(CliError::no_thread)
     }
 }
 

@@ -85,7 +85,7 @@ pub fn watch(stopper: Stopper, remover: Remover, mut reload: Option<Reload>) -> 
             std::process::exit(128 + signal);
         }
     };
-    std::thread::Builder::new().name("signals".into()).spawn(watcher).map_err(cannot_handle)?;
+    std::thread::Builder::new().name("signals".into()).spawn(watcher).map_err(CliError::no_thread)?;
     Ok(())
 }
 
@@ -123,7 +123,7 @@ impl Successor {
                 stopper.stop_after(|| wanted.store(true, Ordering::SeqCst));
             }
         };
-        std::thread::Builder::new().name("successor".into()).spawn(watcher).map(drop).map_err(cannot_handle)
+        std::thread::Builder::new().name("successor".into()).spawn(watcher).map(drop).map_err(CliError::no_thread)
     }
 }
 

@@ -52,7 +52,7 @@ impl StatsSocket {
             .name("stats".into())
             .spawn(move || self.run(&server))
             .map(drop)
-            .map_err(|error| CliError::memory(format!("cannot start a thread: {error}")))
+            .map_err(CliError::no_thread)
     }
 
     fn run(&self, server: &Server) {

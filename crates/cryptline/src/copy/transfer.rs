@@ -282,7 +282,7 @@ fn together<T: Send>(
                 Ok(handle) => running.push(handle),
                 // Fewer do as well.
                 Err(_) if number > 0 => break,
-                Err(error) => return Err(Trouble::Memory(error)),
+                Err(error) => return Err(Trouble::Thread(error)),
             }
         }
         let mut trouble = None;

@@ -13,6 +13,8 @@ use crate::error::{Error, Problem};
 pub(crate) enum Trouble {
     Open(OpenError),
     Memory(io::Error),
+    /// Not one thread could be started.
+    Thread(io::Error),
     Ring(io::Error),
     Read {
         offset: u64,
@@ -89,6 +91,7 @@ impl Trouble {
             Self::Memory(error) => {
                 return Problem::Device(OpenError::Memory(error.to_string())).on(dest);
             }
+            Self::Thread(error) => return Problem::Device(OpenError::Thread(error)).on(dest),
             Self::Stopped => return Problem::CopyStopped(left).on(dest),
             Self::Changed => return Problem::CopyChanged(left).on(source),
             Self::Empty => return Problem::NothingToCopy.on(source),

@@ -65,7 +65,7 @@ impl Helpers {
     ) -> Result<Self, OpenError> {
         let work = Arc::new(work);
         let pool = WorkerPool::start("helper", count.min(THREADS_MAX), &work);
-        let (pool, _) = pool.map_err(OpenError::Ring)?;
+        let (pool, _) = pool.map_err(OpenError::Thread)?;
         let (awake, asleep) = measure(&pool);
         Ok(Self(Arc::new(Inner { pool, work, awake, asleep })))
     }

@@ -13,5 +13,7 @@ pub(super) fn raise_priority() -> io::Result<()> {
 /// Whether threads of this process may run at the priority that `high_priority` asks for.
 #[must_use]
 pub fn may_raise_priority() -> bool {
-    std::thread::spawn(raise_priority).join().is_ok_and(|raised| raised.is_ok())
+    let tried = std::thread::Builder::new().spawn(raise_priority);
+    // Without a thread to try it on, those that are started do without.
+    tried.is_ok_and(|thread| thread.join().is_ok_and(|raised| raised.is_ok()))
 }

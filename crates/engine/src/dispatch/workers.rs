@@ -48,7 +48,7 @@ impl Workers {
             Ok(pool)
         });
         Ok(Self {
-            pools: pools.collect::<io::Result<_>>().map_err(OpenError::Ring)?,
+            pools: pools.collect::<io::Result<_>>().map_err(OpenError::Thread)?,
             cores: if pinned { cores } else { Vec::new() },
             kcryptd: kcryptd(None),
         })

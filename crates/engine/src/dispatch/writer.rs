@@ -54,7 +54,7 @@ impl Writer {
                 Err(error) => _ = say.send(Err(error)),
             }
         };
-        let thread = builder.spawn(run).map_err(OpenError::Ring)?;
+        let thread = builder.spawn(run).map_err(OpenError::Thread)?;
         let waker =
             heard.recv().map_err(|_| OpenError::Ring(std::io::Error::other("the writer's thread did not start")))??;
         Ok(Arc::new(Self { inbox, waker, thread: Some(OwnThread::new(thread)) }))

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cryptline_engine::{BackendChoice, Gate};
+use cryptline_engine::{BackendChoice, Gate, OpenError};
 use cryptline_sys::lock;
 
 use super::config::SERIAL;
@@ -97,7 +97,8 @@ impl Running {
         let thread = std::thread::Builder::new()
             .name(format!("vring-{index}"))
             .stack_size(cryptline_sys::GUARDED_STACK)
-            .spawn(serve)?;
+            .spawn(serve)
+            .map_err(|error| io::Error::other(OpenError::Thread(error)))?;
         let opened = mailbox.wait_until_open(|| host.is_done_waiting());
         opened.map_err(io::Error::other)?;
         Ok(Self { mailbox, thread })

@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cryptline_engine::{BackendChoice, Gate, Geometry};
+use cryptline_engine::{BackendChoice, Gate, Geometry, OpenError};
 use cryptline_sys::lock;
 
 use super::config::{SERIAL, Shape};
@@ -117,7 +117,9 @@ impl Server {
             let spawn = |disk| {
                 let serve = move || stopping_all(stop, server.serve(disk, stop, grace));
                 let thread = std::thread::Builder::new().name("vhost-user".to_owned());
-                stopping_all(stop, thread.spawn_scoped(scope, serve))
+                let thread =
+                    thread.spawn_scoped(scope, serve).map_err(|error| io::Error::other(OpenError::Thread(error)));
+                stopping_all(stop, thread)
             };
             let threads: Vec<_> = self.disks.iter().map(spawn).collect();
             let ends = threads.into_iter().map(|thread| thread?.join().unwrap_or(Ok(())));

@@ -22,7 +22,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use zeroize::Zeroize;
 
 pub use heap::SecretBox;
-pub use stack::{GUARDED_STACK, SecretThread, StackGuard, on_secret_stack};
+pub use stack::{GUARDED_STACK, NotStarted, SecretThread, StackGuard, on_secret_stack};
 
 /// Whether some key memory could not be locked.
 static UNLOCKED: AtomicBool = AtomicBool::new(false);

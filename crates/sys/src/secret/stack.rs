@@ -69,6 +69,23 @@ impl Drop for Stack {
     }
 }
 
+/// Why there is no thread with a stack of its own.
+#[derive(Debug)]
+pub enum NotStarted {
+    /// There is no memory for the stack.
+    Memory(io::Error),
+    /// A limit of threads is reached.
+    Thread(io::Error),
+}
+
+impl From<NotStarted> for io::Error {
+    fn from(why: NotStarted) -> Self {
+        match why {
+            NotStarted::Memory(error) | NotStarted::Thread(error) => error,
+        }
+    }
+}
+
 /// What a POSIX thread begins with.
 type Entry = extern "C" fn(*mut c_void) -> *mut c_void;
 
@@ -81,8 +98,8 @@ struct Running {
 impl Running {
     /// # Safety
     /// `entry` may be called once with `argument` on another thread, and does not unwind.
-    unsafe fn start(entry: Entry, argument: *mut c_void) -> io::Result<Self> {
-        let stack = Stack::new()?;
+    unsafe fn start(entry: Entry, argument: *mut c_void) -> Result<Self, NotStarted> {
+        let stack = Stack::new().map_err(NotStarted::Memory)?;
         let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
         let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
         // SAFETY: `attributes` is initialised before it is used and destroyed after. The stack is
@@ -105,7 +122,7 @@ impl Running {
                 thread: unsafe { thread.assume_init() },
                 _stack: stack,
             }),
-            code => Err(io::Error::from_raw_os_error(code)),
+            code => Err(NotStarted::Thread(io::Error::from_raw_os_error(code))),
         }
     }
 }
@@ -127,7 +144,7 @@ impl Drop for Running {
 ///
 /// # Errors
 /// Where there is no memory or no thread to be had.
-pub fn on_secret_stack<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
+pub fn on_secret_stack<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R, NotStarted> {
     struct Job<F, R> {
         work: Option<F>,
         result: Option<std::thread::Result<R>>,
@@ -152,7 +169,7 @@ pub fn on_secret_stack<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R
     match job.result {
         Some(Ok(result)) => Ok(result),
         Some(Err(panic)) => resume_unwind(panic),
-        None => Err(io::Error::other("the thread for keys did not run")),
+        None => Err(NotStarted::Thread(io::Error::other("the thread for keys did not run"))),
     }
 }
 
@@ -165,7 +182,7 @@ impl SecretThread {
     ///
     /// # Errors
     /// Where there is no memory or no thread to be had.
-    pub fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+    pub fn spawn(work: impl FnOnce() + Send + 'static) -> Result<Self, NotStarted> {
         type Work = Box<dyn FnOnce() + Send>;
         extern "C" fn run(work: *mut c_void) -> *mut c_void {
             // SAFETY: made by `into_raw` below, of this type, and taken back only here.

@@ -1,6 +1,6 @@
 //! The speed of some work: steps of about a millisecond on one thread or several, and the median of the steps.
 
-use std::sync::Barrier;
+use std::sync::{PoisonError, RwLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,22 +43,38 @@ where
 {
     let units = units(&mut make()?);
     let time = time.max(TIME_MIN);
-    let barrier = Barrier::new(threads);
-    let thread = || {
+    // True once all are to begin together; false until then, and where some could not be started.
+    let begin = RwLock::new(false);
+    let (say, ready) = mpsc::channel();
+    let thread = |say: mpsc::Sender<()>| {
         let work = make();
-        // A thread that cannot work comes here too, or the others would wait for ever.
-        barrier.wait();
-        Ok(count(&mut work?, units, time))
+        // A thread that cannot work says so, too.
+        drop(say);
+        let may_begin = begin.read().is_ok_and(|begin| *begin);
+        let mut work = work?;
+        Ok(may_begin.then(|| count(&mut work, units, time)))
     };
     let counted: Vec<Counted> = if threads == 1 {
         // On this thread: what its last work left in the caches is still there.
-        vec![thread()?]
+        vec![count(&mut make()?, units, time)]
     } else {
         thread::scope(|scope| {
-            let started: Vec<_> = (0..threads).map(|_| scope.spawn(thread)).collect();
+            let mut hold = begin.write().unwrap_or_else(PoisonError::into_inner);
+            let thread = &thread;
+            let start = |_| {
+                let say = say.clone();
+                thread::Builder::new().spawn_scoped(scope, move || thread(say)).map_err(CliError::no_thread)
+            };
+            let started = (0..threads).map(start).collect::<Result<Vec<_>, _>>()?;
+            drop(say);
+            // Over when none is left that has not dropped its end.
+            let _ = ready.recv();
+            *hold = true;
+            drop(hold);
             let ended =
                 started.into_iter().map(|thread| thread.join().unwrap_or_else(|it| std::panic::resume_unwind(it)));
-            ended.collect::<Result<_, CliError>>()
+            let ended = ended.collect::<Result<Vec<_>, CliError>>()?;
+            Ok::<_, CliError>(ended.into_iter().flatten().collect())
         })?
     };
     let cpu: Duration = counted.iter().map(|one| one.cpu).sum();

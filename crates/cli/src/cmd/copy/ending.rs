@@ -60,17 +60,18 @@ impl Ending {
         let begins = matches!(progress, Progress::Unfinished(_) | Progress::Copied { .. });
         if begins && !state.is_watched {
             state.is_watched = true;
-            self.watch().map_err(|error| CliError::memory(format!("cannot handle signals: {error}; try again")))?;
+            self.watch()?;
         }
         Ok(())
     }
 
-    fn watch(&self) -> io::Result<()> {
+    fn watch(&self) -> Result<(), CliError> {
+        let failed = |error: io::Error| CliError::memory(format!("cannot handle signals: {error}; try again"));
         let is_last = Arc::new(AtomicBool::new(false));
         for signal in SIGNALS {
-            signal_hook::flag::register_conditional_default(signal, Arc::clone(&is_last))?;
+            signal_hook::flag::register_conditional_default(signal, Arc::clone(&is_last)).map_err(failed)?;
         }
-        let mut signals = Signals::new(SIGNALS)?;
+        let mut signals = Signals::new(SIGNALS).map_err(failed)?;
         let (stop, state) = (self.stop(), Arc::clone(&self.state));
         let watch = move || {
             for signal in signals.forever() {
@@ -87,7 +88,7 @@ impl Ending {
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
         };
-        std::thread::Builder::new().name("signals".into()).spawn(watch).map(drop)
+        std::thread::Builder::new().name("signals".into()).spawn(watch).map(drop).map_err(CliError::no_thread)
     }
 }
 

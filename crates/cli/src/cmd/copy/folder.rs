@@ -12,6 +12,7 @@ use std::thread;
 
 use cryptline::CopySource;
 use cryptline::luks::{Available, available_for_files};
+use cryptline_engine::OpenError;
 use cryptline_sys::keep_descriptors;
 use rustix::fs::{MemfdFlags, memfd_create};
 
@@ -214,9 +215,10 @@ fn pin_inodes(debugger: &Path, memory: &File, newest: i64) -> io::Result<()> {
     };
     // Beside it, so that neither waits for the other.
     let (written, ran) = thread::scope(|scope| {
-        let writer = scope.spawn(script);
+        // Without a thread its input ends at once, and so does it.
+        let writer = thread::Builder::new().spawn_scoped(scope, script);
         let ran = child.wait_with_output();
-        (writer.join(), ran)
+        (writer.map(|writer| writer.join()), ran)
     });
     let ran = ran?;
     let said = String::from_utf8_lossy(&ran.stderr);
@@ -225,8 +227,9 @@ fn pin_inodes(debugger: &Path, memory: &File, newest: i64) -> io::Result<()> {
     let failure = said.lines().find(|line| !line.trim().is_empty() && !line.starts_with(&banner));
     match (failure, written) {
         (Some(why), _) => Err(io::Error::other(why.to_owned())),
-        (None, Ok(Ok(()))) if ran.status.success() => Ok(()),
-        (None, Ok(Err(error))) => Err(error),
+        (_, Err(error)) => Err(io::Error::other(OpenError::Thread(error))),
+        (None, Ok(Ok(Ok(())))) if ran.status.success() => Ok(()),
+        (None, Ok(Ok(Err(error)))) => Err(error),
         (None, _) => Err(io::Error::other("it failed")),
     }
 }

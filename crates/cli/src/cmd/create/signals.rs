@@ -31,6 +31,6 @@ pub fn remove_when_stopped(path: &Path) -> Result<Guard, CliError> {
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
         })
-        .map_err(failed)?;
+        .map_err(CliError::no_thread)?;
     Ok(Guard(handle))
 }

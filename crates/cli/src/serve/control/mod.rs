@@ -73,7 +73,7 @@ impl ControlSocket {
             .name("control".into())
             .spawn(move || self.run(&Arc::new(control)))
             .map(drop)
-            .map_err(|error| CliError::memory(format!("cannot start a thread: {error}")))
+            .map_err(CliError::no_thread)
     }
 
     fn run(&self, control: &Arc<Control>) {

@@ -49,5 +49,5 @@ impl Probe {
 fn spawn(run: impl FnOnce() -> Vec<Attempt> + Send + 'static) -> Result<JoinHandle<Vec<Attempt>>, CliError> {
     let builder = std::thread::Builder::new().name("probe".into());
     let thread = builder.spawn(run);
-    thread.map_err(|error| CliError::memory(format!("cannot start a thread: {error}")))
+    thread.map_err(CliError::no_thread)
 }

@@ -76,7 +76,7 @@ impl RbdDevice {
     pub fn open_within(name: &RbdName, read_only: bool, patience: Duration) -> Result<Self, OpenError> {
         // The library's threads take no signals, so they cannot be confined later.
         let opened = on_confined_thread(|| Self::open_here(name, read_only, None, patience));
-        opened.map_err(OpenError::Ring)?
+        opened.map_err(OpenError::Thread)?
     }
 
     /// Opens an image with a LUKS2 header for writing, as the library's own encryption gives it: what ours is compared
@@ -136,7 +136,7 @@ impl RbdDevice {
             Some(presence) => presence::watch(presence),
             None => size::watch(&shared.watched),
         }
-        .map_err(OpenError::Ring)?;
+        .map_err(OpenError::Thread)?;
         Ok(Self(shared))
     }
 
