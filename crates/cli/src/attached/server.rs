@@ -12,7 +12,6 @@ use cryptline_engine::{BackendChoice, Gate};
 use cryptline_serve::StopHandle;
 use cryptline_serve::device::{AttachError, EndError};
 use cryptline_serve::kernel_nbd::{self, KernelNbd};
-use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::ublk::{self, Ublk};
 use rustix::fs::Mode;
@@ -140,8 +139,8 @@ fn start_statistics(volume: &Volume, wanted: &Wanted<'_>, cleanup: &Cleanup) -> 
     let stats = Arc::clone(&served.stats);
     let mut statistics = wanted.statistics.clone();
     statistics.make_absolute()?;
-    let poll = Poll::default();
-    statistics.start(&Volumes::new([served].into()), poll, SOCKET_MODE, cleanup)?;
+    // The kernel wakes up who serves a device, and nobody looks out for that.
+    statistics.start(&Volumes::new([served].into()), &Arc::default(), SOCKET_MODE, cleanup)?;
     Ok(stats)
 }
 

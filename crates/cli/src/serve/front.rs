@@ -12,7 +12,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cryptline::{Info, PartitionName, Target, Volume, Window};
 use cryptline_engine::{BackendChoice, Gate, OpenError};
@@ -291,7 +291,8 @@ impl<'a> Opened<'a> {
         let needs = &Needs { clients: within_memory.unwrap_or(needs.clients), ..*needs };
         let volumes = Volumes::new(Arc::clone(&self.volumes));
         let statistics = &self.options.statistics;
-        let metrics = statistics.start(&volumes, self.poll, self.options.socket_mode, &self.cleanup)?;
+        let poll = Arc::new(OnceLock::new());
+        let metrics = statistics.start(&volumes, &poll, self.options.socket_mode, &self.cleanup)?;
         if let Some(path) = &self.options.pidfile {
             pidfile::write(path, &self.cleanup)?;
         }
@@ -311,11 +312,11 @@ impl<'a> Opened<'a> {
         });
         match entered {
             Ok((in_force, backend)) => Ok(Entered {
+                poll: *poll.get_or_init(|| self.poll.by(backend.choice)),
                 clients: in_force.clients.or(within_memory),
                 volumes,
                 options: self.options,
                 backend,
-                poll: self.poll,
                 in_force,
                 metrics,
                 captive,

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
@@ -148,12 +149,13 @@ impl StatsArgs {
     pub fn start(
         &self,
         volumes: &Volumes,
-        poll: Poll,
+        poll: &Arc<OnceLock<Poll>>,
         mode: Mode,
         cleanup: &Cleanup,
     ) -> Result<Option<Place>, CliError> {
         if let Some(path) = &self.stats {
-            StatsSocket::bind(path, mode, self.stats_interval, cleanup)?.start(Server::new(volumes.clone(), poll))?;
+            StatsSocket::bind(path, mode, self.stats_interval, cleanup)?
+                .start(Server::new(volumes.clone(), Arc::clone(poll)))?;
         }
         let Some(place) = &self.metrics else {
             return Ok(None);
@@ -212,12 +214,14 @@ pub enum PollTime {
 impl ProcessArgs {
     /// What lanes are told. `auto` measures, which takes some milliseconds.
     pub fn poll(&self, backend: &Backend) -> Poll {
-        match self.poll_us {
+        let poll = match self.poll_us {
             PollTime::Fixed(Duration::ZERO) => Poll::default(),
-            _ if backend.choice == BackendChoice::Syscalls => Poll::Never(Why::NoRing),
             PollTime::Fixed(limit) => Poll::Always(limit),
+            // Nothing needs to be measured for it.
+            PollTime::Auto if backend.choice == BackendChoice::Syscalls => Poll::Never(Why::NoRing),
             PollTime::Auto => Poll::auto(),
-        }
+        };
+        poll.by(backend.choice)
     }
 }
 

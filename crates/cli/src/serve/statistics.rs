@@ -2,7 +2,7 @@
 //!
 //! docs/stats.md describes the lines.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use cryptline_serve::lane::Poll;
@@ -104,13 +104,14 @@ impl Operations {
 #[derive(Clone)]
 pub struct Server {
     volumes: Volumes,
-    poll: Poll,
+    /// Not known before anybody is served.
+    poll: Arc<OnceLock<Poll>>,
     started: Instant,
 }
 
 impl Server {
     /// One that starts now.
-    pub fn new(volumes: Volumes, poll: Poll) -> Self {
+    pub fn new(volumes: Volumes, poll: Arc<OnceLock<Poll>>) -> Self {
         let started = Instant::now();
         Self { volumes, poll, started }
     }
@@ -154,7 +155,7 @@ impl Sampler {
             version: VERSION,
             uptime_s: seconds(now.duration_since(self.server.started)),
             interval_s: seconds(interval),
-            poll: self.server.poll.to_string(),
+            poll: self.server.poll.get().copied().unwrap_or_default().to_string(),
             exports,
         }
     }
@@ -264,7 +265,7 @@ mod tests {
         let volume = Served::new("disk".into(), &volume, true).unwrap();
         let started = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
         let volumes = Volumes::new([volume.clone()].into());
-        let mut server = Server::new(volumes.clone(), Poll::default());
+        let mut server = Server::new(volumes.clone(), Arc::default());
         server.started = started;
         let mut sampler = Sampler::new(server);
         let meter = volume.stats.connect().unwrap();

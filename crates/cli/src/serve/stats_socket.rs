@@ -146,11 +146,9 @@ mod tests {
     use std::io::{BufRead as _, BufReader, Read};
     use std::sync::Arc;
 
-    use cryptline_serve::lane::Poll;
-
     /// Of no volume.
     fn statistics() -> Server {
-        Server::new(Volumes::new(Arc::default()), Poll::default())
+        Server::new(Volumes::new(Arc::default()), Arc::default())
     }
 
     fn reader() -> (Reader, UnixStream) {

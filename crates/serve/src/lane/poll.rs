@@ -12,6 +12,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cryptline_engine::BackendChoice;
 use cryptline_engine::dispatch::usable_cores;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -95,6 +96,16 @@ impl Poll {
             limit: limit.clamp(LIMITS[0], LIMITS[1]),
             wake_up: readings.wake_up,
             lanes: places(readings.processors).max(1),
+        }
+    }
+
+    /// What comes of it where I/O is done by `backend`.
+    #[must_use]
+    pub fn by(self, backend: BackendChoice) -> Self {
+        match (self, backend) {
+            (Self::Never(why), _) => Self::Never(why),
+            (_, BackendChoice::Syscalls) => Self::Never(Why::NoRing),
+            (poll, _) => poll,
         }
     }
 }

@@ -101,3 +101,15 @@ fn wake_up_is_measured_where_there_are_two_processors() {
         }
     }
 }
+
+#[test]
+fn nobody_looks_out_by_system_calls() {
+    let limit = Duration::from_micros(50);
+    let measured = Poll::Measured { limit, wake_up: None, lanes: 1 };
+    for poll in [Poll::Always(limit), measured] {
+        assert_eq!(poll.by(BackendChoice::Syscalls), Poll::Never(Why::NoRing));
+        assert_eq!(poll.by(BackendChoice::IoUring), poll);
+    }
+    assert_eq!(Poll::default().by(BackendChoice::Syscalls), Poll::default());
+    assert_eq!(Poll::Never(Why::Battery).by(BackendChoice::Auto), Poll::Never(Why::Battery));
+}

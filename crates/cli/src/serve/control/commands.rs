@@ -1,7 +1,7 @@
 //! What each command does. None of them opens anything: the server has given that right up.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use cryptline_engine::Fault;
 use cryptline_nbd::uri::NbdUri;
@@ -55,7 +55,7 @@ impl Control {
         Self {
             server: Arc::clone(server),
             volumes: volumes.clone(),
-            statistics: statistics::Server::new(volumes.clone(), poll),
+            statistics: statistics::Server::new(volumes.clone(), Arc::new(OnceLock::from(poll))),
             how,
             added: Mutex::default(),
         }
