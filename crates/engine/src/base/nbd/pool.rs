@@ -186,6 +186,12 @@ impl Pool {
 }
 
 impl Shared {
+    /// Does without a witness that does not answer. The next server's holes are not those that the old one has told of.
+    fn dismiss_witness(&self, servers: &mut Servers) {
+        self.pool.dismiss_witness(servers);
+        self.status.forget_server();
+    }
+
     /// A connection for one queue.
     pub(super) fn link(&self) -> Result<Link, OpenError> {
         let failed = |why: &str| Err(self.server.error(why));
@@ -261,7 +267,7 @@ impl Shared {
         let until = Instant::now() + (self.took * SLOWER).clamp(PATIENCE_FOR_MORE, PATIENCE);
         if servers.witness.as_mut().is_some_and(Witness::has_hung_up) {
             if self.reconnect.is_some() {
-                self.pool.dismiss_witness(servers);
+                self.dismiss_witness(servers);
             } else {
                 self.begin_anew(servers)?;
             }
@@ -326,7 +332,7 @@ impl Shared {
             self.server.again_until(&self.agreed, self.peer, until)
         };
         if self.reconnect.is_some() && !self.is_first_server(servers, self.peer, until) {
-            self.pool.dismiss_witness(servers);
+            self.dismiss_witness(servers);
         }
         if self.needs_witness() && servers.witness.is_none() {
             let (line, _) = again()?;
@@ -335,7 +341,7 @@ impl Shared {
         let (line, peer) = again()?;
         if !self.is_first_server(servers, peer, until) {
             if self.reconnect.is_some() {
-                self.pool.dismiss_witness(servers);
+                self.dismiss_witness(servers);
             } else {
                 self.lose();
             }
@@ -361,6 +367,7 @@ impl Shared {
             servers.witness = None;
             cryptline_sys::lock(&self.pool.state).idle.clear();
             servers.note_end(true);
+            self.status.forget_server();
         }
         servers.have_gone(age)
     }

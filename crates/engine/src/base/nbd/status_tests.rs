@@ -140,6 +140,33 @@ fn holes_come_back_with_a_server_whose_lost_connections_are_made_again() {
     assert_eq!(extent(&gate, 0), (SIZE, true, true));
 }
 
+/// The connection that asks may live on, and an answer would be good for a while.
+#[test]
+fn holes_of_a_server_that_has_gone_are_not_those_of_the_next() {
+    let server = Server::several(TELLS, |accept| {
+        let whole = u32::try_from(SIZE).unwrap();
+        let (mut first, witness, mut old) = connections(accept);
+        let cookie = old.request().cookie;
+        old.say(&told(cookie, CONTEXT, &[(whole, HOLE)]));
+        first.request();
+        drop((first, witness));
+        let (mut witness, mut first) = (accept(), accept());
+        witness.expect(cmd::FLUSH);
+        let cookie = first.request().cookie;
+        first.say(&chunk(cookie, 1, 1, &[0; 8 + 512]));
+        let mut status = accept();
+        witness.expect(cmd::FLUSH);
+        let cookie = status.request().cookie;
+        status.say(&told(cookie, CONTEXT, &[(whole, 0)]));
+        first.see_end();
+        drop(old);
+    });
+    let (gate, mut disk) = server.disk_again(Duration::from_secs(60), BackendChoice::Auto);
+    assert_eq!(extent(&gate, 0), (SIZE, true, true));
+    disk.read_at(0, &mut [1; 512]).unwrap();
+    assert_eq!(extent(&gate, 0), (SIZE, false, false));
+}
+
 #[test]
 fn server_of_one_connection_and_one_that_knows_no_holes_have_none() {
     let server = Server::start(USUAL, |_| {});
