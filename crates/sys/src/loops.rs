@@ -280,7 +280,8 @@ impl System {
     /// The same where the loop device cannot be asked, as in a container that does not have it.
     fn may_show(&self, device: &Loop, own: &Own) -> bool {
         let Some(path) = path_of_shown(&device.folder) else {
-            return false;
+            // Either it was detached meanwhile, or its path cannot be told, such as one that is too long.
+            return device.folder.join("loop").exists();
         };
         let number = |name: &str| text(&device.folder.join(name))?.parse::<u64>().ok();
         let end = |offset: Option<u64>| Some(offset?.saturating_add(number("size")?.saturating_mul(SECTOR)));

@@ -102,6 +102,16 @@ fn name_that_leads_nowhere_or_to_a_file_that_cannot_be_it_proves_nothing() {
 }
 
 #[test]
+fn loop_device_whose_path_cannot_be_told_may_show_any_file() {
+    let machine = Machine::new();
+    let (_, file) = machine.file("disk", MIB);
+    machine.attach(0, Path::new("/nowhere/other"), 0..2 * MIB);
+    assert!(!machine.is_refused(&file), "neither its name nor its size");
+    fs::remove_file(machine.folder.path().join("sys/block/loop0/loop/backing_file")).unwrap();
+    assert!(machine.is_refused(&file));
+}
+
+#[test]
 fn loop_device_that_shows_nothing_or_is_not_there_keeps_nobody_out() {
     let machine = Machine::new();
     let (_, file) = machine.file("disk", MIB);

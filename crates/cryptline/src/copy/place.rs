@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -28,7 +29,7 @@ impl Copy {
         let target = Target::parse(target)?;
         self.source.refuse_same(&target)?;
         match &target {
-            Target::Path(path) if is_file_or_new(path) => self.into_file(path),
+            Target::Path(path) if is_file_or_new(path)? => self.into_file(path),
             target if self.resume.is_some() => Err(Problem::Resume(ResumeError::Destination).on(target)),
             target if target.is_memory() => Err(Problem::CopyNoPlace.on(target)),
             Target::Table(_) | Target::Zoned(_) => Err(Problem::CopyNoPlace.on(&target)),
@@ -242,8 +243,13 @@ impl Copy {
 const FIRST: u64 = 16 << 20;
 
 /// A regular file, or nothing yet.
-fn is_file_or_new(path: &Path) -> bool {
-    fs::metadata(path).map_or(true, |found| found.is_file())
+// Guard: a new file would take the place of a device that does not answer.
+fn is_file_or_new(path: &Path) -> Result<bool> {
+    match fs::metadata(path) {
+        Ok(found) => Ok(found.is_file()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(source) => Err(Problem::Io { action: "look at", source }.on(path.display())),
+    }
 }
 
 /// The bytes of a draft, as long as it is the file of that name.

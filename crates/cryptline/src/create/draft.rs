@@ -151,7 +151,8 @@ impl Draft {
         let at = beside(&self.place, NEW);
         match std::fs::symlink_metadata(&at) {
             Ok(_) => Err(Problem::HeaderLeft.on(at.display())),
-            Err(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(failed("look at", &at.display().to_string(), error)),
         }
     }
 
@@ -328,8 +329,11 @@ fn identity(metadata: io::Result<std::fs::Metadata>) -> Option<(u64, u64)> {
 
 /// Where it will be, and what is there already: refused unless `force`d.
 fn place_of(path: &Path, force: bool, name: &str) -> Result<(PathBuf, Option<Image>)> {
-    let Ok(metadata) = std::fs::symlink_metadata(path) else {
-        return Ok((path.to_owned(), None));
+    // Guard: what is there would be replaced without having been looked at, or locked.
+    let metadata = match std::fs::symlink_metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((path.to_owned(), None)),
+        Err(error) => return Err(failed("look at", name, error)),
     };
     if !force {
         return Err(exists(name, named(path)));
@@ -406,6 +410,18 @@ pub(super) fn failed(action: &'static str, name: &str, error: io::Error) -> Erro
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Before, it failed only when all data had been written.
+    #[test]
+    fn place_that_cannot_be_looked_at_is_not_taken_for_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x".repeat(256));
+        for force in [false, true] {
+            let refused = place_of(&path, force, "place").err().map(|error| error.to_string());
+            assert!(refused.is_some_and(|why| why.contains("look at")), "{force}");
+        }
+        assert!(place_of(&folder.path().join("new"), false, "place").is_ok_and(|(_, old)| old.is_none()));
+    }
 
     #[test]
     fn part_that_gets_its_name_before_it_is_locked_is_not_taken() {

@@ -18,7 +18,7 @@ const BATCH: usize = 32;
 /// written like an ordinary disk (host-aware).
 pub(super) fn model_of(device: &File, block: u32) -> Option<ZoneModel> {
     let zone_size = u64::from(cryptline_sys::zone_size(device).ok()?) * SECTOR;
-    if !zone_size.is_power_of_two() || attribute(device, "zoned")? != "host-managed" {
+    if !zone_size.is_power_of_two() || takes_any_order(attribute(device, "zoned").as_deref()) {
         return None;
     }
     let number = |name| attribute(device, name).and_then(|text| text.parse::<u32>().ok());
@@ -31,6 +31,12 @@ pub(super) fn model_of(device: &File, block: u32) -> Option<ZoneModel> {
         append_limit: 0,
         write_granularity: granularity.unwrap_or(block).max(block),
     })
+}
+
+/// Whether a device with zones may be written like an ordinary disk, by what the kernel calls its model.
+// Guard: where the kernel does not say, each zone is written in order.
+fn takes_any_order(model: Option<&str>) -> bool {
+    matches!(model, Some("none" | "host-aware"))
 }
 
 /// An attribute of the device's request queue. A partition has that of its disk.
@@ -109,6 +115,15 @@ pub(super) fn fault_of(errno: Errno) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn zones_are_written_in_order_unless_the_kernel_says_that_they_need_not_be() {
+        for (model, any) in
+            [(Some("host-managed"), false), (Some("host-aware"), true), (Some("none"), true), (None, false)]
+        {
+            assert_eq!(takes_any_order(model), any, "{model:?}");
+        }
+    }
 
     #[test]
     fn file_has_no_model_and_no_report() {

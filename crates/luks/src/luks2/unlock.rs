@@ -81,8 +81,9 @@ impl Header {
 
     /// Checks that `key` is what the slot keeps.
     pub(crate) fn verify_key_of(&self, slot: u32, key: &[u8]) -> Result<(), Error> {
-        let len = self.metadata.keyslots.get(&slot).map(|slot| slot.key_len);
-        let fits = len.is_none_or(|len| len as usize == key.len());
+        // Guard: the digest alone does not tell a key from the same key with zeros behind it.
+        let keeps = self.metadata.keyslots.get(&slot).ok_or(Error::SlotNotInUse(slot))?;
+        let fits = keeps.key_len as usize == key.len();
         if fits && matches(self.digest_of(slot)?, key)? { Ok(()) } else { Err(Error::WrongVolumeKey) }
     }
 
