@@ -63,6 +63,9 @@ impl Edit {
     }
 }
 
+/// What the JSON of a volume says that is being reencrypted.
+const REENCRYPTS: [&[u8]; 2] = [b"\"online-reencrypt", b"\"reencrypt\""];
+
 impl Backup {
     /// What goes into the file.
     #[must_use]
@@ -97,6 +100,9 @@ impl Restore {
         let (current, mut concerns) = match found {
             Ok((current, bar)) => {
                 check_same_data(&current, &header)?;
+                if let Some(Error::NotUnderstood { copy, .. }) = &bar {
+                    check_not_reencrypting(&current, copy, &before)?;
+                }
                 let mut concerns = concerns(&current, &header);
                 concerns.extend(bar.map(|bar| what_is_barred(&bar)));
                 (Some(current), concerns)
@@ -234,6 +240,29 @@ fn check_same_data(current: &Header, backup: &Header) -> Result<(), Error> {
     }
 }
 
+/// The same of a copy that is not understood: that it says so is seen nevertheless.
+fn check_not_reencrypting(current: &Header, copy: &'static str, before: &[u8]) -> Result<(), Error> {
+    let Header::V2(current) = current else {
+        return Ok(());
+    };
+    let both = [Copy::Primary, Copy::Secondary];
+    let json = both.into_iter().find(|it| it.name() == copy).and_then(|copy| {
+        let start = at(current.binary.offset(copy)) + BINARY_LEN;
+        before.get(start..start - BINARY_LEN + at(current.binary.copy_size))
+    });
+    // Guard: one that is not all there may say it as well.
+    let says_so = match json {
+        Some(json) => REENCRYPTS.iter().any(|word| json.windows(word.len()).any(|found| found == *word)),
+        None => true,
+    };
+    if says_so {
+        return Err(Error::ReencryptionInProgress(format!(
+            "the {copy} header copy, which is whole and not understood here, says so"
+        )));
+    }
+    Ok(())
+}
+
 fn concerns(current: &Header, backup: &Header) -> Vec<String> {
     let mut concerns = vec![
         "the key slots that are there now are lost: passphrases that were added since the backup open nothing \
@@ -246,8 +275,16 @@ fn concerns(current: &Header, backup: &Header) -> Vec<String> {
     }
     if std::mem::discriminant(current) != std::mem::discriminant(backup) {
         concerns.push("the header that is there is of another LUKS version".to_owned());
-    } else if key_digest(current) != key_digest(backup) {
-        concerns.push("the backup is of another volume key, under which the data that is there is noise".to_owned());
+    } else {
+        // Guard: what nobody can compare is not taken for the same.
+        let concern = match (key_digest(current), key_digest(backup)) {
+            (Some(is), Some(was)) if is == was => None,
+            (Some(_), Some(_)) => {
+                Some("the backup is of another volume key, under which the data that is there is noise")
+            }
+            _ => Some("whether the backup is of the volume key that the data is under cannot be told"),
+        };
+        concerns.extend(concern.map(str::to_owned));
     }
     concerns.extend(other_data(current, backup));
     concerns

@@ -175,6 +175,22 @@ fn header_that_is_only_read_guards_its_data_all_the_same() {
     }
 }
 
+#[test]
+fn copy_that_is_not_understood_and_says_that_the_data_is_reencrypted_is_not_written_over() {
+    for copy in [Copy::Primary, Copy::Secondary] {
+        for json in
+            [&br#"{"config":{"requirements":{"mandatory":["online-reencrypt-v9"]}}}"#[..], br#"{"type":"reencrypt"}"#]
+        {
+            let mut image = not_understood(copy);
+            image.rewrite(copy, json, |binary| binary.epoch = 99);
+            let before = image.bytes.clone();
+            let error = restore(backup_of(&Image::luks2().bytes), &mut image.bytes).unwrap_err();
+            assert!(matches!(error, Error::ReencryptionInProgress(_)), "{error}");
+            assert!(image.bytes == before);
+        }
+    }
+}
+
 /// A volume whose first sector is a partition table.
 fn under_a_table() -> Image {
     let mut image = Image::luks2();
