@@ -328,8 +328,8 @@ fn identity(metadata: io::Result<std::fs::Metadata>) -> Option<(u64, u64)> {
 }
 
 /// Where it will be, and what is there already: refused unless `force`d.
+// Guard: what is there would be replaced without having been looked at, or locked.
 fn place_of(path: &Path, force: bool, name: &str) -> Result<(PathBuf, Option<Image>)> {
-    // Guard: what is there would be replaced without having been looked at, or locked.
     let metadata = match std::fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((path.to_owned(), None)),

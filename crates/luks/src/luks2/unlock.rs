@@ -80,8 +80,8 @@ impl Header {
     }
 
     /// Checks that `key` is what the slot keeps.
+    // Guard: the digest alone does not tell a key from the same key with zeros behind it.
     pub(crate) fn verify_key_of(&self, slot: u32, key: &[u8]) -> Result<(), Error> {
-        // Guard: the digest alone does not tell a key from the same key with zeros behind it.
         let keeps = self.metadata.keyslots.get(&slot).ok_or(Error::SlotNotInUse(slot))?;
         let fits = keeps.key_len as usize == key.len();
         if fits && matches(self.digest_of(slot)?, key)? { Ok(()) } else { Err(Error::WrongVolumeKey) }
