@@ -36,6 +36,7 @@ mod create;
 mod direction;
 mod disk;
 mod dispatch;
+mod durable;
 mod errno;
 pub mod error;
 mod fido2;

@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 
 use super::feed::CHUNK;
 use crate::Result;
+use crate::durable;
 use crate::error::{ErrorKind, Problem};
 
 const MAGIC: &[u8; 16] = b"cryptline copy 1";
@@ -156,7 +157,7 @@ impl<'a> Journal<'a> {
         first()?;
         let journal = Self { file, at, size, source, number: Cell::new(0), mark: 0 };
         journal.note(0)?;
-        file.sync_all()?;
+        durable::sync_all(file)?;
         Ok(journal)
     }
 
@@ -170,14 +171,14 @@ impl<'a> Journal<'a> {
     }
 
     /// Whether the first and the last chunk before the mark are those of the source.
-    pub fn agrees(&self, source: &Gate, dest: &Gate) -> Result<bool> {
+    pub fn agrees(&self, source: &Gate, dest: &Gate, backend: BackendChoice) -> Result<bool> {
         let len = CHUNK as u64;
         if self.mark < len {
             return Ok(true);
         }
         let read = |gate: &Gate, at: u64| -> Result<Vec<u8>> {
             let mut bytes = vec![0; CHUNK];
-            let mut blocking = Blocking::new(gate, BackendChoice::Auto)?;
+            let mut blocking = Blocking::new(gate, backend)?;
             let read = blocking.read_at(at, &mut bytes);
             read.map_err(|fault| Problem::Io { action: "read", source: io::Error::other(fault) })?;
             Ok(bytes)

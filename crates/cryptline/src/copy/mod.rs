@@ -20,9 +20,14 @@ mod transfer;
 mod trouble;
 mod worker;
 
+#[cfg(test)]
+mod power_tests;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+use cryptline_engine::BackendChoice;
 
 pub use journal::ResumeError;
 pub(crate) use journal::{Found, Journal, Room};
@@ -103,6 +108,8 @@ pub struct Copy {
     /// What else than the source decides about the bytes, where the copy can go on later.
     pub(crate) resume: Option<String>,
     observer: Option<Observer>,
+    /// Of the rings on which it is done.
+    pub(crate) backend: BackendChoice,
 }
 
 /// What was copied.
@@ -131,6 +138,7 @@ impl Copy {
             replace: false,
             resume: None,
             observer: None,
+            backend: BackendChoice::Auto,
         }
     }
 

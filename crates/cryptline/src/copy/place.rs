@@ -92,7 +92,7 @@ impl Copy {
         let journal = journal.ok_or_else(|| refused(ResumeError::Changed { part: part() }))?;
         let gate = draft_gate(&draft, false)?;
         if let Some(from) = self.source.gate()
-            && !journal.agrees(from, &gate)?
+            && !journal.agrees(from, &gate, self.backend)?
         {
             return Err(refused(ResumeError::Changed { part: part() }));
         }
@@ -183,7 +183,7 @@ impl Copy {
 
     /// Reads the copy again.
     fn compare(&self, gate: &Gate, moved: &Moved) -> std::result::Result<(), Trouble> {
-        moved.compare(gate, &self.stop, &|progress| self.tell(progress))
+        moved.compare(gate, self, &|progress| self.tell(progress))
     }
 
     pub(crate) fn copied(&mut self, moved: Moved, more: Vec<Warning>) -> Copied {

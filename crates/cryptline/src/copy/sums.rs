@@ -49,6 +49,7 @@ impl Sum {
 pub(super) struct Comparison<'a> {
     pub gate: &'a Gate,
     pub sums: &'a [Sum],
+    pub backend: BackendChoice,
     pub next: AtomicUsize,
     pub stop: &'a AtomicBool,
     pub failed: AtomicBool,
@@ -60,7 +61,7 @@ impl Comparison<'_> {
     /// Compares until nothing is left.
     pub fn run(&self) -> Result<(), Trouble> {
         let depth = u32::try_from(BUFFERS).expect("a few");
-        let mut channel = Channel::open(self.gate, BackendChoice::Auto, depth).map_err(Trouble::Open)?;
+        let mut channel = Channel::open(self.gate, self.backend, depth).map_err(Trouble::Open)?;
         let arena = channel.buffers(CHUNK, BUFFERS).map_err(Trouble::Memory)?;
         let mut done = Vec::with_capacity(BUFFERS);
         loop {

@@ -31,6 +31,7 @@ const TICK: Duration = Duration::from_millis(250);
 pub(crate) struct Transfer<'a> {
     pub source: &'a CopySource,
     pub dest: &'a Gate,
+    pub backend: BackendChoice,
     pub zeros: Zeros,
     /// Remember what was read.
     pub sums: bool,
@@ -59,7 +60,8 @@ impl<'a> Transfer<'a> {
         zeros: Zeros,
         tell: &'a dyn Fn(Progress<'_>) -> crate::Result<()>,
     ) -> Self {
-        Self { source: &copy.source, dest, zeros, sums: copy.verify, stop: &copy.stop, grow: None, again: None, tell }
+        let Copy { source, backend, verify, stop, .. } = copy;
+        Self { source, dest, backend: *backend, zeros, sums: *verify, stop, grow: None, again: None, tell }
     }
 
     /// From where the journal of an earlier one has ended.
@@ -83,6 +85,7 @@ impl<'a> Transfer<'a> {
         let shared = Shared {
             feed,
             dest: self.dest,
+            backend: self.backend,
             zeros: self.zeros,
             sums: self.sums,
             marks: Marks::new(WORKERS_MAX, from),
@@ -134,7 +137,7 @@ impl<'a> Transfer<'a> {
         if let Bytes::Device { .. } = self.source.bytes {
             sums.extend(self.copy_rest(end)?.filter(|_| self.sums));
         }
-        let mut dest = Blocking::new(self.dest, BackendChoice::Auto).map_err(Trouble::Open)?;
+        let mut dest = Blocking::new(self.dest, self.backend).map_err(Trouble::Open)?;
         dest.flush().map_err(Trouble::Flush)?;
         if self.source.has_changed() {
             return Err(Trouble::Changed);
@@ -183,9 +186,9 @@ impl<'a> Transfer<'a> {
         let Bytes::Device { gate, .. } = &self.source.bytes else {
             return Ok(Vec::new());
         };
-        let (next, failed) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (next, failed, backend) = (AtomicU64::new(0), AtomicBool::new(false), self.backend);
         let work = || {
-            let mut source = Blocking::new(gate, BackendChoice::Auto).map_err(Trouble::Open)?;
+            let mut source = Blocking::new(gate, backend).map_err(Trouble::Open)?;
             let (mut bytes, mut sums) = (vec![0; CHUNK], Vec::new());
             loop {
                 if self.stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed) {
@@ -217,14 +220,14 @@ impl<'a> Transfer<'a> {
         let block = self.dest.geometry().logical_block as usize;
         let mut rest = vec![0; left.next_multiple_of(block)];
         let whole = usize::try_from(gate.size().min(*size) - end).expect("less than a block");
-        let mut source = Blocking::new(gate, BackendChoice::Auto).map_err(Trouble::Open)?;
+        let mut source = Blocking::new(gate, self.backend).map_err(Trouble::Open)?;
         let read = source.read_at(end, &mut rest[..whole]);
         read.map_err(|fault| Trouble::Read { offset: end, fault })?;
         if let Some(file) = file {
             let read = file.read_exact_at(&mut rest[whole..left], end + whole as u64);
             read.map_err(Trouble::Stream)?;
         }
-        let mut dest = Blocking::new(self.dest, BackendChoice::Auto).map_err(Trouble::Open)?;
+        let mut dest = Blocking::new(self.dest, self.backend).map_err(Trouble::Open)?;
         let written = dest.write_at(end, &rest, false);
         written.map_err(|fault| Trouble::Write { offset: end, fault })?;
         Ok(Some(Sum::of(end, &rest)))
@@ -236,14 +239,15 @@ impl Moved {
     pub fn compare(
         &self,
         gate: &Gate,
-        stop: &AtomicBool,
+        copy: &Copy,
         tell: &dyn Fn(Progress<'_>) -> crate::Result<()>,
     ) -> Result<(), Trouble> {
         let comparison = Comparison {
             gate,
             sums: &self.sums,
+            backend: copy.backend,
             next: AtomicUsize::new(0),
-            stop,
+            stop: &copy.stop,
             failed: AtomicBool::new(false),
             done: AtomicU64::new(0),
         };

@@ -50,6 +50,7 @@ pub(crate) enum Zeros {
 pub(super) struct Shared<'a> {
     pub feed: Feed<'a>,
     pub dest: &'a Gate,
+    pub backend: BackendChoice,
     pub zeros: Zeros,
     pub sums: bool,
     pub marks: Marks,
@@ -98,11 +99,11 @@ impl<'w, 'a> Worker<'w, 'a> {
         let dest_gate = std::slice::from_ref(shared.dest);
         let (channel, dest) = match &shared.feed {
             Feed::Device { gate, .. } => {
-                let channel = Channel::open_all(gate, dest_gate, BackendChoice::Auto, DEPTH);
+                let channel = Channel::open_all(gate, dest_gate, shared.backend, DEPTH);
                 (channel, BESIDE_SOURCE)
             }
             Feed::Stream(_) => {
-                let channel = Channel::open(shared.dest, BackendChoice::Auto, DEPTH);
+                let channel = Channel::open(shared.dest, shared.backend, DEPTH);
                 (channel, ALONE)
             }
         };

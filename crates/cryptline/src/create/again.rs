@@ -215,7 +215,7 @@ impl Create {
             return Ok(Ok(moved));
         }
         let volume = self.reopen(draft, prepared, copy).open()?;
-        let compared = moved.compare(volume.gate(), &copy.stop, &tell);
+        let compared = moved.compare(volume.gate(), copy, &tell);
         Ok(compared.map(|()| moved))
     }
 
@@ -232,7 +232,7 @@ impl Create {
             return Ok(true);
         };
         let volume = self.volume_in(draft, name, prepared, copy.holes.read_as())?;
-        journal.agrees(from, volume.gate())
+        journal.agrees(from, volume.gate(), copy.backend)
     }
 }
 

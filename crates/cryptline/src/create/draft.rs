@@ -14,6 +14,7 @@ use tempfile::{NamedTempFile, TempPath};
 
 use crate::Result;
 use crate::copy::{Copy, Left, ResumeError, Trouble};
+use crate::durable;
 use crate::error::{Error, Problem};
 
 /// How often a part is opened whose owner is just done with it.
@@ -210,7 +211,7 @@ impl Draft {
 
     /// Makes what was written durable.
     pub fn sync(&self) -> Result<()> {
-        self.file().sync_all().map_err(|error| failed("write", &self.name, error))
+        durable::sync_all(self.file()).map_err(|error| failed("write", &self.name, error))
     }
 
     /// Gives it its name and makes that durable. Where only the latter fails, the file keeps its name. Where it is
@@ -272,7 +273,7 @@ fn beside(place: &Path, suffix: &str) -> PathBuf {
 }
 
 fn sync_folder_of(place: &Path) -> io::Result<()> {
-    File::open(folder_of(place)).and_then(|folder| folder.sync_all())
+    durable::sync_folder(folder_of(place))
 }
 
 fn open_part(part: &Path) -> io::Result<File> {
@@ -375,7 +376,7 @@ impl Write for Durable<'_> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.sync_data()
+        durable::sync_data(self.0)
     }
 }
 

@@ -256,7 +256,7 @@ impl Create {
         left: Left,
     ) -> Result<()> {
         let tell = |progress: Progress<'_>| self.tell(progress);
-        let compared = moved.compare(volume.gate(), &copy.stop, &tell);
+        let compared = moved.compare(volume.gate(), copy, &tell);
         compared.map_err(|trouble| trouble.into_error(copy.source.name(), name, left))
     }
 }

@@ -22,6 +22,7 @@ use super::{Header, Opened};
 use crate::base::Source;
 use crate::bytes::WindowBytes;
 use crate::create::{Progress, look};
+use crate::durable;
 use crate::error::{Error, ErrorKind, Problem};
 use crate::open::read_header;
 use crate::size::human;
@@ -355,7 +356,7 @@ fn set_size(file: &File, [has, wanted]: [u64; 2]) -> Result<()> {
     if !found.is_file() || found.len() != has {
         return Err(Problem::Resize(ResizeError::Changed).into());
     }
-    file.set_len(wanted).and_then(|()| file.sync_all()).map_err(|source| cannot("resize", source))
+    file.set_len(wanted).and_then(|()| durable::sync_all(file)).map_err(|source| cannot("resize", source))
 }
 
 fn cannot(action: &'static str, source: io::Error) -> Error {
@@ -369,4 +370,4 @@ fn data_size(segments: &[Segment], size: u64) -> u64 {
 
 #[cfg(test)]
 #[path = "resize_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -23,6 +23,10 @@ pub enum Survivors {
     None,
     /// Of each unit, any version at random.
     Some(u64),
+    /// The latest of what lies at or behind this byte, and nothing else.
+    From(usize),
+    /// Everything.
+    All,
 }
 
 /// A file.
@@ -200,13 +204,19 @@ impl Inode {
         let mut bytes = self.image.as_ref().clone();
         let mut chance = Chance::default();
         chance.restart(match survivors {
-            Survivors::None => None,
             Survivors::Some(seed) => Some(seed),
+            Survivors::None | Survivors::From(_) | Survivors::All => None,
         });
         for (number, touched) in &self.units {
             let dirty = touched.cached.as_ref().filter(|_| touched.dirty);
             let mut versions = touched.loose.iter().chain(dirty);
-            let pick = chance.below(1 + touched.loose.len() + usize::from(dirty.is_some()));
+            let count = touched.loose.len() + usize::from(dirty.is_some());
+            let pick = match survivors {
+                Survivors::None => 0,
+                Survivors::Some(_) => chance.below(1 + count),
+                Survivors::From(byte) if number * self.unit < byte => 0,
+                Survivors::From(_) | Survivors::All => count,
+            };
             let block = match pick {
                 0 => &touched.durable,
                 later => versions.nth(later - 1).unwrap_or(&touched.durable),

@@ -23,6 +23,7 @@
 
 mod chance;
 pub mod errseq;
+mod folder;
 mod inode;
 mod mapped;
 
@@ -37,9 +38,11 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 pub use chance::{Chance, Temper};
+pub use folder::{Cut, Left, Names};
 pub use inode::Survivors;
 
 use errseq::Since;
+use folder::Folder;
 use inode::Inode;
 
 /// A machine with files.
@@ -69,6 +72,9 @@ struct State {
     /// Files whose page cache is the system's own, since they are mapped.
     real: HashMap<usize, File>,
     mapped: HashMap<RawFd, (FileOf, Since)>,
+    /// A folder whose files come and go, and those of its files that were met.
+    folder: Option<Folder>,
+    real_members: HashMap<usize, File>,
     /// After how many syncs of a mapping the power fails, and what that leaves.
     outage: Option<(u32, Survivors)>,
     left: Option<Arc<Vec<u8>>>,
@@ -262,7 +268,9 @@ impl Kernel for Machine {
             return;
         }
         // Sockets and the like are the system's.
-        let Some(&number) = state.names.get(&name_of(file)) else { return };
+        let known = state.names.get(&name_of(file)).copied();
+        let adopt = |state: &mut State| state.adopted(&File::from(file.try_clone().ok()?));
+        let Some(number) = known.or_else(|| adopt(&mut state)) else { return };
         let flags = rustix::fs::fcntl_getfl(file).expect("an open file has flags");
         let open = Open {
             identity,
@@ -281,6 +289,14 @@ impl Kernel for Machine {
         }
         let open = &state.open[&fd.as_raw_fd()];
         let (file, direct, mut since) = (open.file, open.direct, open.since);
+        let range = range_of(io).filter(|_| state.is_member(file));
+        let changes = !matches!(io, Io::Read { .. });
+        if let Some(range) = &range {
+            if changes {
+                state.happens();
+            }
+            state.take_stores(file, Some(range.clone()));
+        }
         let result = match io {
             Io::Read { buffer, start, len, offset, .. } => {
                 let target = &mut buffer[*start..*start + *len];
@@ -297,6 +313,10 @@ impl Kernel for Machine {
                     other => other,
                 }
             }
+            Io::Sync { .. } if state.is_member(file) => {
+                state.happens();
+                state.sync_adopted(file, &mut since).map(|()| 0)
+            }
             Io::Sync { .. } => state.sync(file, None, &mut since).map(|()| 0),
             Io::Allocate { what: Allocate::PunchHole | Allocate::ZeroRange, offset, len, .. } => {
                 state.allocate(file, position(*offset), position(*len))
@@ -308,6 +328,9 @@ impl Kernel for Machine {
             | Io::Command(_)
             | Io::Fuse(_) => Err(Errno::NOTSOCK),
         };
+        if let Some(range) = range.filter(|_| changes) {
+            state.show(file, Some(range));
+        }
         if let Some(open) = state.open.get_mut(&fd.as_raw_fd()) {
             open.since = since;
         }
@@ -338,6 +361,16 @@ impl Kernel for Machine {
     fn outlives_its_ring(&self) -> bool {
         self.lock().chance.one_in(2)
     }
+}
+
+/// What an operation reads or changes of its file.
+fn range_of(io: &Io) -> Option<Range<usize>> {
+    let (at, len) = match io {
+        Io::Read { offset, len, .. } | Io::Write { offset, len, .. } => (position(*offset), *len),
+        Io::Allocate { offset, len, .. } => (position(*offset), position(*len)),
+        _ => return None,
+    };
+    Some(at..at + len)
 }
 
 /// A length that a transfer came to: whole units, as after a signal or on a full disk.

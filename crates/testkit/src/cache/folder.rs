@@ -1,0 +1,286 @@
+//! A folder of files that programs use through rings and by calls of the system alike, make, rename and cut: their page
+//! cache is the system's, as that of mapped files, and the model looks at it at each sync and crash.
+//!
+//! What a program has synced without a ring it must [tell](Machine::synced). A name is durable once its folder is
+//! synced, a length once its file is.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::errseq::Since;
+use super::inode::Inode;
+use super::{FileOf, Machine, State, Survivors, name_of};
+
+const PAGE: usize = 4096;
+
+/// What of a folder's own is there after a crash: names, and the lengths of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// Those that were synced.
+    Durable,
+    /// Those that were seen last, as where a file system writes them before what is in the files.
+    Latest,
+}
+
+/// A crash, and what it leaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    /// Of the folder's own.
+    pub names: Names,
+    /// Of what is in the files.
+    pub content: Survivors,
+}
+
+/// What a crash has left of a folder.
+pub type Left = BTreeMap<OsString, Vec<u8>>;
+
+pub(super) struct Folder {
+    path: PathBuf,
+    identity: (u64, u64),
+    /// More than this no file has.
+    capacity: usize,
+    /// The durable names.
+    names: BTreeMap<OsString, FileOf>,
+    files: HashMap<usize, Member>,
+    /// Changes and syncs so far.
+    events: u32,
+    outage: Option<(u32, Vec<Cut>)>,
+    left: Vec<Left>,
+}
+
+struct Member {
+    /// The durable length.
+    len: usize,
+    /// What was told of lost writes outside of rings.
+    since: Since,
+}
+
+impl Machine {
+    /// Puts a folder on this machine, whose files are durable as they are and never have more than `capacity` bytes.
+    ///
+    /// # Panics
+    /// Where it cannot be read.
+    pub fn watch(&self, path: &Path, capacity: usize) {
+        let mut state = self.lock();
+        let opened = File::open(path).expect("a folder can be opened");
+        state.folder = Some(Folder {
+            path: path.to_owned(),
+            identity: name_of(&opened),
+            capacity: capacity.next_multiple_of(PAGE),
+            names: BTreeMap::new(),
+            files: HashMap::new(),
+            events: 0,
+            outage: None,
+            left: Vec::new(),
+        });
+        for (name, file) in files_in(path) {
+            let bytes = fs::read(path.join(&name)).expect("a file can be read");
+            let number = state.take_in(&file, bytes);
+            state.watched().names.insert(name, number);
+        }
+    }
+
+    /// Lets the power fail just before the `count`th change or sync from here on, in each of these ways. The program does
+    /// not notice.
+    ///
+    /// # Panics
+    /// Where no folder is watched.
+    pub fn cut_at(&self, count: u32, cuts: &[Cut]) {
+        let mut state = self.lock();
+        let folder = state.watched();
+        folder.outage = Some((folder.events + count, cuts.to_vec()));
+    }
+
+    /// What the power cuts of [`cut_at`](Self::cut_at) have left, once there were any.
+    ///
+    /// # Panics
+    /// Where no folder is watched.
+    pub fn take_cuts(&self) -> Vec<Left> {
+        std::mem::take(&mut self.lock().watched().left)
+    }
+
+    /// What a power cut now leaves of the watched folder.
+    pub fn folder_after(&self, cut: Cut) -> Left {
+        self.lock().folder_after(cut)
+    }
+
+    /// A program syncs a file or a folder, not by a ring; `None` where it is none of this machine.
+    pub fn synced(&self, file: &File) -> Option<io::Result<()>> {
+        let mut state = self.lock();
+        let (name, identity) = (name_of(file), state.folder.as_ref()?.identity);
+        if name == identity {
+            state.happens();
+            let here = state.here();
+            state.watched().names = here;
+            return Some(Ok(()));
+        }
+        let number = state.adopted(file)?;
+        state.happens();
+        let mut since = state.watched().files[&number.0].since;
+        let synced = state.sync_adopted(number, &mut since);
+        state.watched().files.get_mut(&number.0).expect("it is known").since = since;
+        Some(synced.map_err(Into::into))
+    }
+
+    /// Drops what is clean of all files of the folder from the cache.
+    pub fn evict_folder(&self) {
+        let mut state = self.lock();
+        for number in state.members() {
+            state.take_stores(number, None);
+            state.files[number.0].evict(0..usize::MAX);
+            state.show(number, None);
+        }
+    }
+}
+
+impl State {
+    fn watched(&mut self) -> &mut Folder {
+        self.folder.as_mut().expect("a folder is watched")
+    }
+
+    fn members(&self) -> Vec<FileOf> {
+        self.folder.iter().flat_map(|folder| folder.files.keys().copied().map(FileOf)).collect()
+    }
+
+    pub(super) fn is_member(&self, file: FileOf) -> bool {
+        self.folder.as_ref().is_some_and(|folder| folder.files.contains_key(&file.0))
+    }
+
+    /// A file that is here, or comes here now: then nothing of it is durable.
+    pub(super) fn adopted(&mut self, file: &File) -> Option<FileOf> {
+        if let Some(&number) = self.names.get(&name_of(file)) {
+            return self.is_member(number).then_some(number);
+        }
+        let folder = self.folder.as_ref()?;
+        // Only those: sockets and what lies elsewhere are the system's.
+        let is_here = files_in(&folder.path).any(|(_, here)| name_of(&here) == name_of(file));
+        is_here.then(|| self.take_in(file, Vec::new()))
+    }
+
+    fn take_in(&mut self, file: &File, mut durable: Vec<u8>) -> FileOf {
+        let len = durable.len();
+        let capacity = self.watched().capacity;
+        assert!(len <= capacity, "{len} bytes are more than {capacity}");
+        durable.resize(capacity, 0);
+        let number = FileOf(self.files.len());
+        self.files.push(Inode::new(Arc::new(durable), PAGE));
+        self.names.insert(name_of(file), number);
+        // By a descriptor of our own for both: what is given may be for writing only.
+        let own = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+        let real = File::options().read(true).write(true).open(own).expect("a file can be opened again");
+        self.real_members.insert(number.0, real);
+        let since = self.files[number.0].errors.sample();
+        self.watched().files.insert(number.0, Member { len, since });
+        number
+    }
+
+    /// A change or a sync is about to happen.
+    pub(super) fn happens(&mut self) {
+        let folder = self.watched();
+        let now = folder.events;
+        folder.events += 1;
+        if let Some((_, cuts)) = folder.outage.take_if(|(at, _)| *at == now) {
+            let left = cuts.into_iter().map(|cut| self.folder_after(cut)).collect();
+            self.watched().left = left;
+        }
+    }
+
+    fn folder_after(&mut self, cut: Cut) -> Left {
+        let names = match cut.names {
+            Names::Durable => self.watched().names.clone(),
+            Names::Latest => self.here(),
+        };
+        for number in self.members() {
+            self.take_stores(number, None);
+        }
+        let after = |(name, number): (OsString, FileOf)| {
+            let len = match cut.names {
+                Names::Durable => self.watched().files[&number.0].len,
+                Names::Latest => self.len_of(number),
+            };
+            let bytes = self.files[number.0].after_crash(cut.content);
+            (name, bytes[..len].to_vec())
+        };
+        names.into_iter().map(after).collect()
+    }
+
+    /// The files that are in the folder now.
+    fn here(&mut self) -> BTreeMap<OsString, FileOf> {
+        let path = self.watched().path.clone();
+        let found: Vec<_> = files_in(&path).collect();
+        let known = |(name, file): (OsString, File)| self.adopted(&file).map(|number| (name, number));
+        found.into_iter().filter_map(known).collect()
+    }
+
+    fn len_of(&self, file: FileOf) -> usize {
+        let len = self.real_members[&file.0].metadata().expect("an open file has a length").len();
+        usize::try_from(len).expect("it fits in memory")
+    }
+
+    /// All of a file made durable, as by a sync.
+    pub(super) fn sync_adopted(&mut self, file: FileOf, since: &mut Since) -> Result<(), rustix::io::Errno> {
+        self.take_stores(file, None);
+        let synced = self.sync(file, None, since);
+        self.show(file, None);
+        if synced.is_ok() {
+            let len = self.len_of(file);
+            self.watched().files.get_mut(&file.0).expect("it is known").len = len;
+        }
+        synced
+    }
+
+    /// Takes over what was stored past the rings, in a range or anywhere: behind the end there are zeros.
+    pub(super) fn take_stores(&mut self, file: FileOf, range: Option<Range<usize>>) {
+        let (real, inode) = (&self.real_members[&file.0], &mut self.files[file.0]);
+        for (at, page) in pages_of(real, &pages(range, inode.size())) {
+            inode.note_stores(at, &page);
+        }
+    }
+
+    /// Shows programs what the cache has now.
+    pub(super) fn show(&mut self, file: FileOf, range: Option<Range<usize>>) {
+        let len = self.len_of(file);
+        let (real, inode) = (&self.real_members[&file.0], &self.files[file.0]);
+        let mut shown = vec![0; PAGE];
+        for (at, stored) in pages_of(real, &pages(range, len)) {
+            inode.read(at, &mut shown, false);
+            let within = PAGE.min(len.saturating_sub(at));
+            if shown[..within] != stored[..within] {
+                real.write_all_at(&shown[..within], at as u64).expect("a file can be written");
+            }
+        }
+    }
+}
+
+/// Whole pages.
+fn pages(range: Option<Range<usize>>, most: usize) -> Range<usize> {
+    let range = range.unwrap_or(0..most);
+    range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE)
+}
+
+fn pages_of(file: &File, range: &Range<usize>) -> Vec<(usize, Vec<u8>)> {
+    let mut bytes = vec![0; range.len()];
+    let mut read = 0;
+    while read < bytes.len() {
+        match file.read_at(&mut bytes[read..], (range.start + read) as u64) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) => panic!("a file can be read: {error}"),
+        }
+    }
+    bytes.chunks(PAGE).enumerate().map(|(number, page)| (range.start + number * PAGE, page.to_vec())).collect()
+}
+
+fn files_in(path: &Path) -> impl Iterator<Item = (OsString, File)> {
+    let entries = fs::read_dir(path).expect("a folder can be read").flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_file())).filter_map(|entry| {
+        let file = File::open(entry.path()).ok()?;
+        Some((entry.file_name(), file))
+    })
+}
