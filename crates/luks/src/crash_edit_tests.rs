@@ -83,9 +83,12 @@ fn put(disk: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     disk[at..end].copy_from_slice(bytes);
 }
 
-/// Shows `judge` every disk that a cut may leave, and returns how many there were.
+/// Shows `judge` every disk that a cut may leave, and returns how many there were. Behind the last flush there is nothing
+/// that could be lost: what is done is durable.
+#[track_caller]
 fn each_cut(before: &[u8], done: &[Done], mut judge: impl FnMut(&[u8])) -> usize {
     let mut durable = before.to_vec();
+    assert!(matches!(done.last(), Some(Done::Flush)), "done, and not durable");
     let mut count = 0;
     let mut show = |bytes: &[u8]| {
         judge(bytes);
@@ -364,6 +367,24 @@ fn restore_is_finished_from_every_cut() {
         });
         println!("cut points survived: {count}");
         assert!(count > 50, "{count}");
+    }
+}
+
+/// A header that is made, and what was a header of the other version there before.
+#[test]
+fn header_that_is_made_is_durable() {
+    for version in [Version::Luks1, Version::Luks2] {
+        let other = if version == Version::Luks1 { Version::Luks2 } else { Version::Luks1 };
+        let (bytes, _) = volume(other, 1);
+        for before in [vec![0; bytes.len()], bytes] {
+            let mut disk = Disk::new(&before);
+            let size = u64::try_from(before.len()).unwrap();
+            let data_offset = (version == Version::Luks2).then_some(1 << 20);
+            let options = FormatOptions { data_offset, ..options(version, 32) };
+            let key = format(&mut disk, size, PASSPHRASES[2], &options).unwrap();
+            assert_eq!(opening(disk.bytes.get_ref(), &key), [2]);
+            each_cut(&before, &disk.done, |_| ());
+        }
     }
 }
 

@@ -12,6 +12,8 @@ mod change;
 mod convert;
 pub(crate) mod lock;
 mod own_device;
+#[cfg(test)]
+mod power_tests;
 mod resize;
 mod token;
 mod unbound;

@@ -19,7 +19,13 @@ fn volume(folder: &Path) -> PathBuf {
     };
     let create = crate::Create::new(&path).size(SIZE).format(format);
     create.passphrase("secret").create().unwrap();
-    let mut bytes = fs::read(&path).unwrap();
+    fix_size(&path);
+    path
+}
+
+/// Has a header say that the data has 1 MiB.
+pub(in crate::header) fn fix_size(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
     for copy in bytes[..0x8000].chunks_mut(0x4000) {
         let word = b"\"dynamic\"";
         let at = copy.windows(word.len()).position(|it| it == word).unwrap();
@@ -28,8 +34,7 @@ fn volume(folder: &Path) -> PathBuf {
         let sum = Sha256::digest(&copy[..]);
         copy[448..480].copy_from_slice(&sum);
     }
-    fs::write(&path, bytes).unwrap();
-    path
+    fs::write(path, bytes).unwrap();
 }
 
 fn places(path: &Path) -> Places {

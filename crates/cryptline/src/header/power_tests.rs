@@ -1,0 +1,454 @@
+//! Headers after the power fails behind the last write of a change that was said to be done: whatever was not synced is
+//! lost, all of it and parts of it, and they say the new thing.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use cryptline_luks::edit::{TokenPlace, TokenSlots};
+use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version};
+use cryptline_luks::{Info, UnlockOptions};
+use cryptline_testkit::cache::{Cut, Left, Machine, Names, Survivors, Temper};
+use tempfile::TempDir;
+
+use super::*;
+use crate::Create;
+use crate::durable::watched;
+
+const SIZE: usize = 4 << 20;
+const CAPACITY: usize = 5 << 20;
+/// In the place for key slots, and in none.
+const UNUSED: usize = 1 << 20;
+const FIRST: &str = "first";
+const SECOND: &str = "second";
+const NEW: &str = "new";
+const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
+const TOKEN: &str = r#"{"type":"other","keyslots":["0","1"]}"#;
+
+/// A change of a header.
+struct Verb {
+    name: &'static str,
+    version: Version,
+    /// Changes the volume in this file beforehand, and may put something beside it.
+    before: fn(&Path),
+    change: fn(Header, &Path) -> Result<()>,
+    /// Whether a disk says that it was made.
+    is_made: fn(&[u8]) -> bool,
+}
+
+fn cost(iterations: u32) -> KdfCost {
+    KdfCost { iterations: Some(iterations), ..KdfCost::default() }
+}
+
+fn slot(iterations: u32) -> NewSlot {
+    NewSlot { kdf: Some(KdfKind::Pbkdf2), cost: cost(iterations), ..NewSlot::default() }
+}
+
+fn format(version: Version) -> FormatOptions {
+    FormatOptions {
+        version,
+        kdf: Some(KdfKind::Pbkdf2),
+        cost: cost(1000),
+        sector_size: (version == Version::Luks2).then_some(512),
+        data_offset: Some(3 << 20),
+        ..FormatOptions::default()
+    }
+}
+
+fn read(disk: &[u8]) -> Option<(cryptline_luks::Header, io::Cursor<&[u8]>)> {
+    let mut device = io::Cursor::new(disk);
+    let header = cryptline_luks::read(&mut device, disk.len() as u64).ok()?;
+    Some((header, device))
+}
+
+fn says(disk: &[u8], what: impl FnOnce(Info) -> bool) -> bool {
+    read(disk).is_some_and(|(header, _)| what(header.info()))
+}
+
+/// Both copies say the same: an old one would be taken where the other is damaged later.
+fn agrees(disk: &[u8]) -> bool {
+    says(disk, |it| it.header_copies.iter().all(|copy| copy.damage.is_none() && copy.epoch == it.epoch))
+}
+
+fn opens(disk: &[u8], passphrase: &str) -> bool {
+    read(disk).is_some_and(|(header, mut device)| {
+        header.unlock(&mut device, passphrase.as_bytes(), &UnlockOptions::default()).is_ok()
+    })
+}
+
+fn done<T>(edited: Result<T>) -> Result<()> {
+    edited.map(drop)
+}
+
+fn nothing(_: &Path) {}
+
+fn second(path: &Path) {
+    Header::new(path).passphrase(FIRST).new_passphrase(SECOND).add_key(&slot(1000)).unwrap();
+}
+
+fn token(path: &Path) {
+    second(path);
+    Header::new(path).set_token(TOKEN, TokenPlace::default(), TokenSlots::AsGiven).unwrap();
+}
+
+fn change_bytes(path: &Path, change: impl FnOnce(&mut [u8])) {
+    let mut bytes = fs::read(path).unwrap();
+    change(&mut bytes);
+    fs::write(path, bytes).unwrap();
+}
+
+fn backup_of(path: &Path) -> PathBuf {
+    path.with_file_name("backup")
+}
+
+/// A backup, and another passphrase since.
+fn backup(path: &Path) {
+    Header::new(path).backup(backup_of(path)).unwrap();
+    Header::new(path).passphrase(FIRST).new_passphrase(NEW).change_key(&slot(1000)).unwrap();
+}
+
+/// What both versions have.
+fn verbs_of(version: Version) -> Vec<Verb> {
+    let verb = |name, before, change, is_made| Verb { name, version, before, change, is_made };
+    vec![
+        verb(
+            "add a key",
+            nothing,
+            |header, _| done(header.passphrase(FIRST).new_passphrase(NEW).add_key(&slot(1000))),
+            |disk| opens(disk, NEW) && opens(disk, FIRST),
+        ),
+        verb(
+            "change a key",
+            nothing,
+            |header, _| done(header.passphrase(FIRST).new_passphrase(NEW).change_key(&slot(1000))),
+            |disk| opens(disk, NEW) && !opens(disk, FIRST),
+        ),
+        verb(
+            "convert a key",
+            nothing,
+            |header, _| done(header.passphrase(FIRST).convert_key(&slot(3000))),
+            |disk| says(disk, |it| it.keyslots.iter().all(|slot| slot.kdf.as_ref().unwrap().iterations == Some(3000))),
+        ),
+        verb(
+            "remove a key",
+            second,
+            |header, _| done(header.passphrase(SECOND).remove_key(LastSlot::Keep)),
+            |disk| opens(disk, FIRST) && !opens(disk, SECOND),
+        ),
+        verb(
+            "kill a slot",
+            second,
+            |header, _| done(header.kill_slot(1, LastSlot::Keep)),
+            |disk| opens(disk, FIRST) && !opens(disk, SECOND),
+        ),
+        verb("erase", second, |header, _| done(header.erase()), |disk| says(disk, |it| it.keyslots.is_empty())),
+        verb(
+            "set the UUID",
+            nothing,
+            |header, _| done(header.set_uuid(Some(UUID))),
+            |disk| says(disk, |it| it.uuid == UUID),
+        ),
+        verb(
+            "restore",
+            backup,
+            |header, path| done(header.restore(backup_of(path), |_| Ok(()))),
+            |disk| opens(disk, FIRST) && !opens(disk, NEW),
+        ),
+        verb(
+            "wipe what is unused",
+            |path| change_bytes(path, |bytes| bytes[UNUSED..UNUSED + 512].fill(0xab)),
+            |header, _| done(header.wipe_unused()),
+            |disk| disk[UNUSED..UNUSED + 512] != [0xab; 512],
+        ),
+    ]
+}
+
+/// Tokens, and keys that LUKS1 does not have.
+fn additions() -> Vec<Verb> {
+    let luks2 = |name, before, change, is_made| Verb { name, version: Version::Luks2, before, change, is_made };
+    vec![
+        luks2(
+            "set a token",
+            second,
+            |header, _| done(header.set_token(TOKEN, TokenPlace::default(), TokenSlots::AsGiven)),
+            |disk| says(disk, |it| it.tokens.len() == 1),
+        ),
+        luks2(
+            "set a token of the keyring",
+            nothing,
+            |header, _| done(header.set_keyring_token("a:b", TokenPlace::default(), TokenSlots::All)),
+            |disk| says(disk, |it| it.tokens.len() == 1),
+        ),
+        luks2(
+            "remove a token",
+            token,
+            |header, _| done(header.remove_token(0)),
+            |disk| says(disk, |it| it.tokens.is_empty()),
+        ),
+        luks2(
+            "unassign a token",
+            token,
+            |header, _| done(header.unassign_token(0, 1)),
+            |disk| says(disk, |it| it.tokens[0].keyslots == [0]),
+        ),
+        luks2(
+            "add a recovery key",
+            nothing,
+            |header, _| done(header.passphrase(FIRST).add_recovery_key(None)),
+            |disk| says(disk, |it| it.tokens.len() == 1 && it.keyslots.len() == 2),
+        ),
+        luks2(
+            "add an unbound key",
+            nothing,
+            |header, _| done(header.new_passphrase(NEW).add_unbound_key(32, &slot(1000))),
+            |disk| says(disk, |it| it.keyslots.len() == 2),
+        ),
+    ]
+}
+
+fn verbs() -> Vec<Verb> {
+    use Version::{Luks1, Luks2};
+    let verb = |name, version, before, change, is_made| Verb { name, version, before, change, is_made };
+    let luks2 = |name, before, change, is_made| Verb { name, version: Luks2, before, change, is_made };
+    let more = [
+        luks2(
+            "set a priority",
+            nothing,
+            |header, _| done(header.set_priority(0, Priority::Prefer)),
+            |disk| says(disk, |it| it.keyslots[0].priority == "prefer"),
+        ),
+        luks2(
+            "set the label",
+            nothing,
+            |header, _| done(header.set_label(Some("label"), Some("subsystem"))),
+            |disk| says(disk, |it| it.label.as_deref() == Some("label")),
+        ),
+        luks2(
+            "repair",
+            |path| change_bytes(path, |bytes| bytes[5000] ^= 1),
+            |header, _| done(header.repair(false)),
+            |disk| says(disk, |it| it.header_copies.iter().all(|copy| copy.damage.is_none()) && it.warnings.is_empty()),
+        ),
+        luks2(
+            "convert to LUKS1",
+            second,
+            |header, _| done(header.convert(Version::Luks1)),
+            |disk| says(disk, |it| it.version == 1) && opens(disk, SECOND),
+        ),
+        verb(
+            "convert to LUKS2",
+            Luks1,
+            second,
+            |header, _| done(header.convert(Version::Luks2)),
+            |disk| says(disk, |it| it.version == 2) && opens(disk, SECOND),
+        ),
+        verb(
+            "repair",
+            Luks1,
+            // The stripes of a slot that is not used.
+            |path| change_bytes(path, |bytes| bytes[208 + 48 + 44..][..4].fill(0xff)),
+            |header, _| done(header.repair(true)),
+            |disk| says(disk, |it| it.warnings.is_empty()) && disk[208 + 48 + 44..][..4] == 4000_u32.to_be_bytes(),
+        ),
+    ];
+    [verbs_of(Luks2), verbs_of(Luks1), additions()].into_iter().flatten().chain(more).collect()
+}
+
+/// A folder with a volume in it.
+struct Place {
+    machine: &'static Machine,
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { machine: watched::machine(), folder: TempDir::new().unwrap() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("disk")
+    }
+
+    /// What is there is durable; what comes now, if it is synced.
+    fn begin(&self) {
+        self.machine.reset(Temper::default());
+        self.machine.watch(self.folder.path(), CAPACITY);
+    }
+
+    /// What a power cut may leave now.
+    fn left(&self) -> Vec<(String, Left)> {
+        let some = (0..4).map(Survivors::Some);
+        let contents: Vec<_> = [Survivors::None, Survivors::All].into_iter().chain(some).collect();
+        let cuts = [Names::Durable, Names::Latest]
+            .into_iter()
+            .flat_map(|names| contents.iter().map(move |&content| Cut { names, content }));
+        let mut all: Vec<(String, Left)> = Vec::new();
+        for cut in cuts {
+            let left = self.machine.folder_after(cut);
+            if all.iter().all(|(_, known)| *known != left) {
+                all.push((format!("{cut:?}"), left));
+            }
+        }
+        all
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // The folder goes.
+        self.machine.reset(Temper::default());
+    }
+}
+
+fn disk_of(left: &Left) -> &[u8] {
+    left.get(std::ffi::OsStr::new("disk")).map_or(&[], Vec::as_slice)
+}
+
+/// A medium that remembers what was not flushed.
+struct Volatile(Mutex<State>);
+
+struct State {
+    now: Vec<u8>,
+    durable: Vec<u8>,
+    loose: Vec<(usize, Vec<u8>)>,
+}
+
+impl Volatile {
+    fn new(bytes: Vec<u8>) -> Arc<Self> {
+        let durable = bytes.clone();
+        Arc::new(Self(Mutex::new(State { now: bytes, durable, loose: Vec::new() })))
+    }
+
+    fn left(&self) -> Vec<Vec<u8>> {
+        let state = self.0.lock().unwrap();
+        let count = state.loose.len();
+        // Nothing, each write alone, and all but each.
+        let sets = (0..=count).flat_map(|one| [(one, true), (one, false)]);
+        sets.map(|(one, alone)| {
+            let mut bytes = state.durable.clone();
+            for (number, (at, written)) in state.loose.iter().enumerate() {
+                if (number == one) == alone {
+                    bytes[*at..at + written.len()].copy_from_slice(written);
+                }
+            }
+            bytes
+        })
+        .collect()
+    }
+}
+
+impl Medium for Volatile {
+    fn size(&self) -> u64 {
+        self.0.lock().unwrap().now.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
+        let at = usize::try_from(offset).unwrap();
+        target.copy_from_slice(&self.0.lock().unwrap().now[at..at + target.len()]);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, source: &[u8]) -> io::Result<()> {
+        let at = usize::try_from(offset).unwrap();
+        let mut state = self.0.lock().unwrap();
+        state.now[at..at + source.len()].copy_from_slice(source);
+        state.loose.push((at, source.to_vec()));
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let mut state = self.0.lock().unwrap();
+        state.durable = state.now.clone();
+        state.loose.clear();
+        Ok(())
+    }
+}
+
+#[test]
+fn change_that_was_said_to_be_done_is_there_after_a_power_cut() {
+    for Verb { name, version, before, change, is_made } in verbs() {
+        let place = Place::new();
+        let (path, name) = (place.path(), format!("{version:?}: {name}"));
+        let create = Create::new(&path).size(SIZE as u64).format(format(version));
+        create.passphrase(FIRST).create().unwrap();
+        before(&path);
+        let bytes = fs::read(&path).unwrap();
+        assert!(!is_made(&bytes), "{name}: nothing to do");
+        let medium = Volatile::new(bytes);
+        change(Header::medium(Arc::clone(&medium)), &path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for left in medium.left() {
+            assert!(is_made(&left) && agrees(&left), "{name}: undone on a medium");
+        }
+        place.begin();
+        change(Header::new(&path), &path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for (cut, left) in place.left() {
+            let disk = disk_of(&left);
+            assert!(is_made(disk) && agrees(disk), "{name}: undone in a file by {cut}");
+        }
+    }
+}
+
+#[test]
+fn backup_that_was_said_to_be_made_is_there_after_a_power_cut() {
+    for version in [Version::Luks1, Version::Luks2] {
+        let place = Place::new();
+        let path = place.path();
+        let create = Create::new(&path).size(SIZE as u64).format(format(version));
+        create.passphrase(FIRST).create().unwrap();
+        place.begin();
+        Header::new(&path).backup(backup_of(&path)).unwrap();
+        let made = fs::read(backup_of(&path)).unwrap();
+        for (cut, left) in place.left() {
+            assert!(left.get(std::ffi::OsStr::new("backup")) == Some(&made), "{version:?}: {cut}");
+        }
+    }
+}
+
+#[test]
+fn size_that_was_said_to_be_set_is_there_after_a_power_cut() {
+    for (is_fixed, to) in [(false, 5 << 20), (false, (3 << 20) + 65536), (true, 5 << 20)] {
+        let place = Place::new();
+        let path = place.path();
+        let create = Create::new(&path).size(SIZE as u64).format(format(Version::Luks2));
+        create.passphrase(FIRST).create().unwrap();
+        if is_fixed {
+            resize::tests::fix_size(&path);
+        }
+        place.begin();
+        let options = ResizeOptions { size: Some(to), shrink: true, force: true };
+        Header::new(&path).resize(&options).unwrap();
+        let len = fs::metadata(&path).unwrap().len();
+        for (cut, left) in place.left() {
+            let disk = disk_of(&left);
+            assert_eq!(disk.len() as u64, len, "{cut}");
+            let size = is_fixed.then(|| to - (3 << 20));
+            assert!(says(disk, |it| it.segments[0].size == size), "to {to}, {cut}");
+        }
+    }
+}
+
+#[test]
+fn volume_that_was_said_to_be_made_is_there_after_a_power_cut() {
+    for version in [Version::Luks1, Version::Luks2] {
+        for replaces in [false, true] {
+            let place = Place::new();
+            let path = place.path();
+            if replaces {
+                fs::write(&path, "old").unwrap();
+            }
+            place.begin();
+            let create = Create::new(&path).size(SIZE as u64).format(format(version)).replace(replaces);
+            create.passphrase(FIRST).create().unwrap();
+            for (cut, left) in place.left() {
+                assert!(opens(disk_of(&left), FIRST) && left.len() == 1, "{version:?}: {cut}");
+            }
+        }
+        let medium = Volatile::new(vec![0; SIZE]);
+        let create = Create::medium(Arc::clone(&medium)).format(format(version));
+        create.passphrase(FIRST).create().unwrap();
+        for left in medium.left() {
+            assert!(opens(&left, FIRST), "{version:?}");
+        }
+    }
+}
