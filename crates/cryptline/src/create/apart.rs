@@ -86,6 +86,10 @@ impl Create {
 }
 
 #[cfg(test)]
+#[path = "apart_tests.rs"]
+mod power_tests;
+
+#[cfg(test)]
 mod tests {
     use std::path::{Path, PathBuf};
 
