@@ -99,6 +99,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn mark_never_goes_back_and_the_caller_is_told_of_a_new_one() {
+        let marks = Marks::new(1, 5);
+        assert_eq!(marks.durable(), 5, "from where it goes on");
+        marks.note(8);
+        // Returns since that was told; it would wait for good.
+        std::thread::park();
+        assert_eq!(marks.durable(), 8);
+        marks.note(7);
+        assert_eq!(marks.durable(), 8);
+    }
+
+    #[test]
     fn gap_in_what_is_written_holds_the_mark_back() {
         const CHUNKS: u64 = CHUNK as u64;
         let gate = cryptline_engine::base::RamDevice::new(16 * CHUNKS).unwrap();

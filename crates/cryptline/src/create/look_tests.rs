@@ -96,12 +96,24 @@ struct Runs {
     runs: Vec<Range<u64>>,
     data: u64,
     at: u64,
+    /// Bytes and calls so far. Nobody may want to read it all, or byte by byte.
+    read: [u64; 2],
+}
+
+impl Runs {
+    const SIZE: u64 = 2 << 40;
+
+    fn new(runs: Vec<Range<u64>>, data: u64) -> Self {
+        Self { runs, data, at: 0, read: [0; 2] }
+    }
 }
 
 impl Read for Runs {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         target.fill(0);
         let end = self.at + target.len() as u64;
+        self.read = [self.read[0] + target.len() as u64, self.read[1] + 1];
+        assert!(self.read[0] < 512 << 20 && self.read[1] < 20_000, "{:?}", self.read);
         if (self.at..end).contains(&self.data) {
             target[usize::try_from(self.data - self.at).unwrap()] = 1;
         }
@@ -114,11 +126,58 @@ impl Seek for Runs {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.at = match to {
             SeekFrom::Start(at) => at,
-            SeekFrom::End(by) => (2_u64 << 40).checked_add_signed(by).unwrap(),
+            SeekFrom::End(by) => Self::SIZE.checked_add_signed(by).unwrap(),
             SeekFrom::Current(by) => self.at.checked_add_signed(by).unwrap(),
         };
         Ok(self.at)
     }
+}
+
+fn unknown(_: u64, len: u64) -> Known {
+    Known { len, zeros: false }
+}
+
+#[test]
+fn beginning_and_end_of_a_large_device_are_looked_at_in_whole_and_the_rest_in_places() {
+    const MIB: u64 = 1 << 20;
+    let held = |data| device_holds(&mut Runs::new(Vec::new(), data), 0, unknown, |_, _| Ok(())).unwrap();
+    let size = Runs::SIZE;
+    for data in [0, MIB + 77, 16 * MIB - 1, 16 * MIB, size - MIB, size - 1] {
+        assert_eq!(held(data), Some("data"), "{data}");
+    }
+    // The places are equally far from each other: so many of them, each read whole.
+    let stride = (size - 17 * MIB) / 4096;
+    for place in [1, 2, 2047, 4095] {
+        let at = 16 * MIB + place * stride;
+        assert_eq!(held(at), Some("data"), "{place}");
+        assert_eq!(held(at + PIECE as u64 - 1), Some("data"), "{place}");
+        assert_eq!(held(at + PIECE as u64), None, "{place}");
+    }
+    assert_eq!(held(size), None, "nothing");
+}
+
+#[test]
+fn what_is_not_written_is_looked_at_in_whole_where_it_is_little() {
+    // Runs that touch are one, and what is between others is not read.
+    let (first, second) = (1 << 30..(1 << 30) + 300_000, (1 << 35) + 5..(1 << 35) + 200_005);
+    let known = |at: u64, len: u64| {
+        let middle = first.start + 100_000;
+        let borders = [first.start, middle, first.end, second.start, second.end];
+        let len = borders.into_iter().find(|border| at < *border).map_or(len, |border| len.min(border - at));
+        Known { len, zeros: !first.contains(&at) && !second.contains(&at) }
+    };
+    let held = |data| device_holds(&mut Runs::new(Vec::new(), data), 0, known, |_, _| Ok(())).unwrap();
+    for data in [first.start, first.start + 99_999, first.end - 1, second.start, second.end - 1] {
+        assert_eq!(held(data), Some("data"), "{data}");
+    }
+    assert_eq!(held(first.end), None);
+    assert_eq!(held(second.start - 1), None);
+}
+
+#[test]
+fn magic_that_ends_with_the_device_is_known() {
+    assert_eq!(name(&mut Cursor::new(b"QFI\xfb")).unwrap(), Some("a qcow2 image"));
+    assert_eq!(name(&mut Cursor::new(b"QFI")).unwrap(), None);
 }
 
 /// A sparse file of two terabytes with little in it is looked at in whole, wherever that lies.
@@ -126,6 +185,7 @@ impl Seek for Runs {
 fn little_data_of_a_large_device_is_seen_where_holes_are_known() {
     let runs: Vec<_> = (1..100).map(|run| (run << 33) + 77..(run << 33) + 100_077).collect();
     let known = |runs: &[Range<u64>], at, len: u64| {
+        assert!(at + len <= Runs::SIZE, "{at} + {len}");
         let next = runs.iter().find(|run| at < run.end);
         match next {
             Some(run) if at >= run.start => Known { len: len.min(run.end - at), zeros: false },
@@ -134,7 +194,7 @@ fn little_data_of_a_large_device_is_seen_where_holes_are_known() {
         }
     };
     for data in [runs[0].start, runs[41].start + 70_000, runs[98].end - 1] {
-        let mut disk = Runs { runs: runs.clone(), data, at: 0 };
+        let mut disk = Runs::new(runs.clone(), data);
         let of = disk.runs.clone();
         let held = device_holds(&mut disk, 0, |at, len| known(&of, at, len), |_, _| Ok(())).unwrap();
         assert_eq!(held, Some("data"), "{data}");
@@ -145,8 +205,7 @@ fn little_data_of_a_large_device_is_seen_where_holes_are_known() {
 fn what_will_be_written_is_looked_at_to_its_last_byte_and_can_be_left() {
     let size = 300 << 20;
     let written = (280 << 20) + 4096;
-    let disk = |at: u64| Runs { runs: Vec::new(), data: at, at: 0 };
-    let unknown = |_, len| Known { len, zeros: false };
+    let disk = |at: u64| Runs::new(Vec::new(), at);
     for at in [20 << 20, (100 << 20) + 1, written - 1] {
         assert_eq!(device_holds(&mut disk(at), written, unknown, |_, _| Ok(())).unwrap(), Some("data"), "{at}");
     }
@@ -160,7 +219,7 @@ fn what_will_be_written_is_looked_at_to_its_last_byte_and_can_be_left() {
 }
 
 fn held(device: &mut (impl Read + Seek), written: u64) -> Option<&'static str> {
-    device_holds(device, written, |_, len| Known { len, zeros: false }, |_, _| Ok(())).unwrap()
+    device_holds(device, written, unknown, |_, _| Ok(())).unwrap()
 }
 
 #[test]
@@ -195,5 +254,60 @@ fn only_the_ranges_of_a_file_count() {
         (vec![mib(2048..4096)], false),
     ] {
         assert_eq!(file_has_data(&file, &ranges).unwrap(), expected, "{ranges:?}");
+    }
+}
+
+/// From its end, in the pieces of whoever reads ahead.
+#[test]
+fn bytes_are_read_from_the_end_in_whole_pieces() {
+    struct Reads(Cursor<Vec<u8>>, Vec<Range<u64>>);
+    impl Read for Reads {
+        fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+            let at = self.0.position();
+            self.1.push(at..at + target.len() as u64);
+            self.0.read(target)
+        }
+    }
+    impl Seek for Reads {
+        fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+            self.0.seek(to)
+        }
+    }
+    let piece = PIECE as u64;
+    for (range, expected) in [
+        (0..2 * piece, vec![piece..2 * piece, 0..piece]),
+        (5..piece + 1, vec![piece..piece + 1, 5..piece]),
+        (piece - 1..2 * piece + 7, vec![2 * piece..2 * piece + 7, piece..2 * piece, piece - 1..piece]),
+    ] {
+        let mut reads = Reads(Cursor::new(vec![0; 3 * PIECE]), Vec::new());
+        assert_eq!(end_of_bytes(&mut reads, range).unwrap(), None);
+        assert_eq!(reads.1, expected);
+    }
+}
+
+/// A file with zeros that were written, and a hole, before its data, which goes on behind a range.
+#[test]
+fn only_the_bytes_of_a_range_of_a_file_count() {
+    let file = tempfile::tempfile().unwrap();
+    let (zeros, data) = (vec![0; 3 * PIECE], 1 << 20);
+    file.write_all_at(&zeros, 0).unwrap();
+    file.write_all_at(&zeros, data).unwrap();
+    file.write_all_at(&[1, 1], data + 100_000).unwrap();
+    let at = data + 100_000;
+    // A range, and where its data ends.
+    for (range, end) in [
+        (0..at, None),
+        (0..at + 1, Some(at + 1)),
+        (0..at + 2, Some(at + 2)),
+        (0..2 << 20, Some(at + 2)),
+        (at + 1..at + 2, Some(at + 2)),
+        (at + 1..2 << 20, Some(at + 2)),
+        (at + 2..2 << 20, None),
+        (7..data, None),
+        (4 << 20..5 << 20, None),
+        (at..at, None),
+    ] {
+        assert_eq!(end_of_data(&file, range.clone()).unwrap(), end, "{range:?}");
+        assert_eq!(file_has_data(&file, std::slice::from_ref(&range)).unwrap(), end.is_some(), "{range:?}");
     }
 }
