@@ -11,6 +11,7 @@
 //! | no test called `test_…` | Rust files |
 //! | no answer is no yes: none of `UNKNOWN_AS_YES` | functions below a comment that begins with `// Guard:` |
 //! | the worst fault is kept, not the first: no `get_or_insert` of a fault | Rust files |
+//! | what is made durable is so by way of `durable.rs`, where tests see it | `cryptline`, but for the medium that a file is |
 //! | no space at a line's end, no CR, a line end at the end | every text file |
 //! | no path of this machine, no registry's host | every text file |
 
@@ -47,6 +48,10 @@ const UNKNOWN_AS_YES: &[&str] = &["is_none_or(", "unwrap_or(true)", "map_or(true
 const GUARD: &str = "// Guard:";
 // In pieces, so that this file keeps its own rules.
 const FIRST_FAULT: &str = concat!("get_or_insert", "(fault)");
+/// Syncs that a test does not see, the crate that has none, and its files that may.
+const UNSEEN_SYNCS: &[&str] = &[concat!(".sync", "_all("), concat!(".sync", "_data("), concat!("fs::f", "sync(")];
+const SEEN_SYNCS: (&str, &[&str]) =
+    ("crates/cryptline/src/", &["crates/cryptline/src/durable.rs", "crates/cryptline/src/medium.rs"]);
 const LEFT_FOR_LATER: &[&str] = &[
     concat!("to", "do!("),
     concat!("unimple", "mented!("),
@@ -131,6 +136,7 @@ fn check_rust(path: &str, text: &str, report: &mut impl FnMut(usize, String)) {
             report(1, format!("no `{attribute}`"));
         }
     }
+    let syncs_are_seen = path.starts_with(SEEN_SYNCS.0) && !SEEN_SYNCS.1.contains(&path);
     let mut guard = None;
     for (line, number) in text.lines().zip(1..) {
         let code = line.split("//").next().unwrap_or_default();
@@ -144,6 +150,9 @@ fn check_rust(path: &str, text: &str, report: &mut impl FnMut(usize, String)) {
         }
         if code.contains(FIRST_FAULT) {
             report(number, "the first fault hides a worse one: compare them".to_owned());
+        }
+        if syncs_are_seen && UNSEEN_SYNCS.iter().any(|sync| code.contains(sync)) {
+            report(number, "a sync that no test sees: make it by `durable`".to_owned());
         }
         if !may_be_unsafe && is_unsafe(code) {
             report(number, "unsafe code outside `sys`, `cipher` and the bindings".to_owned());
@@ -223,6 +232,11 @@ mod tests {
             ),
             ("a.rs", "//! A.\n// Guard: x.\nfn a() {\n    {\n    }\n    x.map_or(true, b);\n}\n", "a.rs:6: \"map_or"),
             ("a.rs", concat!("//! A.\nx.get_or_insert", "(fault);\n"), "a.rs:2: the first fault"),
+            (
+                "crates/cryptline/src/a.rs",
+                concat!("//! A.\nx.sync", "_all()?;\n"),
+                "crates/cryptline/src/a.rs:2: a sync",
+            ),
             ("crates/x/src/lib.rs", "//! A.\n", "crates/x/src/lib.rs:1: no `#![forbid"),
             ("a.md", "trailing \n", "a.md:1: space"),
             ("a.md", "carriage return\r\n", "a.md:1: space"),

@@ -99,13 +99,7 @@ impl World {
         match self.made {
             Made::Once | Made::Clear => copy.on_progress(told).into_file(dest).map(drop),
             Made::Sealed => {
-                let format = FormatOptions {
-                    kdf: Some(KdfKind::Pbkdf2),
-                    cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
-                    data_offset: Some(START as u64),
-                    ..FormatOptions::default()
-                };
-                let create = Create::new(dest).format(format).passphrase(PHRASE).fill(copy);
+                let create = Create::new(dest).format(format()).passphrase(PHRASE).fill(copy);
                 create.on_progress(told).create().map(drop)
             }
         }
@@ -165,6 +159,15 @@ impl Drop for World {
     fn drop(&mut self) {
         // The folder goes.
         self.machine.reset(Temper::default());
+    }
+}
+
+fn format() -> FormatOptions {
+    FormatOptions {
+        kdf: Some(KdfKind::Pbkdf2),
+        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
+        data_offset: Some(START as u64),
+        ..FormatOptions::default()
     }
 }
 
@@ -286,6 +289,33 @@ fn copy_goes_on_where_writes_were_lost() {
 #[test]
 fn filled_volume_goes_on_where_writes_were_lost() {
     loses(Made::Sealed);
+}
+
+/// With or without lost writes. Nothing but the copy itself makes it durable.
+#[test]
+fn volume_that_was_said_to_be_filled_is() {
+    let (world, mut filled) = (World::new(Made::Sealed), 0);
+    let empty = world.folder.path().join("empty");
+    Create::new(&empty).size(CAPACITY as u64).format(format()).passphrase(PHRASE).create().unwrap();
+    let found = Left::from([(DEST.into(), fs::read(&empty).unwrap())]);
+    for seed in 0..8 {
+        let writeback = if seed == 0 { 0 } else { 8 };
+        world.begin(&found, Temper { writeback, short: 5, ..Temper::default() });
+        world.machine.step(Some(seed));
+        let copy = Copy { resume: None, ..world.copy() };
+        let dest = world.dest.path().join(DEST);
+        let copied = copy.replace(true).into_volume(|| Ok(Open::new(&dest).passphrase(PHRASE)));
+        if let Err(error) = copied {
+            assert!(seed > 0, "{error}");
+            continue;
+        }
+        filled += 1;
+        for cut in cuts(Made::Sealed, seed) {
+            let left = world.machine.folder_after(cut);
+            assert!(world.clear(&left[OsStr::new(DEST)], SIZE) == world.bytes, "{seed}, {cut:?}");
+        }
+    }
+    assert!(filled > 1, "{filled}");
 }
 
 /// A medium that has other bytes than were written, and says nothing.
