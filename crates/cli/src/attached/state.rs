@@ -108,10 +108,16 @@ impl State {
     /// # Errors
     /// As [`write`](Self::write)'s.
     pub fn rewrite(&self) -> Result<(), CliError> {
-        self.write_in(&folder(), |known| self.is_of_same_server(known))
+        self.write_in(&folder(), |known| self.is_known_as(known))
     }
 
-    fn write_in(&self, folder: &Path, may: impl Fn(&Self) -> bool) -> Result<(), CliError> {
+    // Guard: what is not understood may be of another server, whose device nobody would find again.
+    fn is_known_as(&self, known: Option<&Self>) -> bool {
+        known.is_some_and(|known| self.is_of_same_server(known))
+    }
+
+    /// `may` says whether it may take the place of what is kept already, which may not be understood.
+    fn write_in(&self, folder: &Path, may: impl Fn(Option<&Self>) -> bool) -> Result<(), CliError> {
         let failed = |error: io::Error| CliError::device(format!("{}: {error}", folder.display()));
         make(folder).map_err(failed)?;
         let text = serde_json::to_string(self).map_err(|error| failed(error.into()))?;
@@ -119,7 +125,12 @@ impl State {
         writeln!(file, "{text}").map_err(failed)?;
         let path = path_of(folder, &self.device);
         let _alone = lock(folder).map_err(failed)?;
-        if read(&path).is_none_or(|known| may(&known)) {
+        let may_be_replaced = match fs::read_to_string(&path) {
+            Ok(text) => may(serde_json::from_str(&text).ok().as_ref()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(error) => return Err(failed(error)),
+        };
+        if may_be_replaced {
             file.persist(path).map_err(|error| failed(error.error))?;
         }
         Ok(())
@@ -151,10 +162,19 @@ impl State {
 
     /// The server's process, unless it is gone.
     pub fn server(&self) -> Option<rustix::fd::OwnedFd> {
+        self.server_among(start_of)
+    }
+
+    // Guard: a device that is taken from a server that lives loses what that has under way.
+    fn server_among(&self, start_of: impl Fn(u32) -> Option<u64>) -> Option<rustix::fd::OwnedFd> {
         let pid = Pid::from_raw(i32::try_from(self.pid).ok()?)?;
         let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         // Asked after it was opened, so it is that process.
-        (start_of(self.pid)? == self.started).then_some(process)
+        match start_of(self.pid) {
+            Some(start) => (start == self.started).then_some(process),
+            // Unknown is alive. Whoever waits for one that has just ended does not wait.
+            None => Some(process),
+        }
     }
 
     /// Whether a new server may go on with a volume of this identity.
@@ -346,6 +366,7 @@ mod tests {
         let mut state = ours();
         assert!(state.server().is_some());
         assert_eq!(state.condition(), "serving");
+        assert!(state.server_among(|_| None).is_some(), "nobody knows when it was started");
         state.started += 1;
         assert!(state.server().is_none());
         assert_eq!(state.condition(), "orphaned");
@@ -374,10 +395,15 @@ mod tests {
         let kept = || read(&path_of(folder, &later.device));
         later.write_in(folder, |_| true).unwrap();
         ended.remove_from(folder);
-        ended.write_in(folder, |known| ended.is_of_same_server(known)).unwrap();
+        ended.write_in(folder, |known| ended.is_known_as(known)).unwrap();
         assert_eq!(kept().as_ref(), Some(&later));
         later.remove_from(folder);
         assert_eq!(kept(), None);
+        // As a newer program may have written it.
+        let path = path_of(folder, &later.device);
+        fs::write(&path, "{\"device\": 7}").unwrap();
+        ended.write_in(folder, |known| ended.is_known_as(known)).unwrap();
+        assert_eq!(fs::read_to_string(path).unwrap(), "{\"device\": 7}");
     }
 
     #[test]
