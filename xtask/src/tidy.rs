@@ -25,9 +25,11 @@ const LINES_MAX: usize = 600;
 /// A bigger file belongs elsewhere.
 const TEXT_MAX_BYTES: u64 = 1 << 20;
 /// Folders that are not source, by their path in the workspace.
-const NOT_SOURCE: &[&str] = &[".git", "target", "fuzz/target", "simulator/target", "fuzz/corpus", "fuzz/corpus-run", "fuzz/artifacts"];
+const NOT_SOURCE: &[&str] =
+    &[".git", "target", "fuzz/target", "simulator/target", "fuzz/corpus", "fuzz/corpus-run", "fuzz/artifacts"];
 /// Written by tools, in the tools' own style.
-const GENERATED: &[&str] = &["Cargo.lock", "bench/xts/Cargo.lock", "fuzz/Cargo.lock", "python/Cargo.lock", "simulator/Cargo.lock"];
+const GENERATED: &[&str] =
+    &["Cargo.lock", "bench/xts/Cargo.lock", "fuzz/Cargo.lock", "python/Cargo.lock", "simulator/Cargo.lock"];
 /// The crates, and the two files, that may hold `unsafe` code: an allocator that counts, and the C
 /// interface of a library that is measured against. `capi` and `python` touch memory that their callers name.
 const UNSAFE_PLACES: &[&str] = &[
@@ -48,8 +50,11 @@ const UNKNOWN_AS_YES: &[&str] = &["is_none_or(", "unwrap_or(true)", "map_or(true
 const GUARD: &str = "// Guard:";
 // In pieces, so that this file keeps its own rules.
 const FIRST_FAULT: &str = concat!("get_or_insert", "(fault)");
+/// Syncs that are made again where they were interrupted, and then say yes though a write was lost.
+const REPEATED_SYNCS: &[&str] = &[concat!(".sync", "_all("), concat!(".sync", "_data(")];
 /// Syncs that a test does not see, the crate that has none, and its files that may.
-const UNSEEN_SYNCS: &[&str] = &[concat!(".sync", "_all("), concat!(".sync", "_data("), concat!("fs::f", "sync(")];
+const UNSEEN_SYNCS: &[&str] =
+    &[concat!("sys::sync", "_all("), concat!("sys::sync", "_data("), concat!("fs::f", "sync(")];
 const SEEN_SYNCS: (&str, &[&str]) =
     ("crates/cryptline/src/", &["crates/cryptline/src/durable.rs", "crates/cryptline/src/medium.rs"]);
 const LEFT_FOR_LATER: &[&str] = &[
@@ -137,6 +142,7 @@ fn check_rust(path: &str, text: &str, report: &mut impl FnMut(usize, String)) {
         }
     }
     let syncs_are_seen = path.starts_with(SEEN_SYNCS.0) && !SEEN_SYNCS.1.contains(&path);
+    let is_shipped = path.starts_with("crates/") && path.contains("/src/") && !path.contains("test");
     let mut guard = None;
     for (line, number) in text.lines().zip(1..) {
         let code = line.split("//").next().unwrap_or_default();
@@ -150,6 +156,9 @@ fn check_rust(path: &str, text: &str, report: &mut impl FnMut(usize, String)) {
         }
         if code.contains(FIRST_FAULT) {
             report(number, "the first fault hides a worse one: compare them".to_owned());
+        }
+        if is_shipped && REPEATED_SYNCS.iter().any(|sync| code.contains(sync)) {
+            report(number, "a sync that is repeated where it was interrupted: use cryptline_sys's".to_owned());
         }
         if syncs_are_seen && UNSEEN_SYNCS.iter().any(|sync| code.contains(sync)) {
             report(number, "a sync that no test sees: make it by `durable`".to_owned());
@@ -234,8 +243,13 @@ mod tests {
             ("a.rs", concat!("//! A.\nx.get_or_insert", "(fault);\n"), "a.rs:2: the first fault"),
             (
                 "crates/cryptline/src/a.rs",
+                concat!("//! A.\ncryptline_sys::sync", "_all(x)?;\n"),
+                "crates/cryptline/src/a.rs:2: a sync that no test",
+            ),
+            (
+                "crates/x/src/a.rs",
                 concat!("//! A.\nx.sync", "_all()?;\n"),
-                "crates/cryptline/src/a.rs:2: a sync",
+                "crates/x/src/a.rs:2: a sync that is repeated",
             ),
             ("crates/x/src/lib.rs", "//! A.\n", "crates/x/src/lib.rs:1: no `#![forbid"),
             ("a.md", "trailing \n", "a.md:1: space"),

@@ -10,7 +10,7 @@ pub(crate) fn sync_all(file: &File) -> io::Result<()> {
     if let Some(synced) = watched::synced(file) {
         return synced;
     }
-    file.sync_all()
+    cryptline_sys::sync_all(file)
 }
 
 /// Makes durable what a file has.
@@ -19,7 +19,7 @@ pub(crate) fn sync_data(file: &File) -> io::Result<()> {
     if let Some(synced) = watched::synced(file) {
         return synced;
     }
-    file.sync_data()
+    cryptline_sys::sync_data(file)
 }
 
 /// Makes the names in a folder durable.

@@ -107,7 +107,7 @@ impl Medium for File {
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.sync_data()
+        cryptline_sys::sync_data(self)
     }
 }
 

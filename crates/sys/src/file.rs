@@ -33,6 +33,23 @@ pub fn is_locked(file: impl AsFd, exclusive: bool) -> io::Result<bool> {
     }
 }
 
+/// Makes durable what a file, or a folder, has and what it is. The standard library asks again where it was interrupted; but
+/// a lost write can be told by that number, and then the second answer is yes.
+///
+/// # Errors
+/// Those of fsync(2), `Interrupted` among them.
+pub fn sync_all(file: impl AsFd) -> io::Result<()> {
+    Ok(rustix::fs::fsync(file)?)
+}
+
+/// Makes durable what a file has, as [`sync_all`].
+///
+/// # Errors
+/// Those of fdatasync(2), `Interrupted` among them.
+pub fn sync_data(file: impl AsFd) -> io::Result<()> {
+    Ok(rustix::fs::fdatasync(file)?)
+}
+
 fn lock_of(exclusive: bool) -> io::Result<libc::flock> {
     // SAFETY: `flock` is a plain C structure for which all-zero bytes are valid.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -152,6 +169,44 @@ pub fn discard_blocks(device: impl AsFd, offset: u64, len: u64) -> io::Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Has the kernel interrupt each sync of this thread.
+    fn interrupt_syncs() {
+        let number = |call: libc::c_long| u32::try_from(call).unwrap();
+        let code = |kind: u32| u16::try_from(kind).unwrap();
+        let equal = |call, jt| libc::sock_filter {
+            code: code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K),
+            jt,
+            jf: 0,
+            k: number(call),
+        };
+        let end = |k| libc::sock_filter { code: code(libc::BPF_RET | libc::BPF_K), jt: 0, jf: 0, k };
+        let load = libc::sock_filter { code: code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS), jt: 0, jf: 0, k: 0 };
+        let mut filter = [
+            load,
+            equal(libc::SYS_fsync, 2),
+            equal(libc::SYS_fdatasync, 1),
+            end(libc::SECCOMP_RET_ALLOW),
+            end(libc::SECCOMP_RET_ERRNO | libc::EINTR.cast_unsigned()),
+        ];
+        let program = libc::sock_fprog { len: 5, filter: filter.as_mut_ptr() };
+        // SAFETY: both calls take no memory but the program and its instructions, which live until they return.
+        let result = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
+        };
+        assert_eq!(result, 0);
+    }
+
+    #[test]
+    fn interrupted_sync_is_told_and_not_made_again() {
+        let syncing = std::thread::spawn(|| {
+            let file = tempfile::tempfile().unwrap();
+            interrupt_syncs();
+            [sync_all(&file), sync_data(&file)].map(|synced| synced.map_err(|error| error.kind()))
+        });
+        assert_eq!(syncing.join().unwrap(), [Err(io::ErrorKind::Interrupted); 2]);
+    }
 
     #[test]
     fn second_writer_is_locked_out_and_readers_share() {

@@ -53,7 +53,7 @@ pub use confine::{
 pub use counters::Counter;
 pub use file::{
     DirectAlignment, block_device_size, cached_bytes, direct_alignment, discard_blocks, is_locked, is_read_only_device,
-    lock_file, write_cached,
+    lock_file, sync_all, sync_data, write_cached,
 };
 pub use fuse::{
     FUSE_ASK, FUSE_ASK_LEN, FuseEntry, FuseMount, FuseQueues, Mounted, Unmount, ask_fuse, clone_fuse, find_fuse_mount,
@@ -74,8 +74,8 @@ pub use rbd::{
 #[cfg(not(feature = "rbd"))]
 pub fn exit_without_destructors() {}
 pub use ring::{
-    Allocate, Backend, BackendChoice, Done, FileId, HandedOver, Io, Kernel, Mark, Next, ReceiveBatch, Ring, RoamingRing, SendBatch,
-    Simulation, Source, Waker,
+    Allocate, Backend, BackendChoice, Done, FileId, HandedOver, Io, Kernel, Mark, Next, ReceiveBatch, Ring,
+    RoamingRing, SendBatch, Simulation, Source, Waker,
 };
 pub use secret::{
     GUARDED_STACK, NotStarted, SecretBox, SecretBuf, SecretThread, StackGuard, key_memory_is_locked, on_secret_stack,

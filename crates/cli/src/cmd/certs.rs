@@ -172,7 +172,7 @@ fn write(folder: &Path, files: &[Pem]) -> Result<(), CliError> {
         let done = opened.and_then(|mut opened| {
             written.push(path.clone());
             opened.write_all(file.text.as_bytes())?;
-            opened.sync_all()
+            cryptline_sys::sync_all(&opened)
         });
         if let Err(error) = done {
             for path in &written {

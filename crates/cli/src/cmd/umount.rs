@@ -104,7 +104,7 @@ impl Server {
                 Some(_) => Ok(()),
                 None => Waiter::new(&file).map(|waiter| self.waiter = Some(waiter)),
             };
-            file.sync_all().and(asked)
+            cryptline_sys::sync_all(&file).and(asked)
         });
         // The first failure is told.
         if self.flushed.is_ok() {

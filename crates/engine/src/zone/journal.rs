@@ -43,7 +43,7 @@ impl StateStore for File {
     }
 
     fn sync(&self) -> std::io::Result<()> {
-        self.sync_data()
+        cryptline_sys::sync_data(self)
     }
 }
 

@@ -212,7 +212,7 @@ fn save(path: &Path, json: &str) -> Result<(), CliError> {
         io::ErrorKind::AlreadyExists => CliError::busy(format!("{name} exists already; give another name")),
         _ => CliError::device(format!("cannot make {name}: {error}")),
     })?;
-    let written = file.write_all(json.as_bytes()).and_then(|()| file.sync_all());
+    let written = file.write_all(json.as_bytes()).and_then(|()| cryptline_sys::sync_all(&file));
     written.map_err(|error| {
         let _ = fs::remove_file(path);
         CliError::device(format!("cannot write {name}: {error}; nothing was kept"))

@@ -103,7 +103,7 @@ impl DumpArgs {
             }
         })?;
         if let Some((path, mut file)) = file {
-            let written = file.write_all(&unlocked.key).and_then(|()| file.sync_all());
+            let written = file.write_all(&unlocked.key).and_then(|()| cryptline_sys::sync_all(&file));
             written.map_err(|error| {
                 let _ = std::fs::remove_file(&path);
                 CliError::device(format!("{}: {error}", path.display()))

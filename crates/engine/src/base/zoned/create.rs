@@ -200,10 +200,10 @@ fn create(path: &Path, layout: &ZoneLayout) -> io::Result<File> {
     let new = PathBuf::from(new);
     let file = File::options().read(true).write(true).create(true).truncate(true).open(&new)?;
     journal::create(&file, layout)?;
-    file.sync_all()?;
+    cryptline_sys::sync_all(&file)?;
     std::fs::rename(&new, path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+    cryptline_sys::sync_all(File::open(folder.unwrap_or(Path::new(".")))?)?;
     Ok(file)
 }
 
