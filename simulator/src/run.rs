@@ -351,6 +351,14 @@ impl Play<'_> {
         }
         let exports = Exports::new(exports, TlsMode::Off).map_err(|error| error.to_string())?;
         let world = Arc::clone(self.world);
+        exports.on_closed(move |export, flushed| {
+            let mut world = world.lock();
+            world.say(format!("export {} is gone: {flushed:?}", export.name));
+            let number = usize::from(export.name == "e1");
+            // Whoever runs the server has been told, by this or by what `remove` says.
+            world.exports[number].loss_is_told |= flushed.is_err();
+        });
+        let world = Arc::clone(self.world);
         let options = ServerOptions {
             backend: self.stage.media.backend(),
             poll: Poll::Never(Why::Asked),

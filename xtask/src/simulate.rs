@@ -67,8 +67,11 @@ pub fn mistakes() -> Result<(), Failed> {
     for patch in &paths {
         let name = patch.file_stem().unwrap_or_default().to_string_lossy();
         println!("{name}");
-        let apply = |how: &[&str]| run_command(Command::new("git").arg("-C").arg(&tree).arg("apply").args(how).arg(patch));
-        apply(&[]).map_err(|Failed(why)| Failed(format!("{name} applies no more, so nobody knows whether it is found: {why}")))?;
+        let apply =
+            |how: &[&str]| run_command(Command::new("git").arg("-C").arg(&tree).arg("apply").args(how).arg(patch));
+        apply(&[]).map_err(|Failed(why)| {
+            Failed(format!("{name} applies no more, so nobody knows whether it is found: {why}"))
+        })?;
         let program = build(&tree.join("simulator"), &place.join("target"))?;
         let limit = ["run", "--enough", "1", "--seconds", &MISTAKE.to_string(), "--seed", &first_seed()?];
         let status = Command::new(&program).args(limit).status();
