@@ -21,8 +21,10 @@ pub struct History {
     pub clients: Vec<Client>,
     pub faults: Faults,
     /// What whoever runs the server has done, and when.
+    #[serde(default)]
     pub orders: Vec<(Duration, Order)>,
     /// What the kernel and another program do to the file, and when.
+    #[serde(default)]
     pub nature: Vec<(Duration, Nature)>,
     /// The power fails then, as far as the file is concerned: what it would leave is looked at in the end.
     pub cut: Duration,
@@ -34,6 +36,7 @@ pub struct History {
 
 /// What goes wrong. A few kinds in each history, none in some.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Faults {
     /// Writes of the file are lost on their way from the cache to the medium, or its medium fails: one sync in so many.
     pub loses: u32,

@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use crate::history::Careless;
 use crate::sim::{self, Held};
 
-/// A silent medium is asked again so often.
-const AGAIN: Duration = Duration::from_millis(50);
+/// A ring over a silent medium waits so long, unless it speaks again: nothing else must end that wait by chance.
+const SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Whoever is in a system call to a silent medium waits for this key.
 const SILENT_KEY: usize = 2;
 
@@ -34,6 +34,8 @@ struct Plans {
     /// By number: when an operation takes effect, and when it is reported, after it was handed over at the first.
     moments: Vec<Moments>,
     silent: Vec<Silence>,
+    /// Threads whose rings wait for a silent medium.
+    waiting: Vec<usize>,
 }
 
 struct Moments {
@@ -77,8 +79,12 @@ impl Media {
 
     /// All media speak again.
     pub fn speak(&self) {
-        let silent = std::mem::take(&mut self.plans().silent);
+        let (silent, waiting) = {
+            let mut plans = self.plans();
+            (std::mem::take(&mut plans.silent), std::mem::take(&mut plans.waiting))
+        };
         drop(silent);
+        waiting.into_iter().for_each(sim::rouse);
         sim::kick(SILENT_KEY, usize::MAX);
     }
 
@@ -173,7 +179,7 @@ impl Kernel for Media {
     }
 
     fn next(&self, pending: &[HandedOver]) -> Next {
-        let plans = self.plans();
+        let plans = &mut *self.plans();
         let now = sim::now();
         let mut first: Option<(u64, Next)> = None;
         for (index, handed) in pending.iter().enumerate() {
@@ -194,7 +200,10 @@ impl Kernel for Media {
         match first {
             Some((moment, next)) if moment <= now => next,
             Some((moment, _)) => Next::Wait(Duration::from_nanos(moment - now)),
-            None => Next::Wait(AGAIN),
+            None => {
+                plans.waiting.push(sim::me());
+                Next::Wait(SILENCE)
+            }
         }
     }
 

@@ -65,8 +65,16 @@ pub fn shortest(mut history: History, mut fails: impl FnMut(&History) -> bool) -
 
 fn size(history: &History) -> usize {
     let Faults { loses, refuses, unsynced, short, interrupts, silence, below } = history.faults;
-    let faults =
-        [loses > 0, refuses > 0, unsynced > 0, short > 0, interrupts > 0, silence.is_some(), below.late > 0, below.drops > 0];
+    let faults = [
+        loses > 0,
+        refuses > 0,
+        unsynced > 0,
+        short > 0,
+        interrupts > 0,
+        silence.is_some(),
+        below.late > 0,
+        below.drops > 0,
+    ];
     history.weight() + history.orders.len() + history.nature.len() + faults.into_iter().filter(|is| *is).count()
 }
 

@@ -190,6 +190,22 @@ pub fn kick(key: usize, most: usize) -> usize {
     })
 }
 
+/// The number of the calling thread, for [`rouse`].
+#[must_use]
+pub fn me() -> usize {
+    ME.get()
+}
+
+/// Ends the wait of a thread as if its moment had come.
+pub fn rouse(thread: usize) {
+    with(|it| {
+        let thread = &mut it.threads[thread];
+        if let State::Waits(_) = thread.state {
+            thread.state = State::Ready(Woken::Late);
+        }
+    });
+}
+
 pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
