@@ -25,8 +25,16 @@ const LINES_MAX: usize = 600;
 /// A bigger file belongs elsewhere.
 const TEXT_MAX_BYTES: u64 = 1 << 20;
 /// Folders that are not source, by their path in the workspace.
-const NOT_SOURCE: &[&str] =
-    &[".git", "target", "fuzz/target", "simulator/target", "fuzz/corpus", "fuzz/corpus-run", "fuzz/artifacts"];
+const NOT_SOURCE: &[&str] = &[
+    ".git",
+    "target",
+    "fuzz/target",
+    "simulator/target",
+    "simulator/mistakes",
+    "fuzz/corpus",
+    "fuzz/corpus-run",
+    "fuzz/artifacts",
+];
 /// Written by tools, in the tools' own style.
 const GENERATED: &[&str] =
     &["Cargo.lock", "bench/xts/Cargo.lock", "fuzz/Cargo.lock", "python/Cargo.lock", "simulator/Cargo.lock"];
