@@ -372,7 +372,7 @@ impl GatedQueue {
 /// Whether somebody who hears this of a sync takes it for one that is not needed, or that has changed nothing: kernels
 /// and programs pass over a flush that is not supported, or that a file does not have.
 fn sounds_refused(fault: Fault) -> bool {
-    fault.is_refusal() || matches!(fault, Fault::Io(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS))
+    fault.is_refusal() || matches!(fault, Fault::Io(Errno::INVAL | Errno::ROFS | Errno::OPNOTSUPP | Errno::NOSYS))
 }
 
 /// Set by the first failed write or sync, for good.

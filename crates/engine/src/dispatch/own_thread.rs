@@ -33,15 +33,17 @@ impl OwnThread {
         }
     }
 
-    /// Waits for its end, for as long as `limit`; then it is left to end by itself.
-    pub fn join_within(self, limit: Duration) {
+    /// Waits for its end, for as long as `limit`; then it is left to end by itself. Whether it has ended, or is none of this
+    /// process.
+    pub fn join_within(self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         while self.process == std::process::id() && !self.thread.is_finished() {
             if Instant::now() >= until {
-                return;
+                return false;
             }
             std::thread::sleep(PAUSE);
         }
         self.join();
+        true
     }
 }

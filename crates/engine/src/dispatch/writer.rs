@@ -10,22 +10,24 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cryptline_sys::{BackendChoice, Waker, lock};
+use rustix::io::Errno;
 
 use super::job::{Direction, Order};
 use super::own_thread::OwnThread;
 use super::priority::raise_priority;
 use crate::gate::Gate;
 use crate::in_flight::InFlight;
-use crate::{Channel, Completion, OpenError, Operation, Request, Submitted};
+use crate::{Channel, Completion, Fault, OpenError, Operation, Request, Submitted};
 
 /// Writes in flight at a time.
 const DEPTH: u32 = 256;
 /// Writes for which there is room in the lists from the start.
 const LIST: usize = 1024;
-/// How long who closes the device waits for the last writes. Nobody was told that they are done.
+/// How long who closes the device waits for the last writes.
 const LAST: Duration = Duration::from_millis(250);
 
-/// The writer's thread. Finishes what it has been given before it ends, for which a medium that hangs is not waited for.
+/// The writer's thread. Finishes what it has been given before it ends, unless the medium takes too long for who closes the
+/// device: then nothing more goes to the medium, which others may have opened by then. Nobody was told that it is done.
 pub(super) struct Writer {
     inbox: Arc<Inbox>,
     waker: Waker,
@@ -35,11 +37,17 @@ pub(super) struct Writer {
 struct Inbox {
     orders: Mutex<Vec<Order>>,
     stop: AtomicBool,
+    /// The device is closed, whatever was not written.
+    abandon: AtomicBool,
 }
 
 impl Writer {
     pub fn start(lower: Gate, start: u64, backend: BackendChoice, high_priority: bool) -> Result<Arc<Self>, OpenError> {
-        let inbox = Arc::new(Inbox { orders: Mutex::new(Vec::with_capacity(LIST)), stop: AtomicBool::new(false) });
+        let inbox = Arc::new(Inbox {
+            orders: Mutex::new(Vec::with_capacity(LIST)),
+            stop: AtomicBool::default(),
+            abandon: AtomicBool::default(),
+        });
         let (say, heard) = std::sync::mpsc::channel();
         let thread_inbox = Arc::clone(&inbox);
         let builder = std::thread::Builder::new().name("dmcrypt_write".to_owned());
@@ -71,8 +79,9 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.inbox.stop.store(true, Ordering::Release);
         self.waker.wake();
-        if let Some(thread) = self.thread.take() {
-            thread.join_within(LAST);
+        if self.thread.take().is_some_and(|thread| !thread.join_within(LAST)) {
+            self.inbox.abandon.store(true, Ordering::Release);
+            self.waker.wake();
         }
     }
 }
@@ -108,7 +117,11 @@ impl WriterLoop {
                 std::mem::swap(&mut self.held, &mut lock(&inbox.orders));
                 self.held.sort_unstable_by_key(|order| std::cmp::Reverse(order.job.offset));
             }
-            self.submit_held();
+            self.submit_held(inbox);
+            if inbox.abandon.load(Ordering::Acquire) {
+                self.give_up(inbox);
+                return;
+            }
             if stop && self.below.is_empty() && self.held.is_empty() {
                 return;
             }
@@ -122,8 +135,16 @@ impl WriterLoop {
         }
     }
 
-    fn submit_held(&mut self) {
-        while !self.below.is_full() {
+    /// What has not gone to the medium goes back.
+    fn give_up(&mut self, inbox: &Inbox) {
+        for Order { mut job, slots } in self.held.drain(..).chain(lock(&inbox.orders).drain(..)) {
+            job.result = Some(Err(Fault::Io(Errno::CANCELED)));
+            slots.give_back(job);
+        }
+    }
+
+    fn submit_held(&mut self, inbox: &Inbox) {
+        while !self.below.is_full() && !inbox.abandon.load(Ordering::Acquire) {
             let Some(mut order) = self.held.pop() else {
                 return;
             };

@@ -129,14 +129,16 @@ fn writes_that_came_while_it_was_busy_are_submitted_by_sector_and_all_before_it_
 }
 
 #[test]
-fn medium_that_hangs_keeps_nobody_from_closing_and_still_gets_what_was_handed_over() {
+fn medium_that_hangs_keeps_nobody_from_closing_and_gets_nothing_more_afterwards() {
     let desk = Desk::new();
     desk.hand_over(7);
     desk.hand_over(8);
     assert_eq!(desk.heard.recv().unwrap(), 4096 + 7 * 512);
-    let Desk { writer, heard, let_through, .. } = desk;
+    let Desk { writer, slots, heard, let_through, .. } = desk;
     drop(writer);
     assert!(heard.try_recv().is_err(), "it hangs");
     let_through.send(()).unwrap();
-    assert!(heard.iter().eq([4096 + 8 * 512]));
+    assert_eq!(heard.iter().next(), None, "the device is closed");
+    let back = std::iter::from_fn(|| slots.collect());
+    assert!(back.map(|job| job.result).eq([Some(Ok(())), Some(Err(Fault::Io(Errno::CANCELED)))]));
 }

@@ -111,7 +111,8 @@ impl Status {
     }
 
     fn is_fresh(&self, known: &Known) -> bool {
-        !self.changed.load(Ordering::SeqCst) && known.since.elapsed() < FRESH
+        let is_current = !self.changed.load(Ordering::SeqCst) && !self.is_stale.load(Ordering::SeqCst);
+        is_current && known.since.elapsed() < FRESH
     }
 }
 
@@ -162,6 +163,8 @@ impl Shared {
         self.status.changed.store(false, Ordering::SeqCst);
         let since = Instant::now();
         match talk.ask(start, RANGE.min(size - start)) {
+            // Whoever answered is none that is to be believed any more.
+            Ok(_) if self.status.is_stale.load(Ordering::SeqCst) => None,
             Ok(extents) => extents.map(|extents| Known { start, runs: runs(start, size, &extents), since }),
             Err(Broken::Lost) => {
                 *way = self.lost_talk();
