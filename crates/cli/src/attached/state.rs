@@ -125,8 +125,8 @@ impl State {
         writeln!(file, "{text}").map_err(failed)?;
         let path = path_of(folder, &self.device);
         let _alone = lock(folder).map_err(failed)?;
-        let may_be_replaced = match fs::read_to_string(&path) {
-            Ok(text) => may(serde_json::from_str(&text).ok().as_ref()),
+        let may_be_replaced = match fs::read(&path) {
+            Ok(text) => may(serde_json::from_slice(&text).ok().as_ref()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => true,
             Err(error) => return Err(failed(error)),
         };
@@ -163,6 +163,11 @@ impl State {
     /// The server's process, unless it is gone.
     pub fn server(&self) -> Option<rustix::fd::OwnedFd> {
         self.server_among(start_of)
+    }
+
+    /// Whether the process that has the server's number was started when the server was. Only then is it to be told anything.
+    pub fn is_known_server(&self) -> bool {
+        start_of(self.pid) == Some(self.started)
     }
 
     // Guard: a device that is taken from a server that lives loses what that has under way.
@@ -327,9 +332,10 @@ pub fn number_of(device: &Path) -> Option<u32> {
 
 /// When a process was started (proc_pid_stat(5), field 22).
 pub fn start_of(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is a name, which can have spaces and brackets.
-    let rest = &stat[stat.rfind(')')? + 1..];
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is a name, which can have spaces and brackets, and may be cut in the middle of a character.
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(&stat[end + 1..]).ok()?;
     rest.split_whitespace().nth(19)?.parse().ok()
 }
 
@@ -401,9 +407,13 @@ mod tests {
         assert_eq!(kept(), None);
         // As a newer program may have written it.
         let path = path_of(folder, &later.device);
-        fs::write(&path, "{\"device\": 7}").unwrap();
-        ended.write_in(folder, |known| ended.is_known_as(known)).unwrap();
-        assert_eq!(fs::read_to_string(path).unwrap(), "{\"device\": 7}");
+        for odd in [&b"{\"device\": 7}"[..], b"\xff"] {
+            fs::write(&path, odd).unwrap();
+            ended.write_in(folder, |known| ended.is_known_as(known)).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), odd);
+            ended.write_in(folder, |_| true).unwrap();
+            assert_eq!(kept().as_ref(), Some(&ended));
+        }
     }
 
     #[test]

@@ -72,7 +72,10 @@ pub fn run(args: &DetachArgs) -> Result<(), CliError> {
     };
     check_unused(&known.device, args.force)?;
     match known.server() {
-        Some(server) => stop(&known, &server)?,
+        Some(server) => {
+            refuse_stranger(&known)?;
+            stop(&known, &server)?;
+        }
         None => remove_orphan(&known)?,
     }
     Ok(())
@@ -94,6 +97,21 @@ fn after_server(device: &Path, server: u32) -> Result<(), CliError> {
         let _ = kernel_nbd::detach(index);
     }
     Ok(())
+}
+
+/// A process that may be another by now is told nothing.
+///
+/// # Errors
+/// Exit code 5 where it cannot be known.
+pub fn refuse_stranger(known: &State) -> Result<(), CliError> {
+    if known.is_known_server() {
+        return Ok(());
+    }
+    Err(CliError::busy(format!(
+        "cannot tell whether process {} is still the server of {}: its start cannot be seen; repeat as root, where /proc is mounted",
+        known.pid,
+        known.device.display()
+    )))
 }
 
 /// Has the server end, and waits for that.

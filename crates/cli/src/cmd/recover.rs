@@ -87,6 +87,7 @@ pub fn run(args: &RecoverArgs) -> Result<ExitCode, CliError> {
     std::env::set_current_dir(&known.folder)
         .map_err(|error| CliError::device(format!("{}: {error}", known.folder.display())))?;
     if let Some(server) = server {
+        super::detach::refuse_stranger(&known)?;
         replace(&known, &server)?;
     }
     // What a server before was started with by us comes off: it is added again.
