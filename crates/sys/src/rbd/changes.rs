@@ -19,8 +19,8 @@ pub struct RbdChanges {
 struct Told {
     count: u64,
     is_over: bool,
-    /// A thread looks, and has a share of the image.
-    is_watched: bool,
+    /// A thread of this process looks, and has a share of the image. A forked child has not got it.
+    watched_by: Option<u32>,
     /// Nobody looks any more.
     is_given_up: bool,
     /// Whom to call once all were looked at.
@@ -86,7 +86,7 @@ impl RbdChanges {
 
     /// Says whether there is a thread that looks, and that has a share of the image.
     pub fn be_watched(&self, is_watched: bool) {
-        lock(&self.told).is_watched = is_watched;
+        lock(&self.told).watched_by = is_watched.then(std::process::id);
         self.more.notify_all();
     }
 
@@ -95,7 +95,8 @@ impl RbdChanges {
         let mut told = lock(&self.told);
         told.is_over = true;
         self.more.notify_all();
-        let _late = self.more.wait_timeout_while(told, at_most, |told| told.is_watched);
+        let here = Some(std::process::id());
+        let _late = self.more.wait_timeout_while(told, at_most, |told| told.watched_by == here);
     }
 }
 
@@ -171,7 +172,7 @@ mod tests {
                 changes.be_watched(false);
             });
             changes.end(Duration::from_secs(60));
-            assert!(!lock(&changes.told).is_watched);
+            assert_eq!(lock(&changes.told).watched_by, None);
         });
         // One that does not come back keeps nobody, and a pause ends with all else.
         changes.be_watched(true);

@@ -53,7 +53,8 @@ impl Visits {
     /// Lets nobody in, and waits for those who are. Whether all have left before the time is over.
     fn end(&self, limit: Duration) -> bool {
         let mut state = lock(&self.state);
-        state.is_over = true;
+        // Those who did not leave the first time are not waited for twice.
+        let limit = if std::mem::replace(&mut state.is_over, true) { Duration::ZERO } else { limit };
         let waited = self.fewer.wait_timeout_while(state, limit, |state| state.count > 0);
         waited.unwrap_or_else(PoisonError::into_inner).0.count == 0
     }
@@ -134,6 +135,10 @@ mod tests {
         let visit = visits.begin().expect("not over");
         assert!(!visits.end(Duration::ZERO), "one is inside");
         assert!(visits.begin().is_none());
+        assert!(!visits.end(Duration::from_secs(3600)), "it is waited for once");
+        drop(visit);
+        let visits = Visits::new();
+        let visit = visits.begin().expect("not over");
         std::thread::scope(|scope| {
             let end = scope.spawn(|| visits.end(Duration::from_secs(60)));
             drop(visit);
