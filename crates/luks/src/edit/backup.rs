@@ -251,16 +251,14 @@ fn check_not_reencrypting(current: &Header, copy: &'static str, before: &[u8]) -
         before.get(start..start - BINARY_LEN + at(current.binary.copy_size))
     });
     // Guard: one that is not all there may say it as well.
-    let says_so = match json {
-        Some(json) => REENCRYPTS.iter().any(|word| json.windows(word.len()).any(|found| found == *word)),
-        None => true,
+    let why = match json {
+        Some(json) if REENCRYPTS.iter().any(|word| json.windows(word.len()).any(|found| found == *word)) => {
+            format!("the {copy} header copy, which is whole and not understood here, says so")
+        }
+        Some(_) => return Ok(()),
+        None => format!("the {copy} header copy is not understood here, and whether it says so cannot be seen"),
     };
-    if says_so {
-        return Err(Error::ReencryptionInProgress(format!(
-            "the {copy} header copy, which is whole and not understood here, says so"
-        )));
-    }
-    Ok(())
+    Err(Error::ReencryptionInProgress(why))
 }
 
 fn concerns(current: &Header, backup: &Header) -> Vec<String> {
