@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -160,7 +161,8 @@ impl FileObject {
             object.call_method0("flush")?;
         }
         if let Some(descriptor) = self.descriptor {
-            python.import("os")?.call_method1("fsync", (descriptor,))?;
+            // Python's own makes it again where it was interrupted, which uses up the report of a lost write.
+            python.detach(|| sync(descriptor))?;
         }
         Ok(())
     }
@@ -214,6 +216,17 @@ fn seek(object: &Bound<'_, PyAny>, offset: u64) -> PyResult<()> {
     }
     let text = format!("seek({offset}) of the file object goes to {}", at.repr()?);
     Err(PyValueError::new_err(text))
+}
+
+/// Makes durable what the file behind a descriptor of the object has.
+fn sync(descriptor: i32) -> io::Result<()> {
+    if descriptor < 0 {
+        return Err(io::Error::from_raw_os_error(rustix::io::Errno::BADF.raw_os_error()));
+    }
+    // SAFETY: it is not -1. The object, which is kept, has it open; where a program closes it meanwhile, the call says so, or
+    // syncs another file, which harms nobody, and keeps nothing of it.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    cryptline_sys::sync_all(borrowed)
 }
 
 /// Whether the system puts everything at the end of the file, wherever it belongs.

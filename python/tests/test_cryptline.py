@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 
 import cryptline
 
@@ -307,6 +308,14 @@ class FileObjects(WithFolder):
             with self.assertRaises(cryptline.Error) as caught:
                 disk.pread(10, 0)
             self.assertRegex(str(caught.exception.__cause__), "goes to 512")
+
+    def test_sync_of_a_file_is_made_once(self):
+        # Python's own makes it again where it was interrupted, and a lost write may have been told that way.
+        with open(self.image(), "r+b") as file, cryptline.open(file, passphrase=PHRASE) as disk:
+            with unittest.mock.patch("os.fsync", side_effect=AssertionError("made by Python")) as repeats:
+                disk.pwrite(PATTERN, 0)
+                disk.flush()
+            self.assertFalse(repeats.called)
 
     def test_object_that_does_not_say_that_it_is_writable_is_only_read(self):
         image = self.image().read_bytes()
