@@ -21,19 +21,19 @@ const PROMPT: u64 = 1_000_000_000;
 /// Requests in flight, at most.
 const DEPTH: usize = 16;
 
-/// What everybody knows.
+/// Knowledge that all actors share.
 pub struct World {
     inner: Mutex<Inner>,
 }
 
-/// What is known of an export.
+/// Knowledge of an export.
 pub struct Known {
     pub audit: Export,
-    /// It was silent, or hears from a server that is unreliable: what is late is no wonder.
+    /// Silent before, or over an unreliable server: what is late is no wonder.
     pub is_unwell: bool,
-    /// It was removed, or is being removed: its last flush is told to whoever does that.
+    /// Removed, or being removed: its last flush is told to whoever does that.
     pub is_gone: bool,
-    /// It was removed, and its last flush has told of all that was lost by then.
+    /// Removed with a last flush that has told of all that was lost by then.
     pub loss_is_told: bool,
     /// Nothing that can fail stands below.
     pub is_sound: bool,
@@ -53,14 +53,14 @@ pub struct Inner {
     pub findings: Vec<String>,
     pub log: Vec<String>,
     pub is_stopping: bool,
-    /// What a power cut would have left.
+    /// Leftovers of a power cut, had there been one.
     pub cut: Option<[Left; 2]>,
 }
 
 /// The world of the history under way.
 static CURRENT: Mutex<Option<Arc<World>>> = Mutex::new(None);
 
-/// What has happened so far in the history under way, as far as nobody is writing it down.
+/// Events so far of the history under way, as far as nobody is writing it down.
 pub fn last_words() -> Vec<String> {
     let world = CURRENT.try_lock().ok().and_then(|world| world.clone());
     let inner = world.as_ref().and_then(|world| world.inner.try_lock().ok());

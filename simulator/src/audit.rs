@@ -1,4 +1,4 @@
-//! What readers may see and what flushes have promised, sector by sector.
+//! The judge of what readers see and of what flushes have promised, sector by sector.
 //!
 //! ```text
 //! write ─► sent ─► done, maybe, or refused       done ─► seen by a read ─► promised by a flush
@@ -20,7 +20,7 @@ pub const SECTOR: usize = 512;
 /// A moment; later ones are larger.
 pub type Tick = u64;
 
-/// What a write leaves in its sectors.
+/// Bytes that a write leaves in its sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A pattern of its number and the sector's.
@@ -34,11 +34,11 @@ pub enum Content {
 /// How a write has ended, as its client was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It is done.
+    /// Done.
     Done,
-    /// It failed, or nobody knows: it may still take effect.
+    /// Failed, or nobody knows: it may still take effect.
     Maybe,
-    /// It has changed nothing.
+    /// Changed nothing.
     Refused,
 }
 
@@ -130,7 +130,7 @@ impl Export {
         }
     }
 
-    /// What was written and not promised may be gone, as far as is known.
+    /// Takes what was written and not promised for gone, perhaps.
     pub fn doubt(&mut self) {
         self.writes.iter_mut().filter(|write| write.promised.is_none()).for_each(|write| write.done = None);
     }
@@ -243,7 +243,7 @@ fn is_pattern(bytes: &[u8], export: u64, number: usize, sector: usize) -> bool {
 }
 
 impl Export {
-    /// Whether a pattern of this export is anywhere in `bytes`.
+    /// Tells if a pattern of this export is anywhere in `bytes`.
     pub fn has_pattern(&self, bytes: &[u8]) -> bool {
         let mut sectors = bytes.chunks_exact(SECTOR);
         sectors.any(|sector| self.words.contains_key(&u64::from_le_bytes(sector[..8].try_into().expect("eight bytes"))))

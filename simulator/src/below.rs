@@ -20,7 +20,7 @@ use crate::sim;
 /// Those who wait until it speaks again.
 const SILENT_KEY: usize = 3;
 
-/// What can go wrong with it.
+/// Ways in which it goes wrong.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Habits {
     /// One write in so many is held back, and its connection dropped; it takes effect later. 0 for none.

@@ -1,4 +1,4 @@
-//! What happens in one history, drawn from a seed: every part from a number of its own, so that one can be left out and the
+//! The events of one history, drawn from a seed: every part from a number of its own, so that one can be left out and the
 //! others stay as they are.
 
 use std::time::Duration;
@@ -16,14 +16,14 @@ pub const EXPORTS: usize = 2;
 /// A history.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct History {
-    /// What is left to chance within.
+    /// Source of all that is left to chance within.
     pub seed: u64,
     pub clients: Vec<Client>,
     pub faults: Faults,
-    /// What whoever runs the server has done, and when.
+    /// Orders of whoever runs the server, and when.
     #[serde(default)]
     pub orders: Vec<(Duration, Order)>,
-    /// What the kernel and another program do to the file, and when.
+    /// Doings of the kernel and another program, and when.
     #[serde(default)]
     pub nature: Vec<(Duration, Nature)>,
     /// The power fails then, as far as the file is concerned: what it would leave is looked at in the end.
@@ -34,7 +34,7 @@ pub struct History {
     pub stop: Duration,
 }
 
-/// What goes wrong. A few kinds in each history, none in some.
+/// Faults that happen. A few kinds in each history, none in some.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Faults {
@@ -79,7 +79,7 @@ impl Careless {
     ];
 }
 
-/// What can be done to an export while others are served.
+/// An order for an export while others are served.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Order {
     Flush(usize),
@@ -92,7 +92,7 @@ pub enum Order {
     Add(usize),
 }
 
-/// What happens to the file besides.
+/// A thing that happens to the file besides.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Nature {
     /// The kernel writes dirty pages back; what fails is lost.
@@ -117,7 +117,7 @@ pub struct Place {
     pub count: usize,
 }
 
-/// What a client does.
+/// One step of a client.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Step {
     Write {

@@ -17,7 +17,7 @@ const HISTORIES: u64 = 2_000;
 pub struct Kept {
     /// The commit that it belongs to: others may draw something else from its seed.
     pub commit: String,
-    /// What it found.
+    /// Findings.
     pub found: Vec<String>,
     pub history: History,
 }

@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What a finding is about, by which one is the same as another.
+/// The rule that the first finding is about: two findings are the same by that.
 fn kind(outcome: &Outcome) -> Option<String> {
     outcome.findings.first().map(|finding| finding.split(':').next().unwrap_or_default().to_owned())
 }

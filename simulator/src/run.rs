@@ -40,7 +40,7 @@ const RECONNECT: Duration = Duration::from_secs(2);
 /// Threads that the simulation still has so long after its end wait for something that does not come.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What lies over the file.
+/// Layers over the file.
 #[derive(Clone, Copy, Debug)]
 pub enum Stack {
     /// Nothing.
@@ -101,7 +101,7 @@ impl Stack {
     }
 }
 
-/// What has panicked.
+/// Panics of the server.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Takes panics of the server for findings.
@@ -123,7 +123,7 @@ struct Running {
     stop: StopHandle,
 }
 
-/// What a power cut leaves of the file, and what was promised by then.
+/// Leftovers of a power cut, with the promises made by then.
 pub struct Left {
     what: String,
     image: Arc<Vec<u8>>,
@@ -259,7 +259,7 @@ impl Stage {
         }
     }
 
-    /// What a power cut now would leave: nothing that was not synced, or some of it.
+    /// Leftovers of a power cut now: nothing that was not synced, or some of it.
     fn cut(machine: &Machine, of: FileOf, seed: u64, when: &str, promises: &audit::Export) -> [Left; 2] {
         let some = Survivors::Some(sim::mix(&[seed, 9]));
         [(Survivors::None, "nothing"), (some, "some")].map(|(survivors, what)| Left {

@@ -6,59 +6,66 @@ use crate::history::{Faults, History, Step};
 const TRIES: usize = 1_500;
 
 /// The shortest history found for which `fails` holds.
-pub fn shortest(mut history: History, mut fails: impl FnMut(&History) -> bool) -> History {
-    let mut left = TRIES;
-    let mut attempt = |candidate: &History| {
-        left = left.saturating_sub(1);
-        left > 0 && fails(candidate)
-    };
+pub fn shortest(history: History, fails: impl FnMut(&History) -> bool) -> History {
+    let mut search = Search { history, fails, left: TRIES };
     loop {
-        let before = size(&history);
-        for candidate in calmer(&history) {
-            if attempt(&candidate) {
-                history = candidate;
+        let before = size(&search.history);
+        for calmer in CALMER {
+            search.keep(|history| calmer(&mut history.faults));
+        }
+        for place in (0..search.history.nature.len()).rev() {
+            search.keep(|history| _ = history.nature.remove(place));
+        }
+        for place in (0..search.history.orders.len()).rev() {
+            search.keep(|history| _ = history.orders.remove(place));
+        }
+        for client in (0..search.history.clients.len()).rev() {
+            if !search.keep(|history| _ = history.clients.remove(client)) {
+                search.shorten(client);
             }
         }
-        for nature in (0..history.nature.len()).rev() {
-            let mut candidate = history.clone();
-            candidate.nature.remove(nature);
-            if attempt(&candidate) {
-                history = candidate;
-            }
+        if size(&search.history) >= before {
+            return search.history;
         }
-        for order in (0..history.orders.len()).rev() {
-            let mut candidate = history.clone();
-            candidate.orders.remove(order);
-            if attempt(&candidate) {
-                history = candidate;
-            }
+    }
+}
+
+/// The shortest history so far, and runs that are left.
+struct Search<F> {
+    history: History,
+    fails: F,
+    left: usize,
+}
+
+impl<F: FnMut(&History) -> bool> Search<F> {
+    /// Keeps a change with which the history still fails. Whether it does.
+    fn keep(&mut self, change: impl FnOnce(&mut History)) -> bool {
+        let mut candidate = self.history.clone();
+        change(&mut candidate);
+        self.left = self.left.saturating_sub(1);
+        let is_kept = self.left > 0 && (self.fails)(&candidate);
+        if is_kept {
+            self.history = candidate;
         }
-        for client in (0..history.clients.len()).rev() {
-            let mut candidate = history.clone();
-            candidate.clients.remove(client);
-            if attempt(&candidate) {
-                history = candidate;
-                continue;
-            }
-            let mut len = history.clients[client].steps.len().div_ceil(2);
-            while len > 0 {
-                let mut at = 0;
-                while at < history.clients[client].steps.len() {
-                    let mut candidate = history.clone();
-                    let steps = &mut candidate.clients[client].steps;
+        is_kept
+    }
+
+    /// Leaves out steps of a client, many at a time at first.
+    fn shorten(&mut self, client: usize) {
+        let mut len = self.history.clients[client].steps.len().div_ceil(2);
+        while len > 0 {
+            let mut at = 0;
+            while at < self.history.clients[client].steps.len() {
+                let is_kept = self.keep(|history| {
+                    let steps = &mut history.clients[client].steps;
                     let end = (at + len).min(steps.len());
                     steps.drain(at..end);
-                    if attempt(&candidate) {
-                        history = candidate;
-                    } else {
-                        at += len;
-                    }
+                });
+                if !is_kept {
+                    at += len;
                 }
-                len /= 2;
             }
-        }
-        if size(&history) >= before {
-            return history;
+            len /= 2;
         }
     }
 }
@@ -78,24 +85,17 @@ fn size(history: &History) -> usize {
     history.weight() + history.orders.len() + history.nature.len() + faults.into_iter().filter(|is| *is).count()
 }
 
-/// The same with one kind of fault less.
-fn calmer(history: &History) -> Vec<History> {
-    let with = |change: fn(&mut Faults)| {
-        let mut candidate = history.clone();
-        change(&mut candidate.faults);
-        candidate
-    };
-    vec![
-        with(|it| it.loses = 0),
-        with(|it| it.refuses = 0),
-        with(|it| it.unsynced = 0),
-        with(|it| it.short = 0),
-        with(|it| it.interrupts = 0),
-        with(|it| it.silence = None),
-        with(|it| it.below.late = 0),
-        with(|it| it.below.drops = 0),
-    ]
-}
+/// One kind of fault less each.
+const CALMER: [fn(&mut Faults); 8] = [
+    |faults| faults.loses = 0,
+    |faults| faults.refuses = 0,
+    |faults| faults.unsynced = 0,
+    |faults| faults.short = 0,
+    |faults| faults.interrupts = 0,
+    |faults| faults.silence = None,
+    |faults| faults.below.late = 0,
+    |faults| faults.below.drops = 0,
+];
 
 /// A history for people.
 pub fn tell(history: &History) -> String {

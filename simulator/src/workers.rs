@@ -24,7 +24,7 @@ pub fn current() -> String {
     format!("{:#x}", CURRENT.load(Ordering::Relaxed))
 }
 
-/// Whether a person reads what is said when the process ends.
+/// Tells if a person reads what is said when the process ends.
 pub fn tells_all() -> bool {
     std::env::args().nth(1).is_some_and(|verb| verb == "replay")
 }
@@ -98,7 +98,7 @@ pub fn work(first: &str, step: &str, seconds: &str, most: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What a run has found so far.
+/// Findings and counts of a run so far.
 #[derive(Default)]
 struct Found {
     findings: Vec<(String, String)>,

@@ -12,7 +12,7 @@ const NIGHT: u64 = 60 * 60;
 /// Seconds within which a mistake must be found.
 const MISTAKE: u64 = 60;
 
-/// What holds at each landing.
+/// The share of a landing.
 pub fn run() -> Result<(), Failed> {
     let (most, seconds) = LANDING;
     look(seconds, Some(most))
@@ -85,7 +85,7 @@ pub fn mistakes() -> Result<(), Failed> {
     Err(Failed(format!("the simulator does not find: {}", missed.join(", "))))
 }
 
-/// Whether a simulator finds something wrong: in a history that was kept, or in a new one within a minute.
+/// Tells if a simulator finds something wrong: in a history that was kept, or in a new one within a minute.
 fn finds(program: &Path, tree: &Path) -> Result<bool, Failed> {
     let mut kept = Command::new(program);
     kept.arg("kept").arg(tree.join("simulator/seeds"));

@@ -123,7 +123,7 @@ pub unsafe extern "C" fn sched_yield() -> c_int {
 
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
 
-/// What a thread's number begins with for those who join it. The system uses its own numbers again as soon as a thread is
+/// Base of the numbers by which threads are joined. The system uses its own numbers again as soon as a thread is
 /// buried, which is before that.
 const NUMBERS: usize = 1 << 48;
 
@@ -266,7 +266,7 @@ fn look(polled: &mut [pollfd]) -> c_int {
     real!(poll(polled.as_mut_ptr(), count, 0) as fn(*mut pollfd, nfds_t, c_int) -> c_int)
 }
 
-/// What `poll` would answer, without waiting in it; `limit` in nanoseconds.
+/// The answer of `poll`, without waiting in it; `limit` in nanoseconds.
 fn wait_for_any(polled: &mut [pollfd], limit: Option<u64>) -> c_int {
     let until = limit.map(|limit| scheduler::now().saturating_add(limit));
     if limit == Some(0) {

@@ -1,4 +1,4 @@
-//! Who has the turn, and what time it is.
+//! The turns that threads take, and the clock.
 
 use std::cell::{Cell, UnsafeCell};
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ const STEP: u64 = 1_000;
 const ASKING: u64 = 200;
 /// Looks at the clock without a change of turns, after which there is one: a thread that spins lets others run.
 const SPINS: u32 = 64;
-/// What the clock shows when a history begins: long after zero, since code may subtract.
+/// Time on the clock when a history begins: long after zero, since code may subtract.
 const BEGIN: u64 = 1_000_000_000_000;
 
 thread_local! {
@@ -22,7 +22,7 @@ thread_local! {
     static BYPASS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What a thread waits for; the first to come ends it.
+/// Things that a thread waits for; the first to come ends the wait.
 #[derive(Clone, Debug, Default)]
 pub struct Wait {
     /// Moment on the clock, in nanoseconds.
@@ -35,12 +35,12 @@ pub struct Wait {
     pub thread: Option<usize>,
 }
 
-/// What ended a wait.
+/// The end of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
     /// Its moment has come.
     Late,
-    /// What it waited for has come.
+    /// Something that it waited for has come.
     Ready,
 }
 
@@ -105,7 +105,7 @@ pub fn mix(parts: &[u64]) -> u64 {
     })
 }
 
-/// Whether the calling thread takes turns.
+/// Tells if the calling thread takes turns.
 #[must_use]
 pub fn is_managed() -> bool {
     ME.get() != OUTSIDE && BYPASS.get() == 0
@@ -379,12 +379,12 @@ pub(super) fn admit() -> (usize, &'static Turn) {
     })
 }
 
-/// What a thread is called.
+/// Names the calling thread.
 pub(super) fn call(name: String) {
     with(|it| it.threads[ME.get()].name = name);
 }
 
-/// Who waits for what.
+/// A line for each thread: what it waits for.
 #[must_use]
 pub fn describe() -> String {
     with(|it| it.describe())
