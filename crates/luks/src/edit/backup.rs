@@ -280,7 +280,7 @@ fn concerns(current: &Header, backup: &Header) -> Vec<String> {
             (Some(_), Some(_)) => {
                 Some("the backup is of another volume key, under which the data that is there is noise")
             }
-            _ => Some("whether the backup is of the volume key that the data is under cannot be told"),
+            _ => Some("it cannot be told whether the backup has the volume key that the data is under"),
         };
         concerns.extend(concern.map(str::to_owned));
     }
