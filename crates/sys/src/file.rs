@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use rustix::fs::FsWord;
+
 /// Takes an open-file-description lock without waiting: exclusive over the whole file for a
 /// writer, shared over its first byte for a reader. A writer so excludes everybody who locks any
 /// byte (another cryptline, QEMU's lock bytes), while readers leave QEMU's bytes alone.
@@ -48,6 +50,34 @@ pub fn sync_all(file: impl AsFd) -> io::Result<()> {
 /// Those of fdatasync(2), `Interrupted` among them.
 pub fn sync_data(file: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::fdatasync(file)?)
+}
+
+/// Whether nobody else has a regular file open, as far as that can be known: to be asked of the owner's files, in a file
+/// system of this machine. A lease for writing is granted to no other (fcntl(2)); it is given back at once.
+pub fn is_open_here_only(file: impl AsFd) -> bool {
+    // From linux/fcntl.h; part of the kernel's ABI.
+    const F_SETSIG: libc::c_int = 10;
+    let number = file.as_fd().as_raw_fd();
+    let control = |command, argument: libc::c_int| {
+        // SAFETY: the descriptor is open for the call, and these commands take a number.
+        unsafe { libc::fcntl(number, command, argument) == 0 }
+    };
+    // Who opens it meanwhile has it taken back by a signal: one that nobody minds, and not the one that kills.
+    let is_granted = is_local(&file) && control(F_SETSIG, libc::SIGURG) && control(libc::F_SETLEASE, libc::F_WRLCK);
+    is_granted && control(libc::F_SETLEASE, libc::F_UNLCK)
+}
+
+/// Whether a file lies in a file system of this kernel's own, and not in one whose errors and other openers a server has
+/// (statfs(2)).
+pub fn is_local(file: impl AsFd) -> bool {
+    const EXT: FsWord = 0xef53;
+    const XFS: FsWord = 0x5846_5342;
+    const BTRFS: FsWord = 0x9123_683e;
+    const F2FS: FsWord = 0xf2f5_2010;
+    const TMPFS: FsWord = 0x0102_1994;
+    const RAMFS: FsWord = 0x8584_58f6;
+    const LOCAL: [FsWord; 6] = [EXT, XFS, BTRFS, F2FS, TMPFS, RAMFS];
+    rustix::fs::fstatfs(file).is_ok_and(|stat| LOCAL.contains(&stat.f_type))
 }
 
 fn lock_of(exclusive: bool) -> io::Result<libc::flock> {

@@ -105,6 +105,9 @@ pub fn page_size() -> usize {
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
+#[cfg(test)]
+mod few_threads;
+
 /// Says that the running test does not apply to this machine, and why.
 #[cfg(test)]
 fn skip(why: &str) {

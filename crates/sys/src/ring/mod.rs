@@ -30,6 +30,7 @@ mod queues;
 mod roaming;
 mod simulated;
 mod syscalls;
+mod unbegun;
 mod unheard;
 mod uring;
 mod waker;
@@ -433,15 +434,17 @@ impl Ring {
         match &mut self.engine {
             Engine::Uring(uring) => {
                 uring.enter(patience)?;
-                while let Some((slot, result)) = uring.reap() {
-                    let entry = &mut self.slots[slot as usize];
-                    if let (Err(Errno::AGAIN), Some(entry)) = (result, entry)
-                        && entry.io.is_message()
-                    {
-                        // Another reader of the descriptor was faster.
+                while let Some((slot, mut result)) = uring.reap() {
+                    if let (Err(_), Some(entry)) = (result, &mut self.slots[slot as usize]) {
                         let fd = &self.files[entry.io.file().0 as usize];
-                        uring.push(slot, fd, &mut entry.io, self.registered.as_ref());
-                        continue;
+                        if unbegun::is_unbegun(result, fd, &entry.io) {
+                            result = syscalls::run(fd, &mut entry.io);
+                        }
+                        if result == Err(Errno::AGAIN) && entry.io.waits() {
+                            // It is not ready, or another reader of a descriptor was faster.
+                            uring.push(slot, fd, &mut entry.io, self.registered.as_ref());
+                            continue;
+                        }
                     }
                     Self::deliver(&mut self.slots, &mut self.free_slots, &mut self.inboxes, slot, result);
                 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
@@ -19,6 +19,9 @@ const READING: [u32; 5] = [0x01, 0x02, 0x09, 0x12, 0x13];
 const OF_NO_DEVICE: [u32; 2] = [0x04, 0x13];
 /// Describes a device whoever it is of.
 const DESCRIBE_ANY: u32 = 0x12;
+
+/// How long to wait before a command is tried again.
+const PAUSE: Duration = Duration::from_millis(1);
 
 type ControlRing = IoUring<Entry128, cqueue::Entry>;
 
@@ -80,9 +83,7 @@ impl UblkControl {
         // SAFETY: the payload is on the heap and neither moved nor looked at before the command has ended, or else
         // leaked with the ring; the driver keeps to its length, which it is told. The file outlives the ring's use
         // of it: the kernel has a hold of its own on it.
-        let pushed = unsafe { ring.submission().push(&entry) };
-        pushed.map_err(|_| io::ErrorKind::OutOfMemory)?;
-        match wait(&mut ring, limit) {
+        match unsafe { carry_out(&mut ring, &entry, limit) } {
             Ok(result) => {
                 self.ring = Some(ring);
                 match u32::try_from(result) {
@@ -112,11 +113,28 @@ fn header(id: u32, (len, path_len): (u16, u16), address: u64, data: u64) -> [u8;
     command
 }
 
-/// Submits what is queued and waits for its one result.
-fn wait(ring: &mut ControlRing, limit: Duration) -> io::Result<i32> {
-    let deadline = std::time::Instant::now() + limit;
+/// Submits a command until it has begun, and waits for its result. The driver sleeps, so it is called by a thread of the
+/// kernel's, and the kernel gives back as cancelled what it could make no thread for.
+///
+/// # Safety
+/// What the entry points to and its descriptor stay as they are until it has ended: also after an error, which says that
+/// it has not.
+unsafe fn carry_out(ring: &mut ControlRing, entry: &Entry128, limit: Duration) -> io::Result<i32> {
+    let deadline = Instant::now() + limit;
     loop {
-        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        // SAFETY: the caller's promise.
+        unsafe { ring.submission().push(entry) }.map_err(|_| io::ErrorKind::OutOfMemory)?;
+        match wait(ring, deadline)? {
+            cancelled if cancelled == -libc::ECANCELED && Instant::now() < deadline => std::thread::sleep(PAUSE),
+            result => return Ok(result),
+        }
+    }
+}
+
+/// Submits what is queued and waits for its one result.
+fn wait(ring: &mut ControlRing, deadline: Instant) -> io::Result<i32> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
         let left = types::Timespec::from(left);
         let arguments = types::SubmitArgs::new().timespec(&left);
         let entered = ring.submitter().submit_with_args(1, &arguments);
@@ -137,6 +155,7 @@ fn wait(ring: &mut ControlRing, limit: Duration) -> io::Result<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::few_threads::without_threads;
 
     #[test]
     fn command_is_laid_out_as_the_kernel_has_it() {
@@ -157,8 +176,24 @@ mod tests {
             return crate::skip("there is no io_uring");
         };
         for limit in [Duration::ZERO, Duration::from_millis(1)] {
-            assert_eq!(wait(&mut ring, limit).unwrap_err().kind(), io::ErrorKind::TimedOut);
+            assert_eq!(wait(&mut ring, Instant::now() + limit).unwrap_err().kind(), io::ErrorKind::TimedOut);
         }
+    }
+
+    /// A sync stands for a command: both wait for a thread.
+    #[test]
+    fn command_that_no_thread_could_be_made_for_is_tried_until_one_can() {
+        let file = tempfile::tempfile().unwrap();
+        without_threads(move |scarce| {
+            let Ok(mut ring) = IoUring::<Entry128, cqueue::Entry>::builder().build(4) else {
+                return crate::skip("there is no io_uring");
+            };
+            let entry = Entry128::from(opcode::Fsync::new(types::Fd(file.as_raw_fd())).build());
+            scarce.ends_soon();
+            // SAFETY: the entry points to nothing, and the file is open until the end of this test.
+            let carried_out = unsafe { carry_out(&mut ring, &entry, Duration::from_secs(100)) };
+            assert_eq!(carried_out.unwrap(), 0);
+        });
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod left;
 mod memory;
 pub(super) mod newest;
 mod steady;
+mod stopped;
 mod udev;
 mod users;
 mod zones;
@@ -305,6 +306,7 @@ pub(super) fn ask_of_nbd<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check
     ask_of_ends(&mut guest);
     ask_of_blocks(&mut guest);
     ask_of_silence(&mut guest);
+    stopped::ask(&mut guest);
     guest.checks
 }
 
@@ -393,6 +395,7 @@ pub(super) fn ask_of_ublk<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Chec
     ask_of_cached_writes(&mut guest);
     ask_of_ends(&mut guest);
     left::ask(&mut guest);
+    stopped::ask(&mut guest);
     ask_of_blocks(&mut guest);
     ask_of_large_sectors(&mut guest);
     ask_of_recovery(&mut guest);

@@ -1,0 +1,63 @@
+//! Rings of a process that may have no more threads.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::super::{Allocate, BackendChoice, FileId, Io, Ring, Source};
+use crate::Buffer;
+use crate::few_threads::without_threads;
+
+fn buffer(byte: u8) -> Buffer {
+    let mut buffer = Buffer::alloc(4096).unwrap();
+    buffer.fill(byte);
+    buffer
+}
+
+fn result(ring: &mut Ring, source: Source, io: Io) -> Result<usize, Errno> {
+    assert!(ring.submit(source, 1, io).is_ok());
+    loop {
+        if let Some(done) = ring.next_done(source) {
+            return done.result;
+        }
+        ring.wait().unwrap();
+    }
+}
+
+#[test]
+fn what_no_thread_could_be_made_for_is_carried_out() {
+    let kept = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+    without_threads(move |_| {
+        let Ok(mut ring) = Ring::new(BackendChoice::IoUring, 16) else {
+            return crate::skip("there is no io_uring");
+        };
+        let (file, source) = (ring.add_file(Arc::clone(&kept)), ring.add_source());
+        assert_eq!(result(&mut ring, source, Io::Sync { file }), Ok(0));
+        for durable in [false, true] {
+            let write = Io::Write { file, buffer: buffer(7), start: 0, len: 4096, offset: 0, durable };
+            assert_eq!(result(&mut ring, source, write), Ok(4096));
+        }
+        let punch = Io::Allocate { file, what: Allocate::PunchHole, offset: 0, len: 512 };
+        assert_eq!(result(&mut ring, source, punch), Ok(0));
+        let mut bytes = [1; 4096];
+        rustix::io::pread(&*kept, &mut bytes, 0).unwrap();
+        assert!(bytes[..512] == [0; 512] && bytes[512..] == [7; 3584]);
+    });
+}
+
+#[test]
+fn sync_that_may_tell_of_a_lost_write_is_not_repeated() {
+    let cancelled = Err(Errno::CANCELED);
+    let id = FileId(0);
+    let sync = Io::Sync { file: id };
+    let durable = Io::Write { file: id, buffer: buffer(1), start: 0, len: 512, offset: 0, durable: true };
+    let write = Io::Write { file: id, buffer: buffer(1), start: 0, len: 512, offset: 0, durable: false };
+    // A file system that is none of those whose errors are known.
+    let other: OwnedFd = std::fs::File::open("/proc/self/status").unwrap().into();
+    for io in [&sync, &durable] {
+        assert!(!super::is_unbegun(cancelled, &other, io));
+    }
+    assert!(super::is_unbegun(cancelled, &other, &write));
+    assert!(!super::is_unbegun(Err(Errno::IO), &other, &write));
+}
