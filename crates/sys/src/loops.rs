@@ -9,16 +9,16 @@
 //! A lock of the file keeps nobody from its loop device, nor the other way round. So whoever wants one of them alone looks
 //! at the others. A loop device tells its file by device and inode; the path that the kernel keeps of it can lead to another
 //! file by now, and in a container to none. Where it cannot be asked, what is not known to be another file is taken for the
-//! same.
+//! same, unless nobody else has the own file open.
 
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::file::is_locked;
+use crate::file::{is_locked, is_open_here_only};
 
 /// From linux/loop.h; part of the kernel's ABI.
 const LOOP_GET_STATUS64: libc::c_ulong = 0x4c05;
@@ -74,14 +74,14 @@ struct Loop {
 }
 
 /// Part of a file or block device.
-struct Own {
+struct Own<'a> {
     file: (u64, u64),
     /// Bytes of a regular file.
     len: u64,
     /// The numbers of a block device, its disk, and its partitions.
     devices: Vec<u64>,
     bytes: Range<u64>,
-    descriptor: RawFd,
+    opened: &'a File,
 }
 
 impl System {
@@ -96,7 +96,7 @@ impl System {
             len: metadata.len(),
             devices: Vec::new(),
             bytes: 0..u64::MAX,
-            descriptor: file.as_raw_fd(),
+            opened: file,
         };
         let mut itself = Vec::new();
         if metadata.file_type().is_block_device() {
@@ -118,7 +118,7 @@ impl System {
     }
 
     /// Refuses what a loop device shows as well, if somebody has that.
-    fn refuse_loop(&self, device: &Loop, own: &Own, alone: bool) -> io::Result<()> {
+    fn refuse_loop(&self, device: &Loop, own: &Own<'_>, alone: bool) -> io::Result<()> {
         let name = &device.name;
         if self.may_hang(device, own) {
             return Ok(());
@@ -130,7 +130,8 @@ impl System {
             (Ok(_), Some(Ok(shown))) => own.is_in(&shown),
             // It was detached meanwhile.
             (Ok(_), None) => false,
-            _ => self.may_show(device, own),
+            // Who shows it has it open.
+            _ => self.may_show(device, own) && !is_open_here_only(own.opened),
         };
         if !is_same {
             return Ok(());
@@ -261,7 +262,7 @@ impl System {
 
     /// Whether it lies in a file system on a network that is not the own file's, and so is another file, if the path tells
     /// the truth: asking could take for ever, and everybody would wait for that.
-    fn may_hang(&self, device: &Loop, own: &Own) -> bool {
+    fn may_hang(&self, device: &Loop, own: &Own<'_>) -> bool {
         let (Some(path), Ok(mounts)) =
             (path_of_shown(&device.folder), fs::read_to_string(self.root.join("proc/self/mountinfo")))
         else {
@@ -278,7 +279,7 @@ impl System {
 
     // Guard: a loop device that cannot be asked may show the file.
     /// The same where the loop device cannot be asked, as in a container that does not have it.
-    fn may_show(&self, device: &Loop, own: &Own) -> bool {
+    fn may_show(&self, device: &Loop, own: &Own<'_>) -> bool {
         let Some(path) = path_of_shown(&device.folder) else {
             // Either it was detached meanwhile, or its path cannot be told, such as one that is too long.
             return device.folder.join("loop").exists();
@@ -299,7 +300,7 @@ impl System {
             Ok(found) if found.is_file() && fits(found.len()) => return false,
             _ => {}
         }
-        let is_named = match fs::read_link(format!("/proc/self/fd/{}", own.descriptor)) {
+        let is_named = match fs::read_link(format!("/proc/self/fd/{}", own.opened.as_raw_fd())) {
             Ok(own) => own.file_name() == path.file_name(),
             Err(_) => true,
         };
@@ -334,7 +335,7 @@ impl System {
     }
 }
 
-impl Own {
+impl Own<'_> {
     /// Whether it has bytes in common with what a loop device shows.
     fn is_in(&self, shown: &Shown) -> bool {
         let is_one = match shown.device {

@@ -1,5 +1,6 @@
 //! Folders as the kernel would have them, and a real loop device where there is one.
 
+use std::cell::RefCell;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
@@ -12,13 +13,15 @@ const MIB: u64 = 1 << 20;
 struct Machine {
     folder: tempfile::TempDir,
     system: System,
+    /// The files, as loop devices have them open.
+    held: RefCell<Vec<File>>,
 }
 
 impl Machine {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let system = System { root: folder.path().to_owned() };
-        let machine = Self { folder, system };
+        let machine = Self { folder, system, held: RefCell::default() };
         machine.put("sys/block/sda/dev", "8:0\n");
         machine.put("proc/swaps", "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n");
         machine.put("proc/locks", "");
@@ -36,6 +39,7 @@ impl Machine {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let file = File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
         file.set_len(size).unwrap();
+        self.held.borrow_mut().push(File::open(&path).unwrap());
         (path, file)
     }
 
@@ -99,6 +103,24 @@ fn name_that_leads_nowhere_or_to_a_file_that_cannot_be_it_proves_nothing() {
     assert!(machine.is_refused(&file));
     machine.attach(0, &other, 0..4 * MIB);
     assert!(!machine.is_refused(&file));
+}
+
+/// As in a container beside one that has a disk of the same name.
+#[test]
+fn file_that_nobody_else_has_open_is_shown_by_no_loop_device() {
+    let machine = Machine::new();
+    let (path, file) = machine.file("disk", MIB);
+    machine.attach(0, Path::new("/nowhere/disk"), 0..MIB);
+    assert!(machine.is_refused(&file));
+    machine.held.borrow_mut().clear();
+    assert!(!machine.is_refused(&file));
+    let read_only = File::open(&path).unwrap();
+    assert!(machine.is_refused(&file) && machine.is_refused(&read_only));
+    drop(file);
+    assert!(!machine.is_refused(&read_only));
+    // Nothing is left of the question: who opens it now does not wait, nor sends a signal.
+    drop(read_only);
+    File::options().write(true).open(&path).unwrap();
 }
 
 #[test]

@@ -81,7 +81,12 @@ docker() {
 docker "$@"
 if [[ $1 == run ]]; then
     until docker logs disk 2>&1 | grep -q nbdcopy; do
-        [[ $(docker inspect --format '{{.State.Status}}' disk) == running ]]
+        state=$(docker inspect --format '{{.State.Status}} {{.State.ExitCode}} {{.State.Error}}' disk)
+        if [[ $state != running* ]]; then
+            echo "the container is $state, and has said:" >&2
+            docker logs disk >&2
+            exit 1
+        fi
         sleep 0.05
     done
 fi
