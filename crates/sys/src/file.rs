@@ -52,8 +52,11 @@ pub fn sync_data(file: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::fdatasync(file)?)
 }
 
-/// Whether nobody else has a regular file open, as far as that can be known: to be asked of the owner's files, in a file
-/// system of this machine. A lease for writing is granted to no other (fcntl(2)); it is given back at once.
+/// True where nobody else has a regular file open, neither another process nor a loop device. Of use for files of this
+/// user's, in a file system of this kernel's; false where it is not known.
+///
+/// A lease for writing is granted to no other (fcntl(2)), and it is given back at once: who opens the file in between waits
+/// for that, or is refused if that is what it has asked for. A file without a name can be open uncounted (memfd_create(2)).
 pub fn is_open_here_only(file: impl AsFd) -> bool {
     // From linux/fcntl.h; part of the kernel's ABI.
     const F_SETSIG: libc::c_int = 10;
@@ -62,13 +65,14 @@ pub fn is_open_here_only(file: impl AsFd) -> bool {
         // SAFETY: the descriptor is open for the call, and these commands take a number.
         unsafe { libc::fcntl(number, command, argument) == 0 }
     };
+    let is_counted = is_local(&file) && rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_nlink > 0);
     // Who opens it meanwhile has it taken back by a signal: one that nobody minds, and not the one that kills.
-    let is_granted = is_local(&file) && control(F_SETSIG, libc::SIGURG) && control(libc::F_SETLEASE, libc::F_WRLCK);
+    let is_granted = is_counted && control(F_SETSIG, libc::SIGURG) && control(libc::F_SETLEASE, libc::F_WRLCK);
     is_granted && control(libc::F_SETLEASE, libc::F_UNLCK)
 }
 
-/// Whether a file lies in a file system of this kernel's own, and not in one whose errors and other openers a server has
-/// (statfs(2)).
+/// True where a file lies in a file system that is known to be all this kernel's: its openers are counted in one place,
+/// and its errors are not a server's. Not in an overlay, which may lie over any other (statfs(2)).
 pub fn is_local(file: impl AsFd) -> bool {
     const EXT: FsWord = 0xef53;
     const XFS: FsWord = 0x5846_5342;

@@ -138,7 +138,7 @@ impl System {
         }
         let Ok(node) = node else {
             return Err(busy(format!(
-                "/dev/{name} may show the same, and cannot be asked; detach it first (losetup -d)"
+                "/dev/{name} may show the same, and cannot be asked: end whoever else has the file open, or detach the device (losetup -d), first"
             )));
         };
         let is_claimed = alone && self.open_node(device, true).is_err();

@@ -121,6 +121,8 @@ pub struct Ring {
     /// The next `wait` must not wait.
     stay_awake: bool,
     serves_several: bool,
+    /// The kernel makes no thread for what needs one.
+    unbegun_since: Option<Instant>,
     unheard: Unheard,
     /// What must live until nothing is in flight.
     kept: Vec<Arc<dyn Any + Send + Sync>>,
@@ -156,6 +158,7 @@ impl Ring {
             descriptor: None,
             stay_awake: false,
             serves_several: false,
+            unbegun_since: None,
             kept: Vec::new(),
             unheard: Unheard::default(),
             not_send: PhantomData,
@@ -438,13 +441,23 @@ impl Ring {
                     if let (Err(_), Some(entry)) = (result, &mut self.slots[slot as usize]) {
                         let fd = &self.files[entry.io.file().0 as usize];
                         if unbegun::is_unbegun(result, fd, &entry.io) {
-                            result = syscalls::run(fd, &mut entry.io);
+                            let since = *self.unbegun_since.get_or_insert_with(Instant::now);
+                            if !self.serves_several {
+                                result = syscalls::run(fd, &mut entry.io);
+                            } else if since.elapsed() < unbegun::PATIENCE {
+                                // None of the others waits for its medium here.
+                                uring.push(slot, fd, &mut entry.io, self.registered.as_ref());
+                                continue;
+                            }
                         }
                         if result == Err(Errno::AGAIN) && entry.io.waits() {
                             // It is not ready, or another reader of a descriptor was faster.
                             uring.push(slot, fd, &mut entry.io, self.registered.as_ref());
                             continue;
                         }
+                    }
+                    if result.is_ok() {
+                        self.unbegun_since = None;
                     }
                     Self::deliver(&mut self.slots, &mut self.free_slots, &mut self.inboxes, slot, result);
                 }

@@ -47,6 +47,31 @@ fn what_no_thread_could_be_made_for_is_carried_out() {
 }
 
 #[test]
+fn ring_of_several_disks_waits_until_there_are_threads_again_and_carries_nothing_out_itself() {
+    let kept = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+    without_threads(move |scarce| {
+        let Ok(mut ring) = Ring::new(BackendChoice::IoUring, 16) else {
+            return crate::skip("there is no io_uring");
+        };
+        ring.serve_several();
+        let (file, source) = (ring.add_file(kept), ring.add_source());
+        assert!(ring.submit(source, 1, Io::Sync { file }).is_ok());
+        for _ in 0..20 {
+            ring.wait().unwrap();
+            assert!(ring.next_done(source).is_none(), "who has synced?");
+        }
+        scarce.ends_soon();
+        let done = loop {
+            match ring.next_done(source) {
+                Some(done) => break done,
+                None => ring.wait().unwrap(),
+            }
+        };
+        assert_eq!(done.result, Ok(0));
+    });
+}
+
+#[test]
 fn sync_that_may_tell_of_a_lost_write_is_not_repeated() {
     let cancelled = Err(Errno::CANCELED);
     let id = FileId(0);

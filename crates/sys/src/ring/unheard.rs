@@ -39,7 +39,8 @@ pub(super) fn is_sync(io: &Io) -> bool {
     matches!(io, Io::Sync { .. } | Io::Write { durable: true, .. })
 }
 
-/// What was cancelled did not run. An interruption can be the report of a lost write that has this
+/// What was cancelled did not run: with the ring, all that is pending is. (A server's file system could tell of a lost
+/// write by that number; but a device that fails whenever a client leaves during a flush would be worse.) An interruption can be the report of a lost write that has this
 /// number, but that one is told to every open file.
 fn is_failure(result: Result<usize, Errno>) -> bool {
     const HARMLESS: [Errno; 3] = [Errno::CANCELED, Errno::INTR, Errno::AGAIN];
