@@ -75,8 +75,16 @@ impl Stack {
         SIZE + self.layout().map_or(0, |layout| usize::try_from(layout.start).expect("small"))
     }
 
-    fn open(self, path: &Path) -> Result<Gate, String> {
-        let image = Image::open(path, false).map_err(|error| error.to_string())?;
+    /// What has the same on its medium, and no threads.
+    fn simplest(self) -> Self {
+        match self {
+            Self::QueuedXts | Self::HelpedXts => Self::Xts,
+            stack => stack,
+        }
+    }
+
+    fn open(self, path: &Path, read_only: bool) -> Result<Gate, String> {
+        let image = Image::open(path, read_only).map_err(|error| error.to_string())?;
         let file = Gate::new(image.into_device(512, DirectMode::Off).expect("a file").growing());
         let Some(layout) = self.layout() else { return Ok(file) };
         let options = CryptOptions {
@@ -175,7 +183,7 @@ impl Stage {
         let machine = self.media.machine();
         machine.reset(Temper::default());
         let of = machine.attach(file, Arc::new(vec![0; stack.len()]), stack.unit());
-        let gate = stack.open(path).expect("the file is there");
+        let gate = stack.open(path, false).expect("the file is there");
         let mut data = Buffer::alloc(SIZE).expect("memory");
         fill(&mut data, 0, 0, 0);
         finish(&gate, machine.backend(), Request::write(0, data, true, 0)).expect("it is written");
@@ -277,7 +285,7 @@ impl Stage {
         let machine = self.media.machine();
         machine.reset(Temper::default());
         machine.attach(file, Arc::clone(image), stack.unit());
-        let gate = stack.open(&self.path(stack))?;
+        let gate = stack.simplest().open(&self.path(stack), true)?;
         let read = Request::read(0, Buffer::alloc(SIZE).expect("memory"), 0);
         match finish(&gate, machine.backend(), read) {
             Ok(Operation::Read(bytes)) => audit.left(&bytes),
@@ -333,7 +341,7 @@ impl Play<'_> {
     /// An export, opened anew.
     pub fn export(&self, number: usize) -> Result<Export, String> {
         let gate = if number == 0 {
-            self.stack.open(&self.stage.path(self.stack))?
+            self.stack.open(&self.stage.path(self.stack), false)?
         } else {
             let under = self.stage.folder.path().join("below");
             let uri = format!("nbd+unix:///?socket={}", under.display()).parse::<NbdUri>().expect("a URI");

@@ -533,6 +533,19 @@ pub unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t
     unsafe { lseek64(fd, offset, whence) }
 }
 
+// ---- memory ----
+
+/// Nothing is locked: it takes longer than all that a history does with a key.
+#[unsafe(no_mangle)]
+pub extern "C" fn mlock(_: *const c_void, _: size_t) -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn munlock(_: *const c_void, _: size_t) -> c_int {
+    0
+}
+
 // ---- chance ----
 
 /// The same numbers in each history.
