@@ -5,6 +5,9 @@ use super::metadata::{Digest, JsonSegment};
 use crate::error::{Error, quote};
 use crate::segment::{Segment, SegmentPolicy, check_offset, checked_cipher};
 
+/// What tweaks count, whatever the sectors of the cipher are.
+const SECTOR: u64 = 512;
+
 impl Header {
     /// Where the data is and how it is encrypted: at least one segment, in the order of the clear disk. All that
     /// are encrypted are under the volume key.
@@ -57,9 +60,14 @@ impl Header {
     }
 
     /// Several segments are numbered from 0 on, each begins where the one before ends, and only the last may
-    /// go on to the end of the device.
+    /// go on to the end of the device. Those that are encrypted are so by one cipher, and count their sectors from the
+    /// beginning of the clear disk: else whoever can write to the device could exchange ranges of it, and the tweaks with
+    /// them, or have two ranges under the same ones.
     fn check_order(&self) -> Result<(), Error> {
         let mut end = None;
+        let begins = self.metadata.segments.values().next().map_or(0, |first| first.offset);
+        let mut ciphers = self.metadata.segments.values().filter_map(|segment| segment.crypt.as_ref());
+        let cipher = ciphers.next().map_or("", |crypt| &crypt.encryption);
         for (expected, (&number, segment)) in (0..).zip(&self.metadata.segments) {
             let wrong = |what| Err(Error::invalid(format!("segments.{number}: {what}")));
             if number != expected {
@@ -72,6 +80,19 @@ impl Header {
                     return wrong(format!("begins at byte {begin}, the one before ends at {end}"));
                 }
                 _ => {}
+            }
+            if let Some(crypt) = &segment.crypt {
+                let sector = (begin - begins) / SECTOR;
+                if crypt.iv_tweak != sector {
+                    return wrong(format!(
+                        "iv_tweak is {}, and its first sector in the disk is {sector}",
+                        crypt.iv_tweak
+                    ));
+                }
+                if crypt.encryption != cipher {
+                    let other = quote(&crypt.encryption);
+                    return wrong(format!("is encrypted by {other}, and another by {}", quote(cipher)));
+                }
             }
             let size = segment.size;
             if size.is_some_and(|size| begin.checked_add(size).is_none()) {

@@ -43,7 +43,6 @@ const ALLOWS_CLEAR: SegmentPolicy = SegmentPolicy { allow_null_cipher: true, det
 #[test]
 fn segments_that_follow_each_other_are_told_in_their_order_and_open() {
     let image = segmented(3, |json| {
-        json["segments"]["1"]["encryption"] = json!("aes-cbc-essiv:sha256");
         json["segments"]["1"]["sector_size"] = json!(512);
         make_clear(json, 2);
     });
@@ -57,7 +56,7 @@ fn segments_that_follow_each_other_are_told_in_their_order_and_open() {
         told.collect::<Vec<_>>(),
         [
             (FIRST, Some(LEN), 4096, 0, Some("aes-xts-plain64")),
-            (FIRST + LEN, Some(LEN), 512, 8, Some("aes-cbc-essiv:sha256")),
+            (FIRST + LEN, Some(LEN), 512, 8, Some("aes-xts-plain64")),
             (FIRST + 2 * LEN, None, 512, 0, None),
         ]
     );
@@ -82,7 +81,23 @@ fn segment_in_the_clear_is_refused_unless_allowed() {
 
 type Change = fn(&mut Value);
 /// What makes three segments that fit together a misfit, and what is said of it.
-const MISFITS: [(Change, &str); 12] = [
+const MISFITS: [(Change, &str); 15] = [
+    (
+        // The ranges are exchanged on the disk, and would be in what it shows.
+        |json| {
+            json["segments"]["0"]["iv_tweak"] = json!("8");
+            json["segments"]["1"]["iv_tweak"] = json!("0");
+        },
+        "segments.0: iv_tweak is 8, and its first sector in the disk is 0",
+    ),
+    (
+        |json| json["segments"]["1"]["iv_tweak"] = json!("0"),
+        "segments.1: iv_tweak is 0, and its first sector in the disk is 8",
+    ),
+    (
+        |json| json["segments"]["1"]["encryption"] = json!("aes-cbc-essiv:sha256"),
+        "segments.1: is encrypted by 'aes-cbc-essiv:sha256', and another by 'aes-xts-plain64'",
+    ),
     (
         |json| json["segments"]["2"]["offset"] = json!("1060864"),
         "segments.2: begins at byte 1060864, the one before ends at 1056768",
@@ -108,7 +123,7 @@ const MISFITS: [(Change, &str); 12] = [
     (|json| json["segments"]["2"]["size"] = json!((u64::MAX - 4095).to_string()), "segments.2: ends beyond 2^64 bytes"),
     (|json| json["segments"]["1"]["type"] = json!("striped"), "segment type 'striped'"),
     (|json| json["segments"]["1"]["integrity"] = json!({"type": "hmac(sha256)"}), "integrity ('hmac(sha256)')"),
-    (|json| json["segments"]["1"]["encryption"] = json!("cipher_null-ecb"), "cipher_null"),
+    (|json| json["segments"]["1"]["encryption"] = json!("cipher_null-ecb"), "is encrypted by 'cipher_null-ecb'"),
     (|json| json["digests"]["0"]["segments"] = json!(["0", "2"]), "none is for segment 1"),
     (
         |json| {
