@@ -302,6 +302,20 @@ impl<'a> Actor<'a> {
         if matches!(flying.kind, Kind::Flush) && flying.after_loss && answer.outcome.is_ok() {
             found.push(format!("A5: {what} of export {export} says yes after a write was lost"));
         }
+        // Whoever hears that there is no room tries again, and who hears that it is not supported believes that it is not
+        // needed.
+        // A durable zeroing may fail in the plain one that it begins with.
+        let is_sync = match flying.kind {
+            Kind::Flush => true,
+            Kind::Write { number, durable } => durable && known.audit.brings_bytes(number),
+            Kind::Read(_) => false,
+        };
+        if is_sync && flying.after_loss && answer.outcome == Err(NbdError::NoSpc) {
+            found.push(format!("A5: {what} of export {export} is told that there is no room after a write was lost"));
+        }
+        if matches!(flying.kind, Kind::Flush) && is_refusal {
+            found.push(format!("A5: {what} of export {export} is refused: {told}"));
+        }
         match (flying.kind, answer.outcome) {
             (Kind::Flush, Ok(_)) => known.audit.promise(flying.sent, None),
             (Kind::Write { number, durable }, outcome) => {

@@ -118,6 +118,11 @@ impl Export {
         }
     }
 
+    /// Tells if a write has brought its own bytes, and is not a zeroing or a discard.
+    pub fn brings_bytes(&self, number: usize) -> bool {
+        self.writes[number].content == Content::Pattern
+    }
+
     /// A flush that was sent at `sent` has said yes; `only` is the one write that it was made for.
     pub fn promise(&mut self, sent: Tick, only: Option<usize>) {
         let now = self.tick();

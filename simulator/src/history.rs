@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::below::Habits;
 use crate::sim::mix;
+use crate::stack::Stack;
 
 /// Sectors of an export that are used.
 pub const SECTORS: usize = 40;
@@ -18,6 +19,8 @@ pub const EXPORTS: usize = 2;
 pub struct History {
     /// Source of all that is left to chance within.
     pub seed: u64,
+    /// Layers of export 0.
+    pub stack: Stack,
     pub clients: Vec<Client>,
     pub faults: Faults,
     /// Orders of whoever runs the server, and when.
@@ -164,6 +167,7 @@ impl History {
         let faults = faults(&mut Draw(mix(&[seed, 102]), 0));
         Self {
             seed,
+            stack: Stack::of(mix(&[seed, 103])),
             clients,
             faults,
             nature: nature(&mut Draw(mix(&[seed, 107]), 0), faults.loses > 0),
@@ -262,8 +266,11 @@ fn step(draw: &mut Draw) -> Step {
     }
 }
 
-/// Mostly within a small part, so that requests overlap.
+/// Mostly within a small part, so that requests overlap. Some are whole sectors of a cipher with large ones.
 fn place(draw: &mut Draw) -> Place {
+    if draw.one_in(6) {
+        return Place { first: 8 * draw.below(2) as usize, count: 8 };
+    }
     let span = if draw.one_in(4) { SECTORS } else { 14 } as u64;
     let first = draw.below(span - 1);
     let most = if draw.one_in(3) { 24 } else { 4 };

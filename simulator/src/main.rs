@@ -18,6 +18,7 @@ mod operator;
 mod run;
 mod shrink;
 mod sim;
+mod stack;
 mod wire;
 mod workers;
 

@@ -88,6 +88,31 @@ impl Media {
         sim::kick(SILENT_KEY, usize::MAX);
     }
 
+    /// Draws what the machine leaves to chance in its next step.
+    fn begin_step(&self) -> u64 {
+        let mut plans = self.plans();
+        plans.count += 1;
+        let chance = sim::mix(&[plans.seed, 8, plans.count]);
+        drop(plans);
+        self.machine.step(Some(chance));
+        chance
+    }
+
+    /// Lets the caller wait for the medium of a file: for a while, and until it speaks.
+    fn take_time(&self, file: impl AsFd, waits: bool) {
+        if !sim::is_managed() {
+            return;
+        }
+        let file = name_of(file);
+        if waits {
+            let time = self.plans().draw();
+            sim::wait_for(None, Some(Duration::from_nanos(time)));
+        }
+        while self.plans().is_silent(file) {
+            sim::wait_for(Some(SILENT_KEY), None);
+        }
+    }
+
     fn plans(&self) -> MutexGuard<'_, Plans> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -135,13 +160,8 @@ impl Kernel for Media {
     }
 
     fn run(&self, file: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
-        let (seed, careless, count) = {
-            let mut plans = self.plans();
-            plans.count += 1;
-            (plans.seed, plans.careless, plans.count)
-        };
-        let chance = sim::mix(&[seed, 8, count]);
-        self.machine.step(Some(chance));
+        let careless = self.plans().careless;
+        let chance = self.begin_step();
         let result = match (careless, io) {
             (Some(Careless::SyncsNothing), Io::Sync { .. }) => Ok(0),
             (Some(Careless::Fails), Io::Read { .. } | Io::Write { .. }) if chance.is_multiple_of(16) => Err(Errno::IO),
@@ -159,14 +179,9 @@ impl Kernel for Media {
     }
 
     fn run_at_once(&self, fd: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
-        let file = name_of(fd);
-        if matches!(io, Io::Sync { .. } | Io::Allocate { .. } | Io::Read { .. } | Io::Write { durable: true, .. }) {
-            let time = self.plans().draw();
-            sim::wait_for(None, Some(Duration::from_nanos(time)));
-        }
-        while self.plans().is_silent(file) {
-            sim::wait_for(Some(SILENT_KEY), None);
-        }
+        let waits =
+            matches!(io, Io::Sync { .. } | Io::Allocate { .. } | Io::Read { .. } | Io::Write { durable: true, .. });
+        self.take_time(fd, waits);
         self.run(fd, io)
     }
 
@@ -175,6 +190,8 @@ impl Kernel for Media {
     }
 
     fn msync(&self, file: &File, offset: usize, len: usize) -> Result<(), Errno> {
+        self.take_time(file, true);
+        self.begin_step();
         sim::bypass(|| self.machine.msync(file, offset, len))
     }
 

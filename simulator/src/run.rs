@@ -1,16 +1,13 @@
 //! One history: two exports, their media, a server, its clients, and what is looked at when all is over.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cryptline_engine::base::{DirectMode, Image, NbdDevice};
-use cryptline_engine::dispatch::Helpers;
-use cryptline_engine::layer::{CryptDevice, CryptOptions, Exclusion, SubBlockDevice, SubBlockOptions, Zeroes};
+use cryptline_engine::base::NbdDevice;
 use cryptline_engine::{BackendChoice, Buffer, Channel, Gate, Operation, Request, Submitted};
 use cryptline_nbd::{NbdUri, TlsMode};
 use cryptline_serve::Flushed;
@@ -18,7 +15,6 @@ use cryptline_serve::lane::{Poll, Why};
 use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
 use cryptline_serve::stats::ExportStats;
 use cryptline_testkit::cache::{FileOf, Machine, Survivors, Temper};
-use cryptline_testkit::suite::devices::{self, AES_512, CBC_4096, Layout};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
@@ -28,6 +24,7 @@ use crate::below::Below;
 use crate::history::{Faults, History, Nature, SECTORS};
 use crate::media::Media;
 use crate::sim;
+use crate::stack::{Bed, Stack, after_crash};
 
 /// Bytes of an export.
 const SIZE: usize = SECTORS * SECTOR;
@@ -39,75 +36,6 @@ pub const STOPS_WITHIN: Duration = Duration::from_millis(7_500);
 const RECONNECT: Duration = Duration::from_secs(2);
 /// Threads that the simulation still has so long after its end wait for something that does not come.
 const PATIENCE: Duration = Duration::from_secs(600);
-
-/// Layers over the file.
-#[derive(Clone, Copy, Debug)]
-pub enum Stack {
-    /// Nothing.
-    Plain,
-    /// XTS in sectors as small as the clients'.
-    Xts,
-    /// The same, with the cipher on worker threads.
-    QueuedXts,
-    /// The same, with helpers at everything.
-    HelpedXts,
-    /// CBC in sectors of 4096 bytes in which holes read as zeros, offered in blocks of 512.
-    SparseCbc,
-}
-
-const STACKS: [Stack; 5] = [Stack::Plain, Stack::Xts, Stack::QueuedXts, Stack::HelpedXts, Stack::SparseCbc];
-
-impl Stack {
-    fn layout(self) -> Option<&'static Layout> {
-        match self {
-            Self::Plain => None,
-            Self::Xts | Self::QueuedXts | Self::HelpedXts => Some(&AES_512),
-            Self::SparseCbc => Some(&CBC_4096),
-        }
-    }
-
-    /// Bytes that the medium writes at once.
-    fn unit(self) -> usize {
-        self.layout().map_or(512, |layout| layout.sector_size as usize)
-    }
-
-    fn len(self) -> usize {
-        SIZE + self.layout().map_or(0, |layout| usize::try_from(layout.start).expect("small"))
-    }
-
-    /// What has the same on its medium, and no threads.
-    fn simplest(self) -> Self {
-        match self {
-            Self::QueuedXts | Self::HelpedXts => Self::Xts,
-            stack => stack,
-        }
-    }
-
-    fn open(self, path: &Path, read_only: bool) -> Result<Gate, String> {
-        let image = Image::open(path, read_only).map_err(|error| error.to_string())?;
-        let file = Gate::new(image.into_device(512, DirectMode::Off).expect("a file").growing());
-        let Some(layout) = self.layout() else { return Ok(file) };
-        let options = CryptOptions {
-            start: layout.start,
-            allow_discards: true,
-            dispatch: match self {
-                Self::QueuedXts => devices::QUEUE,
-                Self::HelpedXts => devices::AUTO,
-                _ => devices::INLINE,
-            },
-            helpers: matches!(self, Self::HelpedXts).then(|| Helpers::always(2).expect("two threads")),
-            zeroes: if let Self::SparseCbc = self { Zeroes::Detect } else { CryptOptions::default().zeroes },
-            ..CryptOptions::default()
-        };
-        let crypt = CryptDevice::new(file, devices::cipher(layout), options).expect("it fits");
-        if layout.sector_size as usize == SECTOR {
-            return Ok(Gate::new(crypt));
-        }
-        let options =
-            SubBlockOptions { logical_block: 512, sector: layout.sector_size, exclusion: Exclusion::Exclusive };
-        Ok(Gate::new(SubBlockDevice::new(Gate::new(crypt), options).expect("smaller blocks")))
-    }
-}
 
 /// Panics of the server.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -134,7 +62,7 @@ struct Running {
 /// Leftovers of a power cut, with the promises made by then.
 pub struct Left {
     what: String,
-    image: Arc<Vec<u8>>,
+    images: Vec<Arc<Vec<u8>>>,
     promises: audit::Export,
 }
 
@@ -142,7 +70,8 @@ pub struct Left {
 pub struct Stage {
     media: &'static Media,
     folder: TempDir,
-    images: Vec<Arc<Vec<u8>>>,
+    beds: Vec<(Stack, Bed)>,
+    _memory: Option<TempDir>,
 }
 
 /// How a history ended.
@@ -163,45 +92,44 @@ impl Stage {
     pub fn new() -> io::Result<Self> {
         let program = std::env::current_exe()?;
         let folder = TempDir::new_in(program.parent().expect("a program lies in a folder"))?;
-        let mut stage = Self { media: Media::new(), folder, images: Vec::new() };
-        for stack in STACKS {
-            let path = stage.path(stack);
-            let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
-            file.set_len(stack.len() as u64)?;
-            let image = stage.filled(stack, &path, &file);
-            stage.images.push(image);
+        let memory = Path::new("/dev/shm").is_dir().then(|| TempDir::new_in("/dev/shm")).transpose()?;
+        let folders = [folder.path(), memory.as_ref().map_or(folder.path(), TempDir::path)];
+        let media = Media::new();
+        let fill = |gate: &Gate| {
+            // Write 0.
+            let mut data = Buffer::alloc(SIZE).expect("memory");
+            fill(&mut data, 0, 0, 0);
+            for request in [Request::write(0, data, false, 0), Request::flush(0)] {
+                finish(gate, media.machine().backend(), request).expect("it is written");
+            }
+        };
+        let mut beds = Vec::new();
+        for stack in Stack::all() {
+            match Bed::new(stack, folders, media, fill) {
+                Ok(bed) => beds.push((stack, bed)),
+                // Not every file system can be gone around.
+                Err(why) if stack.is_direct() => eprintln!("SKIP {stack:?}: {why}"),
+                Err(why) => return Err(why),
+            }
         }
-        Ok(stage)
+        Ok(Self { media, folder, beds, _memory: memory })
     }
 
-    fn path(&self, stack: Stack) -> PathBuf {
-        self.folder.path().join(format!("{stack:?}"))
-    }
-
-    /// The file after write 0 has filled the disk.
-    fn filled(&self, stack: Stack, path: &Path, file: &File) -> Arc<Vec<u8>> {
-        let machine = self.media.machine();
-        machine.reset(Temper::default());
-        let of = machine.attach(file, Arc::new(vec![0; stack.len()]), stack.unit());
-        let gate = stack.open(path, false).expect("the file is there");
-        let mut data = Buffer::alloc(SIZE).expect("memory");
-        fill(&mut data, 0, 0, 0);
-        finish(&gate, machine.backend(), Request::write(0, data, true, 0)).expect("it is written");
-        drop(gate);
-        machine.after_crash(of, Survivors::None)
+    /// Files of the stack of a history; of the first, where its own cannot be had here.
+    fn bed(&self, history: &History) -> &(Stack, Bed) {
+        self.beds.iter().find(|(stack, _)| *stack == history.stack).unwrap_or(&self.beds[0])
     }
 
     /// Lets a history happen.
     pub fn run(&self, history: &History) -> Outcome {
-        let stack = STACKS[(sim::mix(&[history.seed, 103]) % STACKS.len() as u64) as usize];
-        let path = self.path(stack);
-        let file = File::options().read(true).write(true).open(&path).expect("the file is there");
+        let (stack, bed) = self.bed(history);
         let Faults { loses, refuses, unsynced, short, interrupts, .. } = history.faults;
         let temper = Temper {
             short,
             interrupted: interrupts,
             writeback: loses,
             flush: loses,
+            direct: if stack.is_direct() { loses } else { 0 },
             refused: refuses,
             unsynced,
             ..Temper::default()
@@ -209,8 +137,11 @@ impl Stage {
         let machine = self.media.machine();
         machine.reset(temper);
         self.media.reset(history.seed, history.careless);
-        let image = Arc::clone(&self.images[stack as usize]);
-        let of = machine.attach(&file, image, stack.unit());
+        let of = bed.attach(&bed.content);
+        let has_lost = {
+            let of = of.clone();
+            move || of.iter().any(|of| machine.has_lost(*of))
+        };
         let exports = vec![
             Known {
                 audit: audit::Export::new(0, SECTORS),
@@ -218,7 +149,7 @@ impl Stage {
                 is_gone: false,
                 loss_is_told: false,
                 is_sound: loses == 0 && interrupts == 0 && unsynced == 0,
-                has_lost: Box::new(move || machine.has_lost(of)),
+                has_lost: Box::new(has_lost),
             },
             Known {
                 audit: audit::Export::new(1, SECTORS),
@@ -231,16 +162,16 @@ impl Stage {
         ];
         let world = World::new(exports);
         let open_before = descriptors();
-        let happen = || Play { stage: self, history, stack, file: &file, of, world: &world }.happen();
+        let happen = || Play { stage: self, history, bed, of: &of, world: &world }.happen();
         let (below, ended) = sim::simulate(history.seed, PATIENCE, happen);
         let mut inner = world.lock();
         let inner = &mut *inner;
         if let Some(left) = &ended.left {
             inner.findings.push(format!("A10: threads are left\n{left}"));
         } else {
-            let at_last = Self::cut(machine, of, history.seed, "at last", &inner.exports[0].audit);
-            for Left { what, image, mut promises } in inner.cut.take().into_iter().flatten().chain(at_last) {
-                if let Err(wrong) = self.look(stack, &file, &image, &mut promises) {
+            let at_last = Self::cut(machine, &of, history.seed, "at last", &inner.exports[0].audit);
+            for Left { what, images, mut promises } in inner.cut.take().into_iter().flatten().chain(at_last) {
+                if let Err(wrong) = self.look(*stack, bed, &images, &mut promises) {
                     inner.findings.push(format!("A4: after a power cut {what}: {wrong}"));
                 }
             }
@@ -268,24 +199,24 @@ impl Stage {
     }
 
     /// Leftovers of a power cut now: nothing that was not synced, or some of it.
-    fn cut(machine: &Machine, of: FileOf, seed: u64, when: &str, promises: &audit::Export) -> [Left; 2] {
+    fn cut(machine: &Machine, of: &[FileOf], seed: u64, when: &str, promises: &audit::Export) -> [Left; 2] {
         let some = Survivors::Some(sim::mix(&[seed, 9]));
         [(Survivors::None, "nothing"), (some, "some")].map(|(survivors, what)| Left {
             what: format!("{when} that left {what} of what was not synced"),
-            image: machine.after_crash(of, survivors),
+            images: after_crash(machine, of, survivors),
             promises: promises.clone(),
         })
     }
 
-    /// Judges what a power cut has left of the file.
-    fn look(&self, stack: Stack, file: &File, image: &Arc<Vec<u8>>, audit: &mut audit::Export) -> Result<(), String> {
-        if stack.layout().is_some() && audit.has_pattern(image) {
+    /// Judges what a power cut has left of the files.
+    fn look(&self, stack: Stack, bed: &Bed, images: &[Arc<Vec<u8>>], audit: &mut audit::Export) -> Result<(), String> {
+        if stack.is_encrypted() && images.iter().any(|image| audit.has_pattern(image)) {
             return Err("A6: what a client has written is on the medium, unencrypted".to_owned());
         }
         let machine = self.media.machine();
         machine.reset(Temper::default());
-        machine.attach(file, Arc::clone(image), stack.unit());
-        let gate = stack.simplest().open(&self.path(stack), true)?;
+        bed.attach(images);
+        let gate = bed.open()?;
         let read = Request::read(0, Buffer::alloc(SIZE).expect("memory"), 0);
         match finish(&gate, machine.backend(), read) {
             Ok(Operation::Read(bytes)) => audit.left(&bytes),
@@ -313,9 +244,8 @@ fn finish(gate: &Gate, backend: BackendChoice, request: Request) -> Result<Opera
 pub struct Play<'a> {
     stage: &'a Stage,
     pub history: &'a History,
-    stack: Stack,
-    file: &'a File,
-    of: FileOf,
+    bed: &'a Bed,
+    of: &'a [FileOf],
     pub world: &'a Arc<World>,
 }
 
@@ -341,7 +271,7 @@ impl Play<'_> {
     /// An export, opened anew.
     pub fn export(&self, number: usize) -> Result<Export, String> {
         let gate = if number == 0 {
-            self.stack.open(&self.stage.path(self.stack), false)?
+            self.bed.open()?
         } else {
             let under = self.stage.folder.path().join("below");
             let uri = format!("nbd+unix:///?socket={}", under.display()).parse::<NbdUri>().expect("a URI");
@@ -421,23 +351,25 @@ impl Play<'_> {
     /// The kernel and another program at work on the file.
     fn nature(&self) {
         let machine = self.stage.media.machine();
-        let mut foreign = machine.foreign_open(self.of);
+        let mut foreign: Vec<_> = self.of.iter().map(|of| machine.foreign_open(*of)).collect();
         let began = sim::now();
         for (number, (at, nature)) in self.history.nature.iter().enumerate() {
             let until = began + u64::try_from(at.as_nanos()).expect("seconds");
             std::thread::sleep(Duration::from_nanos(until.saturating_sub(sim::now())));
             let chance = sim::mix(&[self.history.seed, 10, number as u64]);
             machine.step(Some(chance));
+            let file = (chance >> 8) as usize % self.of.len();
+            let of = self.of[file];
             let what = match nature {
                 Nature::WriteBack { fails } => {
-                    let fault = fails.then_some(if chance.is_multiple_of(2) { Errno::IO } else { Errno::NOSPC });
-                    format!("writes back {} units", machine.write_back(self.of, 0..usize::MAX, fault))
+                    let fault = fails.then_some([Errno::IO, Errno::NOSPC, Errno::INTR][(chance % 3) as usize]);
+                    format!("writes back {} units", machine.write_back(of, 0..usize::MAX, fault))
                 }
                 Nature::Evict => {
-                    machine.evict(self.of, 0..usize::MAX);
+                    machine.evict(of, 0..usize::MAX);
                     "evicts".to_owned()
                 }
-                Nature::ForeignSync => format!("another program syncs: {:?}", machine.foreign_sync(&mut foreign)),
+                Nature::ForeignSync => format!("another program syncs: {:?}", machine.foreign_sync(&mut foreign[file])),
             };
             self.world.say(|| format!("nature: {nature:?}: {what}"));
         }
@@ -446,6 +378,10 @@ impl Play<'_> {
     /// A medium falls silent, and perhaps speaks again.
     fn trouble(&self, below: &Below) {
         let Some((export, begins, ends)) = self.history.faults.silence else { return };
+        if export == 0 && self.bed.is_mapped() {
+            // Whoever touched the mapping would wait, which is no call.
+            return;
+        }
         std::thread::sleep(begins);
         if self.world.lock().is_stopping {
             return;
@@ -456,7 +392,7 @@ impl Play<'_> {
             world.say(format!("the medium of export {export} falls silent"));
         }
         if export == 0 {
-            self.stage.media.silence(self.file)
+            self.bed.files.iter().for_each(|file| self.stage.media.silence(file))
         } else {
             below.silence()
         }

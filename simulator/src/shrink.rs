@@ -99,7 +99,7 @@ const CALMER: [fn(&mut Faults); 8] = [
 
 /// A history for people.
 pub fn tell(history: &History) -> String {
-    let mut lines = vec![format!("faults: {:?}", history.faults)];
+    let mut lines = vec![format!("over {:?}, faults: {:?}", history.stack, history.faults)];
     lines.extend(history.orders.iter().map(|(at, order)| format!("order after {at:?}: {order:?}")));
     lines.extend(history.nature.iter().map(|(at, nature)| format!("nature after {at:?}: {nature:?}")));
     for (number, client) in history.clients.iter().enumerate() {

@@ -158,8 +158,15 @@ fn attend(first: u64, seconds: u64, most: u64, tell: &mpsc::Sender<String>) {
         }
         let status = child.wait();
         done += at.0.max(1);
-        if status.is_ok_and(|status| status.code().is_none()) {
-            let _ = tell.send(format!("failed {} hangs, or was ended by a signal", at.1));
+        match status.map(|status| status.code()) {
+            Ok(Some(0)) => {}
+            Ok(Some(code)) if [i32::from(crate::FAILED), crate::DIED].contains(&code) => {}
+            // Where there is no place for histories it ends before the first.
+            _ if at.0 == 0 => {
+                let _ = tell.send("failed 0 a worker ended before its first history".to_owned());
+                return;
+            }
+            _ => _ = tell.send(format!("failed {} hangs, or was ended by a signal", at.1)),
         }
         base = sim::mix(&[base, at.0]);
     }

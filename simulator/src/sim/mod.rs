@@ -18,4 +18,4 @@ mod scheduler;
 
 pub use calls::{Held, hold};
 pub use os::ring_after;
-pub use scheduler::{bypass, describe, kick, me, mix, note, now, rouse, simulate, wait_for};
+pub use scheduler::{bypass, describe, is_managed, kick, me, mix, note, now, rouse, simulate, wait_for};

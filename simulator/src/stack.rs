@@ -1,0 +1,281 @@
+//! The files of export 0, and the layers over them.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cryptline_engine::Gate;
+use cryptline_engine::base::{DirectMode, Image, PersistentMemory, PmemDevice};
+use cryptline_engine::btt::{Btt, BttDevice, NewTable};
+use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
+use cryptline_engine::layer::{CryptDevice, CryptOptions, Exclusion, SubBlockDevice, SubBlockOptions, Zeroes};
+use cryptline_sys::{SharedMemory, Simulation};
+use cryptline_testkit::cache::{FileOf, Machine, Survivors};
+use cryptline_testkit::suite::Fresh;
+use cryptline_testkit::suite::devices::{self, AES_512, AES_4096, AUTO, CBC_4096, INLINE, Layout, QUEUE};
+use serde::{Deserialize, Serialize};
+
+use crate::audit::SECTOR;
+use crate::history::SECTORS;
+use crate::media::Media;
+
+/// Bytes of the disk that are used.
+const SIZE: usize = SECTORS * SECTOR;
+/// Sectors of each range where ranges of two files take turns, and such ranges of a file.
+const TURN: usize = 3;
+const TURNS: usize = SECTORS.div_ceil(2 * TURN);
+/// Bytes of the smallest file that can hold a block translation table.
+const TABLE: usize = (16 << 20) + 4096;
+
+/// Layers, and the files below them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stack {
+    /// A file.
+    Plain,
+    /// XTS in sectors as small as the clients'.
+    Xts,
+    /// The same, with the cipher on worker threads.
+    QueuedXts,
+    /// The same, with the cipher on the worker of the submitter's processor, which submits as well.
+    BoundXts,
+    /// The same, with helpers at everything.
+    HelpedXts,
+    /// CBC in sectors of 4096 bytes in which holes read as zeros, offered in blocks of 512.
+    SparseCbc,
+    /// CBC in sectors of 4096 bytes, on worker threads, in blocks of 512, those of other sectors beside each other.
+    SharedCbc,
+    /// XTS in sectors of 4096 bytes, over a medium that takes blocks of 512.
+    FineXts,
+    /// The same over one that takes 4096: parts of sectors are rewritten.
+    CoarseXts,
+    /// A file by O_DIRECT.
+    Direct,
+    /// XTS over the same.
+    DirectXts,
+    /// A file in a file system that is memory: its transfers are made by the thread that asks for them.
+    InMemory,
+    /// A file behind one that takes its time.
+    Delayed,
+    /// Ranges of two files, which take turns.
+    TwoFiles,
+    /// Two ranges of a file, each under a key of its own.
+    TwoKeys,
+    /// The same, with the ciphers on worker threads.
+    QueuedTwoKeys,
+    /// A mapped file.
+    Mapped,
+    /// A block translation table in a mapped file.
+    Table,
+}
+
+/// All but [`Stack::Table`], whose file is a thousand times as large as the others.
+const SMALL: [Stack; 17] = [
+    Stack::Plain,
+    Stack::Xts,
+    Stack::QueuedXts,
+    Stack::BoundXts,
+    Stack::HelpedXts,
+    Stack::SparseCbc,
+    Stack::SharedCbc,
+    Stack::FineXts,
+    Stack::CoarseXts,
+    Stack::Direct,
+    Stack::DirectXts,
+    Stack::InMemory,
+    Stack::Delayed,
+    Stack::TwoFiles,
+    Stack::TwoKeys,
+    Stack::QueuedTwoKeys,
+    Stack::Mapped,
+];
+/// One history in so many has a table.
+const TABLE_ONE_IN: u64 = 400;
+
+impl Stack {
+    /// The stack that belongs to a word of chance.
+    pub fn of(word: u64) -> Self {
+        if word.is_multiple_of(TABLE_ONE_IN) {
+            return Self::Table;
+        }
+        SMALL[(word / TABLE_ONE_IN % SMALL.len() as u64) as usize]
+    }
+
+    pub fn all() -> impl Iterator<Item = Self> {
+        SMALL.into_iter().chain([Self::Table])
+    }
+
+    fn layout(self) -> Option<&'static Layout> {
+        match self {
+            Self::Xts | Self::QueuedXts | Self::BoundXts | Self::HelpedXts | Self::DirectXts => Some(&AES_512),
+            Self::FineXts | Self::CoarseXts => Some(&AES_4096),
+            Self::SparseCbc | Self::SharedCbc => Some(&CBC_4096),
+            _ => None,
+        }
+    }
+
+    pub fn is_encrypted(self) -> bool {
+        self.layout().is_some() || matches!(self, Self::TwoKeys | Self::QueuedTwoKeys)
+    }
+
+    /// Its transfers and `fallocate` can fail, not only its syncs.
+    pub fn is_direct(self) -> bool {
+        matches!(self, Self::Direct | Self::DirectXts)
+    }
+
+    fn is_mapped(self) -> bool {
+        matches!(self, Self::Mapped | Self::Table)
+    }
+
+    /// Bytes that the medium writes at once. XTS does not mind a torn sector.
+    fn unit(self) -> usize {
+        if matches!(self, Self::SparseCbc | Self::SharedCbc) { 4096 } else { 512 }
+    }
+
+    /// Bytes of each of its files.
+    fn lens(self) -> Vec<usize> {
+        let start = |layout: &Layout| usize::try_from(layout.start).expect("small");
+        match self {
+            Self::TwoFiles => vec![TURNS * TURN * SECTOR; 2],
+            Self::TwoKeys | Self::QueuedTwoKeys => vec![start(&AES_512) + SIZE],
+            Self::Table => vec![TABLE],
+            _ => vec![self.layout().map_or(0, start) + SIZE],
+        }
+    }
+
+    /// The content of its files before anything was written to the disk.
+    fn blank(self) -> Vec<Arc<Vec<u8>>> {
+        let mut blank: Vec<_> = self.lens().into_iter().map(|len| vec![0; len]).collect();
+        if let Self::Table = self {
+            let medium = SharedMemory::new(TABLE).expect("memory");
+            let new = NewTable { sector_size: 512, uuid: [1; 16], is_zero: true };
+            assert!(new.write(&medium, |_| ()).expect("memory takes all") > 0, "no table fits");
+            medium.read(0, &mut blank[0]);
+        }
+        blank.into_iter().map(Arc::new).collect()
+    }
+
+    fn dispatch(self) -> Dispatch {
+        match self {
+            Self::QueuedXts | Self::SharedCbc | Self::QueuedTwoKeys => QUEUE,
+            Self::BoundXts => Dispatch { same_cpu_crypt: true, submit_from_crypt_cpus: true, ..QUEUE },
+            Self::HelpedXts => AUTO,
+            _ => INLINE,
+        }
+    }
+
+    fn open(self, paths: &[PathBuf], media: &'static Media) -> Result<Gate, String> {
+        if self.is_mapped() {
+            let memory = PersistentMemory::open(&paths[0], false).map_err(|error| error.to_string())?;
+            let memory = memory.simulate(Simulation::new(media));
+            let Self::Table = self else { return Ok(Gate::new(PmemDevice::new(memory, false))) };
+            let table = Btt::open(memory, false).map_err(|error| error.to_string())?;
+            return Ok(Gate::new(BttDevice::new(table, false)));
+        }
+        let files = paths.iter().map(|path| self.file(path)).collect::<Result<Vec<_>, _>>()?;
+        let file = Fresh::new(files[0].clone());
+        match self {
+            Self::Delayed => Ok(devices::delayed(file, devices::QUICK).gate),
+            Self::TwoFiles => {
+                Ok(devices::in_turns(files.into_iter().map(Fresh::new).collect(), (TURN * SECTOR) as u64).gate)
+            }
+            Self::TwoKeys | Self::QueuedTwoKeys => {
+                Ok(devices::two_keys(file, 15 * SECTOR as u64, self.dispatch()).gate)
+            }
+            _ => Ok(match self.layout() {
+                Some(layout) => self.clear(file.gate, layout),
+                None => file.gate,
+            }),
+        }
+    }
+
+    fn file(self, path: &Path) -> Result<Gate, String> {
+        let image = Image::open(path, false).map_err(|error| error.to_string())?;
+        let direct = if self.is_direct() { DirectMode::On } else { DirectMode::Off };
+        let granularity = if let Self::CoarseXts = self { 4096 } else { 512 };
+        Ok(Gate::new(image.into_device(granularity, direct).map_err(|error| error.to_string())?.growing()))
+    }
+
+    fn clear(self, file: Gate, layout: &Layout) -> Gate {
+        let dispatch = self.dispatch();
+        let options = CryptOptions {
+            start: layout.start,
+            allow_discards: true,
+            logical_block: (layout.sector_size as usize != SECTOR && self != Self::SparseCbc).then_some(512),
+            dispatch,
+            helpers: (dispatch.write == Mode::Auto).then(|| Helpers::always(2).expect("two threads")),
+            zeroes: if let Self::SparseCbc = self { Zeroes::Detect } else { CryptOptions::default().zeroes },
+            ..CryptOptions::default()
+        };
+        let clear = Gate::new(CryptDevice::new(file, devices::cipher(layout), options).expect("it fits"));
+        if clear.geometry().logical_block as usize == SECTOR {
+            return clear;
+        }
+        let exclusion = if let Self::SparseCbc = self { Exclusion::Exclusive } else { Exclusion::Shared };
+        let options = SubBlockOptions { logical_block: 512, sector: layout.sector_size, exclusion };
+        Gate::new(SubBlockDevice::new(clear, options).expect("smaller blocks"))
+    }
+}
+
+/// The files of a stack, and their content when a history begins.
+pub struct Bed {
+    stack: Stack,
+    media: &'static Media,
+    paths: Vec<PathBuf>,
+    pub files: Vec<File>,
+    pub content: Vec<Arc<Vec<u8>>>,
+}
+
+impl Bed {
+    /// Files in a folder, or in memory where they must be; what they hold is what a power cut leaves once `fill` has
+    /// written to the disk.
+    pub fn new(
+        stack: Stack,
+        [folder, memory]: [&Path; 2],
+        media: &'static Media,
+        fill: impl FnOnce(&Gate),
+    ) -> io::Result<Self> {
+        let folder = if stack.is_mapped() || stack == Stack::InMemory { memory } else { folder };
+        let (mut paths, mut files) = (Vec::new(), Vec::new());
+        for (number, len) in stack.lens().into_iter().enumerate() {
+            let path = folder.join(format!("{stack:?}-{number}"));
+            let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+            file.set_len(len as u64)?;
+            paths.push(path);
+            files.push(file);
+        }
+        let content = stack.blank();
+        let mut bed = Self { stack, media, paths, files, content };
+        media.machine().reset(cryptline_testkit::cache::Temper::default());
+        let of = bed.attach(&bed.content);
+        let gate = bed.open().map_err(io::Error::other)?;
+        fill(&gate);
+        drop(gate);
+        bed.content = after_crash(media.machine(), &of, Survivors::None);
+        Ok(bed)
+    }
+
+    pub fn open(&self) -> Result<Gate, String> {
+        self.stack.open(&self.paths, self.media)
+    }
+
+    pub fn is_mapped(&self) -> bool {
+        self.stack.is_mapped()
+    }
+
+    /// Puts the files on the machine, with a content.
+    pub fn attach(&self, content: &[Arc<Vec<u8>>]) -> Vec<FileOf> {
+        let machine = self.media.machine();
+        let each = self.files.iter().zip(content);
+        let attach = |(file, image): (&File, &Arc<Vec<u8>>)| match self.stack.is_mapped() {
+            true => machine.attach_mapped(file, Arc::clone(image), self.stack.unit()),
+            false => machine.attach(file, Arc::clone(image), self.stack.unit()),
+        };
+        each.map(attach).collect()
+    }
+}
+
+/// Leftovers of a power cut now, file by file.
+pub fn after_crash(machine: &Machine, of: &[FileOf], survivors: Survivors) -> Vec<Arc<Vec<u8>>> {
+    of.iter().map(|of| machine.after_crash(*of, survivors)).collect()
+}
