@@ -106,8 +106,11 @@ impl PersistentMemory {
     fn sync_fault(&self, error: std::io::Error) -> Fault {
         match self.check_size() {
             Err(fault) => fault,
-            // Whatever the number: it may tell of earlier stores.
-            Ok(()) => Fault::Io(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+            // Whatever the number, it is no refusal: it may tell of earlier stores, and a write has made its own by now.
+            Ok(()) => match Errno::from_io_error(&error) {
+                None | Some(Errno::INVAL | Errno::ROFS | Errno::OPNOTSUPP | Errno::NOSYS) => Fault::Io(Errno::IO),
+                Some(errno) => Fault::Io(errno),
+            },
         }
     }
 
