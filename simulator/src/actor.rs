@@ -33,6 +33,8 @@ pub struct Known {
     pub is_unwell: bool,
     /// Removed, or being removed: its last flush is told to whoever does that.
     pub is_gone: bool,
+    /// A client was told that a write or a flush has failed, since it was opened.
+    pub has_failed: bool,
     /// Removed with a last flush that has told of all that was lost by then.
     pub loss_is_told: bool,
     /// Nothing that can fail stands below.
@@ -42,9 +44,9 @@ pub struct Known {
 }
 
 impl Known {
-    /// Now, and whether a write has been lost by now.
+    /// Now, and whether no flush may say yes any more: a write has been lost, or has failed.
     pub fn moment(&mut self) -> (Tick, bool) {
-        (self.audit.tick(), (self.has_lost)() && !self.loss_is_told)
+        (self.audit.tick(), self.has_failed || (self.has_lost)() && !self.loss_is_told)
     }
 }
 
@@ -104,7 +106,7 @@ struct Flying {
     kind: Kind,
     sent: Tick,
     at: u64,
-    /// A write had been lost when it was sent.
+    /// A write had been lost, or had failed, when it was sent.
     after_loss: bool,
 }
 
@@ -112,6 +114,45 @@ enum Kind {
     Read(Place),
     Write { number: usize, durable: bool },
     Flush,
+}
+
+type Outcome = Result<Vec<u8>, NbdError>;
+
+fn is_refusal(outcome: &Outcome) -> bool {
+    matches!(outcome, Err(NbdError::Inval | NbdError::Perm | NbdError::NotSup))
+}
+
+impl Flying {
+    /// Tells if no flush may say yes after this end. A zeroing that fails may not have begun.
+    fn latches(&self, known: &Known, outcome: &Outcome) -> bool {
+        let changes = match self.kind {
+            Kind::Flush => true,
+            Kind::Write { number, .. } => known.audit.brings_bytes(number),
+            Kind::Read(_) => false,
+        };
+        changes && outcome.as_ref().is_err_and(|error| *error != NbdError::NoSpc) && !is_refusal(outcome)
+    }
+
+    /// Things that nobody may be told of a flush or a durable write. A durable write that succeeds promises itself, and
+    /// nothing of what others have lost; a durable zeroing may fail in the plain one that it begins with.
+    fn wrongs_of_a_sync(
+        &self,
+        known: &Known,
+        outcome: &Outcome,
+        lost: bool,
+    ) -> impl Iterator<Item = &'static str> + use<> {
+        let is_flush = matches!(self.kind, Kind::Flush);
+        let is_durable = matches!(self.kind, Kind::Write { number, durable: true } if known.audit.brings_bytes(number));
+        let has_no_room = *outcome == Err(NbdError::NoSpc);
+        let wrongs = [
+            (is_flush && self.after_loss && outcome.is_ok(), "says yes after a write was lost"),
+            // Whoever hears it waits for room and tries again.
+            ((is_flush || is_durable) && self.after_loss && lost && has_no_room, "lacks room after a write was lost"),
+            // Whoever hears it believes that none is needed.
+            (is_flush && is_refusal(outcome), "is refused"),
+        ];
+        wrongs.into_iter().filter_map(|(is_wrong, wrong)| is_wrong.then_some(wrong))
+    }
 }
 
 /// A client at work.
@@ -293,29 +334,16 @@ impl<'a> Actor<'a> {
                 (sim::now() - flying.at) / 1_000_000
             ));
         }
-        let is_refusal = matches!(answer.outcome, Err(NbdError::Inval | NbdError::Perm | NbdError::NotSup));
+        let is_refusal = is_refusal(&answer.outcome);
         if known.is_sound && !known.is_unwell && answer.outcome.is_err() && !is_refusal && !world.is_stopping {
             found.push(format!("A9: {what} of export {export} fails without a cause: {told}"));
         }
         let lost = (known.has_lost)();
-        // A durable write promises itself, and nothing of what others have lost.
-        if matches!(flying.kind, Kind::Flush) && flying.after_loss && answer.outcome.is_ok() {
-            found.push(format!("A5: {what} of export {export} says yes after a write was lost"));
+        if !world.is_stopping {
+            known.has_failed |= flying.latches(known, &answer.outcome);
         }
-        // Whoever hears that there is no room tries again, and who hears that it is not supported believes that it is not
-        // needed.
-        // A durable zeroing may fail in the plain one that it begins with.
-        let is_sync = match flying.kind {
-            Kind::Flush => true,
-            Kind::Write { number, durable } => durable && known.audit.brings_bytes(number),
-            Kind::Read(_) => false,
-        };
-        if is_sync && flying.after_loss && answer.outcome == Err(NbdError::NoSpc) {
-            found.push(format!("A5: {what} of export {export} is told that there is no room after a write was lost"));
-        }
-        if matches!(flying.kind, Kind::Flush) && is_refusal {
-            found.push(format!("A5: {what} of export {export} is refused: {told}"));
-        }
+        let wrongs = flying.wrongs_of_a_sync(known, &answer.outcome, lost);
+        found.extend(wrongs.map(|wrong| format!("A5: {what} of export {export} {wrong}: {told}")));
         match (flying.kind, answer.outcome) {
             (Kind::Flush, Ok(_)) => known.audit.promise(flying.sent, None),
             (Kind::Write { number, durable }, outcome) => {

@@ -38,6 +38,7 @@ impl Play<'_> {
             let mut world = self.world.lock();
             let known = &mut world.exports[export];
             known.is_gone = false;
+            known.has_failed = false;
             // Whatever its last flush has said: that may have been told to the log only.
             known.audit.doubt();
         }

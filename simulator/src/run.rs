@@ -99,7 +99,7 @@ impl Stage {
             // Write 0.
             let mut data = Buffer::alloc(SIZE).expect("memory");
             fill(&mut data, 0, 0, 0);
-            for request in [Request::write(0, data, false, 0), Request::flush(0)] {
+            for request in [Request::write(0, data, true, 0), Request::flush(0)] {
                 finish(gate, media.machine().backend(), request).expect("it is written");
             }
         };
@@ -132,7 +132,6 @@ impl Stage {
             direct: if stack.is_direct() { loses } else { 0 },
             refused: refuses,
             unsynced,
-            ..Temper::default()
         };
         let machine = self.media.machine();
         machine.reset(temper);
@@ -147,6 +146,7 @@ impl Stage {
                 audit: audit::Export::new(0, SECTORS),
                 is_unwell: false,
                 is_gone: false,
+                has_failed: false,
                 loss_is_told: false,
                 is_sound: loses == 0 && interrupts == 0 && unsynced == 0,
                 has_lost: Box::new(has_lost),
@@ -155,6 +155,7 @@ impl Stage {
                 audit: audit::Export::new(1, SECTORS),
                 is_unwell: history.faults.below.late > 0 || history.faults.below.drops > 0,
                 is_gone: false,
+                has_failed: false,
                 loss_is_told: false,
                 is_sound: true,
                 has_lost: Box::new(|| false),

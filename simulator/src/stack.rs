@@ -118,7 +118,7 @@ impl Stack {
         self.layout().is_some() || matches!(self, Self::TwoKeys | Self::QueuedTwoKeys)
     }
 
-    /// Its transfers and `fallocate` can fail, not only its syncs.
+    /// Tells if its transfers and `fallocate` can fail, not only its syncs.
     pub fn is_direct(self) -> bool {
         matches!(self, Self::Direct | Self::DirectXts)
     }
