@@ -13,6 +13,7 @@ use super::connection::Connection;
 use super::mailbox::{LOOK, Letter, Mailbox};
 use super::queue::{PackedRing, SplitRing, Virtqueue};
 use super::wire::{Log, Start, VringWire};
+use crate::facts::Facts;
 use crate::lane::{Lane, Poll, Tally};
 use crate::net::{StopHandle, is_stopped_within};
 use crate::stats::ExportStats;
@@ -23,6 +24,7 @@ const LAST: Duration = Duration::from_secs(1);
 /// What the queues of one disk have in common.
 pub(super) struct Host {
     pub gate: Gate,
+    pub facts: Arc<Facts>,
     pub serial: [u8; SERIAL],
     pub stats: Arc<ExportStats>,
     pub backend: BackendChoice,
@@ -35,6 +37,12 @@ pub(super) struct Host {
 }
 
 impl Host {
+    /// Bytes of the disk, which may have grown. As many as are known of where its medium does not say in time.
+    pub fn size(&self) -> u64 {
+        let gate = self.gate.clone();
+        self.facts.ask(move || gate.grow()).unwrap_or_else(|| self.gate.size())
+    }
+
     /// Takes the reason why a queue ends.
     pub fn log_of(&self, index: usize) -> Log {
         let log = Arc::clone(&self.log);

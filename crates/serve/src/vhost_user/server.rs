@@ -15,6 +15,7 @@ use super::control::Session;
 use super::event::Event;
 use super::queue::{QUEUE_SIZE_MAX, QUEUE_SIZE_MIN};
 use super::running::{Grace, Host};
+use crate::facts::Facts;
 use crate::lane::Poll;
 use crate::net::{StopHandle, is_stopped_within, wait_for_client};
 use crate::stats::ExportStats;
@@ -133,9 +134,11 @@ impl Server {
 
     /// One disk, front-end after front-end.
     fn serve(&self, disk: &Disk, stop: &StopHandle, grace: &Arc<Grace>) -> io::Result<()> {
+        let facts = Arc::new(Facts::new());
+        let serve_one = |stream, number| self.serve_one(disk, &facts, Connection::new(stream, stop), grace, number);
         match &disk.front {
             Front::Connected(stream) => {
-                self.serve_one(disk, Connection::new(stream.try_clone()?, stop), grace, 1);
+                serve_one(stream.try_clone()?, 1);
                 // Ours stays open for as long as the server runs.
                 let _ = stream.shutdown(Shutdown::Both);
                 Ok(())
@@ -145,7 +148,7 @@ impl Server {
                 let mut number = 0;
                 while let Some(stream) = self.accept(listener, stop)? {
                     number += 1;
-                    self.serve_one(disk, Connection::new(stream, stop), grace, number);
+                    serve_one(stream, number);
                 }
                 Ok(())
             }
@@ -168,7 +171,7 @@ impl Server {
         Ok(None)
     }
 
-    fn serve_one(&self, disk: &Disk, connection: Connection, grace: &Arc<Grace>, number: u64) {
+    fn serve_one(&self, disk: &Disk, facts: &Arc<Facts>, connection: Connection, grace: &Arc<Grace>, number: u64) {
         let log = Arc::clone(&self.options.log);
         let name = || disk.name.clone();
         log(&Event::Connected { disk: name(), number });
@@ -176,6 +179,7 @@ impl Server {
         let trouble = Arc::clone(&log);
         let host = Host {
             gate: disk.gate.clone(),
+            facts: Arc::clone(facts),
             serial: serial(&disk.serial),
             stats: Arc::clone(&disk.stats),
             backend: self.options.backend,
@@ -188,7 +192,7 @@ impl Server {
             }),
         };
         let shape = Shape {
-            geometry: Geometry { size: disk.gate.grow(), ..*disk.gate.geometry() },
+            geometry: Geometry { size: host.size(), ..*disk.gate.geometry() },
             block: disk.block,
             queues: disk.queues.max(1),
             queue_size: disk.queue_size,

@@ -59,7 +59,7 @@ impl Session<'_> {
 
     /// Queues that run take requests for all of the disk when it returns.
     pub(super) fn look_for_growth(&mut self) {
-        let size = self.host.gate.grow();
+        let size = self.host.size();
         if size != self.shape.geometry.size {
             self.shape.geometry.size = size;
             for vring in &self.vrings {
