@@ -8,7 +8,7 @@
 //! * [`model`] is a disk in the plainest code; [`suite`] checks that a device behaves like it.
 //! * [`scripted`] are devices that do what a test says, when it says so.
 //! * [`cache`] is a machine whose page cache loses writes, and which loses power.
-//! * [`fuse_uring`] has the kernel offer FUSE over io_uring.
+//! * [`fuse`] is the kernel's side of FUSE; [`fuse_uring`] has the kernel offer FUSE over io_uring.
 //! * [`alloc`] counts heap allocations; [`harness`] gives a test the process to itself.
 //! * [`nudged`] stops a process and lets it go on, again and again.
 //! * [`memory`] searches all memory of a process for keys that should not be there.
@@ -22,6 +22,7 @@ pub mod alloc;
 pub mod blkio;
 pub mod cache;
 pub mod ceph;
+pub mod fuse;
 pub mod fuse_uring;
 pub mod harness;
 pub mod memory;

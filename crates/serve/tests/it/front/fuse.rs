@@ -18,6 +18,7 @@ use cryptline_engine::{BackendChoice, Fault, Gate};
 use cryptline_serve::fuse::{Nodes, Over, Session};
 use cryptline_serve::stats::{ExportStats, OperationKind};
 use cryptline_sys::lock;
+use cryptline_testkit::fuse::about;
 use cryptline_testkit::scripted::{Call, Silent};
 use cryptline_testkit::suite::{Fresh, Watchdog};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -447,12 +448,6 @@ fn calls_that_make_no_sense_are_refused_and_the_next_one_is_served() {
     assert_eq!(client.read(0, 4096).len(), 4096);
     drop(kernel);
     session.finish().expect("flushed");
-}
-
-/// A call about another file than the first disk.
-fn about(node: u64, mut message: Vec<u8>) -> Vec<u8> {
-    message[16..24].copy_from_slice(&node.to_ne_bytes());
-    message
 }
 
 #[test]
