@@ -85,7 +85,7 @@ pub struct Session {
     nodes: Arc<Nodes>,
     options: Arc<Options>,
     crew: Crew,
-    /// Used when a lane has ended.
+    /// Used when the mount has ended, or a lane.
     over: StopHandle,
     failure: Arc<OnceLock<Errno>>,
 }
@@ -150,6 +150,7 @@ impl Session {
                 cached: session.options.cached,
                 queues: queues.clone(),
                 failure: Arc::clone(&session.failure),
+                over: session.over.clone(),
             };
             if let Err(error) = session.start_lane(index, start) {
                 session.end_lanes(Duration::ZERO);

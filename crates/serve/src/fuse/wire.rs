@@ -23,7 +23,7 @@ use super::intake::Intake;
 use super::nodes::Nodes;
 use super::replies::Replies;
 use crate::lane::{Brought, Chunk, Room, Taken, Wire};
-use crate::net::has_hung_up;
+use crate::net::{StopHandle, has_hung_up};
 
 /// So many entries are taken in a row, and a message gets its turn.
 const ENTRIES_IN_A_ROW: usize = 16;
@@ -38,6 +38,8 @@ pub struct Start {
     pub queues: Queues,
     /// Why a lane has ended, where it is not the end of the mount.
     pub failure: Arc<OnceLock<Errno>>,
+    /// Used when the mount has ended.
+    pub over: StopHandle,
 }
 
 /// Which request.
@@ -194,6 +196,10 @@ impl Wire for FuseWire {
 
     fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool {
         if self.intake.is_gone {
+            // Said now: what is in flight may be so for ever, and keeps this lane. One that has failed leaves the mount to others.
+            if self.intake.failure.is_none() {
+                self.start.over.stop();
+            }
             return false;
         }
         self.replies.write(ring, self.source, self.file);

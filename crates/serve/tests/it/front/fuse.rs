@@ -494,6 +494,27 @@ fn disk_that_hangs_keeps_no_other_of_its_session_waiting() {
 }
 
 #[test]
+fn mount_that_is_cut_off_is_over_though_a_medium_never_answers() {
+    const SIZE: u64 = 1 << 20;
+    for backend in [BackendChoice::Syscalls, BackendChoice::Auto] {
+        let hung = Silent::new(SIZE);
+        let stack = Fresh::new(hung.gate());
+        let (ours, theirs, _) = fuse::sockets();
+        let options = fuse::options(backend, Duration::from_millis(50), |_| (), || ());
+        let session = fuse::session(&stack.gate, &ours, theirs, options);
+        let mut kernel = Kernel::new(ours, SIZE, PIECE_SMALL);
+        hung.fall_silent(&Call::ALL);
+        kernel.to_send.push_back(fuse::call(WRITE, 2, &[0, 0, 4096, 0, 0], &[1; 4096]));
+        assert!(kernel.send_one());
+        wait_until("it has been asked", || hung.taken() == 1);
+        assert!(!session.is_over());
+        drop(kernel);
+        wait_until("it is over", || session.is_over());
+        assert_eq!(session.finish(), Err(("disk".to_owned(), cryptline_serve::UNANSWERED)));
+    }
+}
+
+#[test]
 fn disks_of_one_session_have_data_counts_and_failures_of_their_own() {
     const SIZE: u64 = 4 << 20;
     for backend in [BackendChoice::Syscalls, BackendChoice::Auto] {
