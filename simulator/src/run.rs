@@ -217,7 +217,7 @@ impl Stage {
         let machine = self.media.machine();
         machine.reset(Temper::default());
         bed.attach(images);
-        let gate = bed.open()?;
+        let gate = bed.look()?;
         let read = Request::read(0, Buffer::alloc(SIZE).expect("memory"), 0);
         match finish(&gate, machine.backend(), read) {
             Ok(Operation::Read(bytes)) => audit.left(&bytes),

@@ -164,6 +164,15 @@ impl Stack {
         }
     }
 
+    /// A stack that has the same on its medium, and no threads.
+    fn simplest(self) -> Self {
+        match self {
+            Self::QueuedXts | Self::HelpedXts | Self::BoundXts => Self::Xts,
+            Self::QueuedTwoKeys => Self::TwoKeys,
+            stack => stack,
+        }
+    }
+
     fn open(self, paths: &[PathBuf], media: &'static Media) -> Result<Gate, String> {
         if self.is_mapped() {
             let memory = PersistentMemory::open(&paths[0], false).map_err(|error| error.to_string())?;
@@ -257,6 +266,11 @@ impl Bed {
 
     pub fn open(&self) -> Result<Gate, String> {
         self.stack.open(&self.paths, self.media)
+    }
+
+    /// The disk, to see what it holds.
+    pub fn look(&self) -> Result<Gate, String> {
+        self.stack.simplest().open(&self.paths, self.media)
     }
 
     pub fn is_mapped(&self) -> bool {
