@@ -13,6 +13,7 @@ mod image_open;
 mod linear;
 mod lost_writes;
 mod mapped;
+mod model;
 mod nbd;
 mod page_cache;
 mod parts;

@@ -173,6 +173,15 @@ impl Inode {
         }
     }
 
+    /// Reads a range into the cache, as another program does.
+    pub fn populate(&mut self, range: Range<usize>) {
+        let units = range.start / self.unit..range.end.div_ceil(self.unit);
+        for (_, touched) in self.units.range_mut(units) {
+            let medium = &touched.medium;
+            touched.cached.get_or_insert_with(|| Arc::clone(medium));
+        }
+    }
+
     /// `fsync` of a range: writes back, tells of lost writes, and only then makes durable.
     pub fn sync(&mut self, range: Range<usize>, since: &mut Since, chance: &mut Chance) -> Result<(), Errno> {
         let (writeback, flush) = (chance.temper.writeback, chance.temper.flush);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use super::{FileOf, Machine, State, name_of};
+use super::{FileOf, Machine, State, Survivors, name_of};
 
 const PAGE: usize = 4096;
 
@@ -34,6 +34,16 @@ impl Machine {
         self.lock().real.insert(number.0, real);
         number
     }
+
+    /// Lets the power fail at the `count`th `msync` from here on. The program does not notice.
+    pub fn fail_power_at(&self, count: u32, survivors: Survivors) {
+        self.lock().outage = Some((count, survivors));
+    }
+
+    /// What a power cut of [`fail_power_at`](Self::fail_power_at) has left, once there was one.
+    pub fn take_left(&self) -> Option<Arc<Vec<u8>>> {
+        self.lock().left.take()
+    }
 }
 
 impl State {
@@ -46,6 +56,14 @@ impl State {
     pub(super) fn msync(&mut self, fd: &File, offset: usize, len: usize) -> Result<(), Errno> {
         let (file, mut since) = self.mapped[&fd.as_raw_fd()];
         self.absorb(file);
+        match &mut self.outage {
+            Some((0, survivors)) => {
+                self.left = Some(self.files[file.0].after_crash(*survivors));
+                self.outage = None;
+            }
+            Some((left, _)) => *left -= 1,
+            None => {}
+        }
         // In whole pages, as msync has it.
         let range = offset / PAGE * PAGE..(offset + len).next_multiple_of(PAGE);
         let synced = self.sync(file, Some(range), &mut since);

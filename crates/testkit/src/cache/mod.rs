@@ -75,6 +75,9 @@ struct State {
     /// A folder whose files come and go, and those of its files that were met.
     folder: Option<Folder>,
     real_members: HashMap<usize, File>,
+    /// After how many syncs of a mapping the power fails, and what that leaves.
+    outage: Option<(u32, Survivors)>,
+    left: Option<Arc<Vec<u8>>>,
 }
 
 struct Open {
@@ -158,6 +161,11 @@ impl Machine {
         let synced = state.sync(foreign.file, None, &mut foreign.since);
         state.reflect(foreign.file);
         synced
+    }
+
+    /// Another program reads a range.
+    pub fn foreign_read(&self, foreign: &Foreign, range: Range<usize>) {
+        self.lock().files[foreign.file.0].populate(range);
     }
 
     /// Writes into the cache of a file, without a ring.

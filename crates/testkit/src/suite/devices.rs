@@ -78,7 +78,7 @@ pub const QUEUE_FLAGS: Dispatch =
 pub const AUTO: Dispatch = Dispatch { read: Mode::Auto, write: Mode::Auto, ..QUEUE };
 
 /// The second key of [`two_keys`]: another key size, other IVs.
-const AES_512_SECOND: Layout =
+pub const AES_512_SECOND: Layout =
     Layout { cipher: "aes-xts-plain64", key_bytes: 32, sector_size: 512, start: 0, iv_offset: 4321 };
 
 /// A disk in memory.

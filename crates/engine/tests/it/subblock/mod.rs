@@ -7,12 +7,12 @@
 //! | `faults` | a part that fails fails its request, once, and leaves no claim behind |
 //! | `ranges` | discards and zeroes of parts of sectors |
 //! | `durable` | a durable write is one durable point |
+//! | `stamps` | many threads, and every block always somebody's |
 //! | `crash` | the power fails between any two writes, and within one |
 //! | `dropped` | queues that end in the middle of a rewrite |
 //! | `holes` | places that were never written |
 //!
-//! Most of it runs over a disk that does its work when the test says so (`testkit::scripted`). Many clients at once, none of whom
-//! may see another's write lost or torn, are in the simulator (`simulator/src/stack.rs`).
+//! Most of it runs over a disk that does its work when the test says so (`testkit::scripted`).
 
 mod bytes;
 mod crash;
@@ -22,6 +22,7 @@ mod exclusion;
 mod faults;
 mod holes;
 mod ranges;
+mod stamps;
 
 use cryptline_engine::layer::{CryptDevice, CryptOptions, Exclusion, SubBlockDevice, SubBlockOptions, Zeroes};
 use cryptline_engine::{Completion, Gate, Operation, Request};

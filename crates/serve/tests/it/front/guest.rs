@@ -30,6 +30,8 @@ macro_rules! in_the_guest {
                 }
                 in_the_guest! { @checks $front,
                     what_is_written_is_read_back_at_every_alignment_and_size
+                    requests_that_are_sent_together_agree_with_the_model
+                    requests_over_a_slow_medium_agree_with_the_model
                     more_requests_than_are_served_at_a_time_are_all_answered
                     zeroed_range_reads_as_zeros_with_and_without_a_hole
                     durable_requests_are_durable_when_they_are_answered

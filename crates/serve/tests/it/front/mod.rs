@@ -7,6 +7,8 @@
 //!                                                        vhost   vhost-user-blk, with a driver of our own
 //! guest    an emulated machine, for those whose          ublk        a kernel's ublk device
 //! device   client is a real kernel                       kernel_nbd  a kernel's nbd device
+//!
+//! page_cache   the engine's histories of a page cache that loses writes, below some of the fronts
 //! ```
 //!
 //! A new front gets a `client::Server` here and a line in [`conformance!`] at the end of this file, with the checks that
@@ -19,9 +21,28 @@ mod fuse;
 mod guest;
 mod kernel_nbd;
 mod nbd;
+mod page_cache;
 mod tiny;
 mod ublk;
 mod vhost;
+
+#[path = "../../../../engine/tests/it/page_cache/careless.rs"]
+mod careless;
+#[path = "../../../../engine/tests/it/page_cache/history.rs"]
+#[allow(dead_code, reason = "the engine's tests use more of it")]
+mod history;
+#[path = "../../../../engine/tests/it/page_cache/hunt.rs"]
+mod hunt;
+#[path = "../../../../engine/tests/it/page_cache/promises.rs"]
+mod promises;
+#[path = "../../../../engine/tests/it/page_cache/stack.rs"]
+#[allow(dead_code, reason = "the engine's tests use more of it")]
+mod stack;
+#[path = "../../../../engine/tests/it/page_cache/stacks.rs"]
+#[allow(dead_code, reason = "the engine's tests use more of it")]
+mod stacks;
+#[path = "../../../../engine/tests/it/page_cache/surround.rs"]
+mod surround;
 
 macro_rules! conformance {
     ($($front:ident => $start:expr $(, $more:ident)*;)+) => { $(
@@ -29,6 +50,8 @@ macro_rules! conformance {
             conformance! { @checks $start,
                 $($more)*
                 what_is_written_is_read_back_at_every_alignment_and_size
+                requests_that_are_sent_together_agree_with_the_model
+                requests_over_a_slow_medium_agree_with_the_model
                 largest_requests_pass_with_small_ones_between_them
                 more_requests_than_are_served_at_a_time_are_all_answered
                 zeroed_range_reads_as_zeros_with_and_without_a_hole
@@ -59,6 +82,12 @@ macro_rules! conformance {
             }
         }
     )+
+        mod nightly { $(
+            #[test]
+            fn $front() {
+                crate::front::checks::many_requests_agree_with_the_model($start);
+            }
+        )+ }
     };
     (@checks $start:expr, $($check:ident)+) => { $(
         #[test]

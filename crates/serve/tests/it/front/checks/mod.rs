@@ -4,6 +4,7 @@ mod content;
 mod durability;
 mod ending;
 mod failures;
+mod random;
 mod refusals;
 
 use std::time::Duration;
@@ -38,6 +39,10 @@ pub use failures::{
     refused_flush_behind_a_durable_request_is_a_failure_like_any_other,
     refused_flush_is_told_as_a_failure_and_not_as_a_refusal, request_behind_a_failed_large_one_is_not_taken_for_it,
     zeroing_that_the_medium_cannot_do_is_written_unless_it_must_be_fast,
+};
+pub use random::{
+    many_requests_agree_with_the_model, requests_over_a_slow_medium_agree_with_the_model,
+    requests_that_are_sent_together_agree_with_the_model,
 };
 pub use refusals::{read_only_disk_refuses_every_change, request_that_leaves_the_disk_or_its_blocks_is_refused};
 
