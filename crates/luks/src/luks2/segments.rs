@@ -2,6 +2,7 @@
 
 use super::Header;
 use super::metadata::{Digest, JsonSegment};
+use crate::area::is_null_cipher;
 use crate::error::{Error, quote};
 use crate::segment::{Segment, SegmentPolicy, check_offset, checked_cipher};
 
@@ -67,7 +68,7 @@ impl Header {
         let mut end = None;
         let begins = self.metadata.segments.values().next().map_or(0, |first| first.offset);
         let mut ciphers = self.metadata.segments.values().filter_map(|segment| segment.crypt.as_ref());
-        let cipher = ciphers.next().map_or("", |crypt| &crypt.encryption);
+        let cipher = ciphers.find(|crypt| !is_null_cipher(&crypt.encryption)).map_or("", |crypt| &crypt.encryption);
         for (expected, (&number, segment)) in (0..).zip(&self.metadata.segments) {
             let wrong = |what| Err(Error::invalid(format!("segments.{number}: {what}")));
             if number != expected {
@@ -89,7 +90,8 @@ impl Header {
                         crypt.iv_tweak
                     ));
                 }
-                if crypt.encryption != cipher {
+                // What is not encrypted at all is refused by its own name.
+                if crypt.encryption != cipher && !is_null_cipher(&crypt.encryption) {
                     let other = quote(&crypt.encryption);
                     return wrong(format!("is encrypted by {other}, and another by {}", quote(cipher)));
                 }

@@ -123,7 +123,7 @@ const MISFITS: [(Change, &str); 15] = [
     (|json| json["segments"]["2"]["size"] = json!((u64::MAX - 4095).to_string()), "segments.2: ends beyond 2^64 bytes"),
     (|json| json["segments"]["1"]["type"] = json!("striped"), "segment type 'striped'"),
     (|json| json["segments"]["1"]["integrity"] = json!({"type": "hmac(sha256)"}), "integrity ('hmac(sha256)')"),
-    (|json| json["segments"]["1"]["encryption"] = json!("cipher_null-ecb"), "is encrypted by 'cipher_null-ecb'"),
+    (|json| json["segments"]["1"]["encryption"] = json!("cipher_null-ecb"), "cipher_null"),
     (|json| json["digests"]["0"]["segments"] = json!(["0", "2"]), "none is for segment 1"),
     (
         |json| {

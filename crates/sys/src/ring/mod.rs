@@ -69,6 +69,8 @@ struct InFlight {
     source: Source,
     mark: Mark,
     io: Io,
+    /// The kernel makes no thread for it.
+    unbegun_since: Option<Instant>,
 }
 
 /// How long to wait for something to finish.
@@ -121,8 +123,6 @@ pub struct Ring {
     /// The next `wait` must not wait.
     stay_awake: bool,
     serves_several: bool,
-    /// The kernel makes no thread for what needs one.
-    unbegun_since: Option<Instant>,
     unheard: Unheard,
     /// What must live until nothing is in flight.
     kept: Vec<Arc<dyn Any + Send + Sync>>,
@@ -158,7 +158,6 @@ impl Ring {
             descriptor: None,
             stay_awake: false,
             serves_several: false,
-            unbegun_since: None,
             kept: Vec::new(),
             unheard: Unheard::default(),
             not_send: PhantomData,
@@ -250,7 +249,7 @@ impl Ring {
         let Some(slot) = self.free_slots.pop() else {
             return Err(io);
         };
-        let entry = self.slots[slot as usize].insert(InFlight { source, mark, io });
+        let entry = self.slots[slot as usize].insert(InFlight { source, mark, io, unbegun_since: None });
         let at_once = match &mut self.engine {
             Engine::Uring(uring) => {
                 uring.push(slot, fd, &mut entry.io, self.registered.as_ref());
@@ -441,7 +440,7 @@ impl Ring {
                     if let (Err(_), Some(entry)) = (result, &mut self.slots[slot as usize]) {
                         let fd = &self.files[entry.io.file().0 as usize];
                         if unbegun::is_unbegun(result, fd, &entry.io) {
-                            let since = *self.unbegun_since.get_or_insert_with(Instant::now);
+                            let since = *entry.unbegun_since.get_or_insert_with(Instant::now);
                             if !self.serves_several {
                                 result = syscalls::run(fd, &mut entry.io);
                             } else if since.elapsed() < unbegun::PATIENCE {
@@ -455,9 +454,6 @@ impl Ring {
                             uring.push(slot, fd, &mut entry.io, self.registered.as_ref());
                             continue;
                         }
-                    }
-                    if result.is_ok() {
-                        self.unbegun_since = None;
                     }
                     Self::deliver(&mut self.slots, &mut self.free_slots, &mut self.inboxes, slot, result);
                 }
@@ -534,7 +530,7 @@ impl Ring {
         slot: u32,
         result: Result<usize, Errno>,
     ) {
-        let Some(InFlight { source, mark, io }) = slots[slot as usize].take() else {
+        let Some(InFlight { source, mark, io, .. }) = slots[slot as usize].take() else {
             debug_assert!(false, "completion for an empty slot");
             return;
         };
