@@ -369,12 +369,6 @@ impl GatedQueue {
     }
 }
 
-/// Whether somebody who hears this of a sync takes it for one that is not needed, or that has changed nothing: kernels
-/// and programs pass over a flush that is not supported, or that a file does not have.
-fn sounds_refused(fault: Fault) -> bool {
-    fault.is_refusal() || matches!(fault, Fault::Io(Errno::INVAL | Errno::ROFS | Errno::OPNOTSUPP | Errno::NOSYS))
-}
-
 /// Set by the first failed write or sync, for good.
 #[derive(Default)]
 struct Latch {
@@ -437,7 +431,7 @@ impl Latch {
             Err(fault) if request.is_write() && fault.is_refusal() => {}
             Err(fault) => {
                 self.set(Some(fault));
-                return Err(if is_sync && sounds_refused(fault) { Fault::Io(Errno::IO) } else { fault });
+                return Err(if is_sync && fault.sounds_refused() { Fault::Io(Errno::IO) } else { fault });
             }
         }
         result

@@ -215,6 +215,12 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Tells if somebody who hears this of a sync takes it for one that is not needed, or that has changed nothing: kernels
+    /// and programs ignore a flush that is not supported, or that a file does not have.
+    pub(crate) fn sounds_refused(self) -> bool {
+        self.is_refusal() || matches!(self, Self::Io(Errno::INVAL | Errno::ROFS | Errno::OPNOTSUPP | Errno::NOSYS))
+    }
+
     /// Whether a request was refused before it changed anything. A change that was refused is not
     /// one that was lost.
     #[must_use]

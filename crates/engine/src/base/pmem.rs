@@ -107,9 +107,9 @@ impl PersistentMemory {
         match self.check_size() {
             Err(fault) => fault,
             // Whatever the number, it is no refusal: it may tell of earlier stores, and a write has made its own by now.
-            Ok(()) => match Errno::from_io_error(&error) {
-                None | Some(Errno::INVAL | Errno::ROFS | Errno::OPNOTSUPP | Errno::NOSYS) => Fault::Io(Errno::IO),
-                Some(errno) => Fault::Io(errno),
+            Ok(()) => match Fault::Io(Errno::from_io_error(&error).unwrap_or(Errno::IO)) {
+                fault if fault.sounds_refused() => Fault::Io(Errno::IO),
+                fault => fault,
             },
         }
     }
