@@ -138,7 +138,7 @@ impl System {
         }
         let Ok(node) = node else {
             return Err(busy(format!(
-                "/dev/{name} may show the same, and cannot be asked: end whoever else has the file open, or detach the device (losetup -d), first"
+                "/dev/{name} may show the same file, and there is no way to tell from here; close the file in other programs, or detach the device (losetup -d)"
             )));
         };
         let is_claimed = alone && self.open_node(device, true).is_err();

@@ -108,7 +108,7 @@ pub fn refuse_stranger(known: &State) -> Result<(), CliError> {
         return Ok(());
     }
     Err(CliError::busy(format!(
-        "cannot tell whether process {} is still the server of {}: when it was started cannot be read; run this as root, with /proc mounted",
+        "cannot tell whether process {} is still the server of {}: its start time cannot be read; run this as root, with /proc mounted",
         known.pid,
         known.device.display()
     )))

@@ -86,14 +86,14 @@ impl Header {
                 let sector = (begin - begins) / SECTOR;
                 if crypt.iv_tweak != sector {
                     return wrong(format!(
-                        "iv_tweak is {}, and its first sector in the disk is {sector}",
+                        "iv_tweak is {}, but the segment begins at sector {sector} of the disk",
                         crypt.iv_tweak
                     ));
                 }
                 // What is not encrypted at all is refused by its own name.
                 if crypt.encryption != cipher && !is_null_cipher(&crypt.encryption) {
                     let other = quote(&crypt.encryption);
-                    return wrong(format!("is encrypted by {other}, and another by {}", quote(cipher)));
+                    return wrong(format!("its cipher is {other}, that of another segment is {}", quote(cipher)));
                 }
             }
             let size = segment.size;

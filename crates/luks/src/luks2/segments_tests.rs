@@ -88,15 +88,15 @@ const MISFITS: [(Change, &str); 15] = [
             json["segments"]["0"]["iv_tweak"] = json!("8");
             json["segments"]["1"]["iv_tweak"] = json!("0");
         },
-        "segments.0: iv_tweak is 8, and its first sector in the disk is 0",
+        "segments.0: iv_tweak is 8, but the segment begins at sector 0 of the disk",
     ),
     (
         |json| json["segments"]["1"]["iv_tweak"] = json!("0"),
-        "segments.1: iv_tweak is 0, and its first sector in the disk is 8",
+        "segments.1: iv_tweak is 0, but the segment begins at sector 8 of the disk",
     ),
     (
         |json| json["segments"]["1"]["encryption"] = json!("aes-cbc-essiv:sha256"),
-        "segments.1: is encrypted by 'aes-cbc-essiv:sha256', and another by 'aes-xts-plain64'",
+        "segments.1: its cipher is 'aes-cbc-essiv:sha256', that of another segment is 'aes-xts-plain64'",
     ),
     (
         |json| json["segments"]["2"]["offset"] = json!("1060864"),

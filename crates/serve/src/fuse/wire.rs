@@ -196,7 +196,7 @@ impl Wire for FuseWire {
 
     fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool {
         if self.intake.is_gone {
-            // Said now: what is in flight may be so for ever, and keeps this lane. One that has failed leaves the mount to others.
+            // At once: what is in flight may never end, and keeps this lane. One that has failed says so when it ends.
             if self.intake.failure.is_none() {
                 self.start.over.stop();
             }

@@ -69,7 +69,7 @@ struct InFlight {
     source: Source,
     mark: Mark,
     io: Io,
-    /// The kernel makes no thread for it.
+    /// The first time that the kernel had no thread for it.
     unbegun_since: Option<Instant>,
 }
 

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::super::{Allocate, BackendChoice, FileId, Io, Ring, Source};
 use crate::Buffer;
-use crate::few_threads::without_threads;
+use crate::few_threads::{Scarce, without_threads};
 
 fn buffer(byte: u8) -> Buffer {
     let mut buffer = Buffer::alloc(4096).unwrap();
@@ -25,13 +25,18 @@ fn result(ring: &mut Ring, source: Source, io: Io) -> Result<usize, Errno> {
     }
 }
 
+/// A ring, and a file for it, in such a process.
+fn ring_without_threads(test: impl FnOnce(Ring, Arc<OwnedFd>, &Scarce) + Send + 'static) {
+    let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+    without_threads(move |scarce| match Ring::new(BackendChoice::IoUring, 16) {
+        Ok(ring) => test(ring, file, scarce),
+        Err(_) => crate::skip("there is no io_uring"),
+    });
+}
+
 #[test]
 fn what_no_thread_could_be_made_for_is_carried_out() {
-    let kept = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
-    without_threads(move |_| {
-        let Ok(mut ring) = Ring::new(BackendChoice::IoUring, 16) else {
-            return crate::skip("there is no io_uring");
-        };
+    ring_without_threads(|mut ring, kept, _| {
         let (file, source) = (ring.add_file(Arc::clone(&kept)), ring.add_source());
         assert_eq!(result(&mut ring, source, Io::Sync { file }), Ok(0));
         for durable in [false, true] {
@@ -48,11 +53,7 @@ fn what_no_thread_could_be_made_for_is_carried_out() {
 
 #[test]
 fn ring_of_several_disks_waits_until_there_are_threads_again_and_carries_nothing_out_itself() {
-    let kept = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
-    without_threads(move |scarce| {
-        let Ok(mut ring) = Ring::new(BackendChoice::IoUring, 16) else {
-            return crate::skip("there is no io_uring");
-        };
+    ring_without_threads(|mut ring, kept, scarce| {
         ring.serve_several();
         let (file, source) = (ring.add_file(kept), ring.add_source());
         assert!(ring.submit(source, 1, Io::Sync { file }).is_ok());

@@ -39,9 +39,9 @@ pub(super) fn is_sync(io: &Io) -> bool {
     matches!(io, Io::Sync { .. } | Io::Write { durable: true, .. })
 }
 
-/// What was cancelled did not run: with the ring, all that is pending is. (A server's file system could tell of a lost
-/// write by that number; but a device that fails whenever a client leaves during a flush would be worse.) An interruption can be the report of a lost write that has this
-/// number, but that one is told to every open file.
+/// Tells if a sync has failed. What was cancelled did not run, and dropping the ring cancels all that is pending. A server's
+/// file system could report a lost write by that number, but a device that failed whenever a client left during a flush would be
+/// worse. An interruption can be the report of a lost write that has its number, but every open file is told of that one.
 fn is_failure(result: Result<usize, Errno>) -> bool {
     const HARMLESS: [Errno; 3] = [Errno::CANCELED, Errno::INTR, Errno::AGAIN];
     result.is_err_and(|errno| !HARMLESS.contains(&errno))
