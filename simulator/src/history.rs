@@ -21,6 +21,9 @@ pub struct History {
     pub seed: u64,
     /// Layers of export 0.
     pub stack: Stack,
+    /// The front of each export.
+    #[serde(default)]
+    pub doors: [Door; EXPORTS],
     pub clients: Vec<Client>,
     pub faults: Faults,
     /// Orders of whoever runs the server, and when.
@@ -35,6 +38,13 @@ pub struct History {
     pub careless: Option<Careless>,
     /// The server is stopped then, at the latest.
     pub stop: Duration,
+}
+
+/// A front: the door through which clients reach an export.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Door {
+    #[default]
+    Nbd,
 }
 
 /// Faults that happen. A few kinds in each history, none in some.
@@ -168,6 +178,7 @@ impl History {
         Self {
             seed,
             stack: Stack::of(mix(&[seed, 103])),
+            doors: [Door::Nbd; EXPORTS],
             clients,
             faults,
             nature: nature(&mut Draw(mix(&[seed, 107]), 0), faults.loses > 0),
@@ -176,6 +187,11 @@ impl History {
             careless: None,
             stop: Duration::from_secs(8),
         }
+    }
+
+    /// Numbers of the exports behind a door.
+    pub fn behind(&self, door: Door) -> Vec<usize> {
+        (0..EXPORTS).filter(|export| self.doors[*export] == door).collect()
     }
 
     /// Steps and faults, for who makes it shorter.

@@ -11,16 +11,21 @@
 mod actor;
 mod audit;
 mod below;
+mod disks;
 mod history;
+mod judge;
 mod kept;
 mod media;
+mod nbd_client;
+mod nbd_server;
 mod operator;
 mod run;
+mod serving;
 mod shrink;
 mod sim;
 mod stack;
-mod wire;
 mod workers;
+mod world;
 
 use std::process::ExitCode;
 
@@ -35,7 +40,7 @@ const DIED: i32 = 3;
 pub fn die(why: &str) -> ! {
     sim::bypass(|| {
         if workers::tells_all() {
-            actor::last_words().iter().for_each(|line| println!("{line}"));
+            world::last_words().iter().for_each(|line| println!("{line}"));
         }
         println!("failed {} {}", workers::current(), why.replace('\n', "\\n"));
         std::process::exit(DIED)

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use cryptline_serve::nbd::{Removed, Server};
 
-use crate::actor::World;
 use crate::history::Order;
-use crate::run::{Play, STOPS_WITHIN};
+use crate::run::Play;
+use crate::serving::STOPS_WITHIN;
 use crate::sim;
+use crate::world::World;
 
 impl Play<'_> {
     /// Carries out what the history wants, one after the other.

@@ -1,4 +1,4 @@
-//! NBD between the actors and the server: a client of its own, on a blocking socket.
+//! A client of NBD, on a blocking socket.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -7,8 +7,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use cryptline_nbd::client::{self, Reply, info_data, option};
-use cryptline_nbd::wire::{GREETING_LEN, SIMPLE_REPLY_LEN, client_flag, info, opt, rep};
+use cryptline_nbd::wire::{GREETING_LEN, SIMPLE_REPLY_LEN, client_flag, cmd, cmd_flag, info, opt, rep};
 use cryptline_nbd::{NbdError, RequestHeader};
+use rustix::io::Errno;
+
+use crate::actor::Dialogue;
+use crate::audit::SECTOR;
+use crate::judge::{Asked, Outcome};
+
+/// A client that has heard nothing for so long goes away.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A connection in transmission, with simple replies.
 pub struct Connection {
@@ -18,22 +26,16 @@ pub struct Connection {
     reads: HashMap<u64, usize>,
 }
 
-/// An answer: to which request, and how it went; with the data of a read.
-pub struct Answer {
-    pub cookie: u64,
-    pub outcome: Result<Vec<u8>, NbdError>,
-}
-
 fn wrong(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 impl Connection {
-    /// Connects to an export; nothing takes longer than `patience`, each time.
-    pub fn open(path: &Path, export: &str, patience: Duration) -> io::Result<Self> {
+    /// Connects to an export.
+    pub fn open(path: &Path, export: &str) -> io::Result<Self> {
         let mut stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
         let mut greeting = [0; GREETING_LEN];
         stream.read_exact(&mut greeting)?;
         client::parse_greeting(&greeting).map_err(|_| wrong("no greeting"))?;
@@ -53,21 +55,39 @@ impl Connection {
             }
         }
     }
+}
 
-    /// Sends a request with what it writes. Its cookie.
-    pub fn send(&mut self, command: u16, flags: u16, (offset, length): (u64, u32), data: &[u8]) -> io::Result<u64> {
-        self.cookie += 1;
-        if command == cryptline_nbd::wire::cmd::READ {
-            self.reads.insert(self.cookie, length as usize);
+/// The command of a request, and its flags.
+fn command(asked: &Asked) -> (u16, u16) {
+    let flag = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
+    match *asked {
+        Asked::Read(_) => (cmd::READ, 0),
+        Asked::Write { durable, .. } => (cmd::WRITE, flag(durable, cmd_flag::FUA)),
+        Asked::Zero { fast, may_unmap, durable, .. } => {
+            let fast = flag(fast, cmd_flag::FAST_ZERO);
+            (cmd::WRITE_ZEROES, flag(durable, cmd_flag::FUA) | fast | flag(!may_unmap, cmd_flag::NO_HOLE))
         }
+        Asked::Discard(_) => (cmd::TRIM, 0),
+        Asked::Flush => (cmd::FLUSH, 0),
+    }
+}
+
+impl Dialogue for Connection {
+    fn send(&mut self, asked: &Asked, data: &[u8]) -> io::Result<u64> {
+        self.cookie += 1;
+        let (place, (command, flags)) = (asked.place(), command(asked));
+        let length = place.count * SECTOR;
+        if command == cmd::READ {
+            self.reads.insert(self.cookie, length);
+        }
+        let (offset, length) = ((place.first * SECTOR) as u64, u32::try_from(length).expect("small"));
         let header = RequestHeader { flags, command, cookie: self.cookie, offset, length };
         let message = [&client::request(&header)[..], data].concat();
         self.stream.write_all(&message)?;
         Ok(self.cookie)
     }
 
-    /// The next answer.
-    pub fn answer(&mut self) -> io::Result<Answer> {
+    fn hear(&mut self) -> io::Result<(u64, Outcome)> {
         let mut head = [0; SIMPLE_REPLY_LEN];
         self.stream.read_exact(&mut head)?;
         let parsed = client::parse_reply(&head).map_err(|_| wrong("no reply"))?;
@@ -78,6 +98,8 @@ impl Connection {
         if outcome.is_ok() {
             self.stream.read_exact(&mut data)?;
         }
-        Ok(Answer { cookie, outcome: outcome.map(|()| data) })
+        // Error numbers of the protocol are those of Linux.
+        let number = |error: NbdError| Errno::from_raw_os_error(i32::try_from(error.code()).expect("small"));
+        Ok((cookie, outcome.map(|()| data).map_err(number)))
     }
 }

@@ -1,0 +1,203 @@
+//! Two disks: one over files in the page-cache model, one over an NBD server below; their media, power cuts, and what these
+//! have left.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cryptline_engine::base::NbdDevice;
+use cryptline_engine::{BackendChoice, Buffer, Channel, Gate, Operation, Request, Submitted};
+use cryptline_nbd::NbdUri;
+use cryptline_testkit::cache::{FileOf, Machine, Survivors, Temper};
+use tempfile::TempDir;
+
+use crate::audit::{Export, SECTOR, fill};
+use crate::below::Below;
+use crate::history::{Faults, History, SECTORS};
+use crate::media::Media;
+use crate::sim;
+use crate::stack::{Bed, Stack, after_crash};
+use crate::world::Known;
+
+/// Bytes of a disk.
+pub const SIZE: usize = SECTORS * SECTOR;
+/// How long lost connections to the server below are made again.
+const RECONNECT: Duration = Duration::from_secs(2);
+
+/// The files of all stacks, for one history after the other.
+pub struct Disks {
+    pub media: &'static Media,
+    folder: TempDir,
+    beds: Vec<(Stack, Bed)>,
+    _memory: Option<TempDir>,
+}
+
+/// The disks of a history.
+pub struct Laid<'a> {
+    pub disks: &'a Disks,
+    pub bed: &'a Bed,
+    pub of: Vec<FileOf>,
+    stack: Stack,
+    seed: u64,
+}
+
+/// Leftovers of a power cut, with the promises made by then.
+pub struct Left {
+    pub what: String,
+    images: Vec<Arc<Vec<u8>>>,
+    promises: Export,
+}
+
+impl Disks {
+    pub fn new() -> io::Result<Self> {
+        let program = std::env::current_exe()?;
+        let folder = TempDir::new_in(program.parent().expect("a program lies in a folder"))?;
+        let memory = Path::new("/dev/shm").is_dir().then(|| TempDir::new_in("/dev/shm")).transpose()?;
+        let folders = [folder.path(), memory.as_ref().map_or(folder.path(), TempDir::path)];
+        let media = Media::new();
+        let fill = |gate: &Gate| {
+            // Write 0.
+            let mut data = Buffer::alloc(SIZE).expect("memory");
+            fill(&mut data, 0, 0, 0);
+            for request in [Request::write(0, data, true, 0), Request::flush(0)] {
+                finish(gate, media.machine().backend(), request).expect("it is written");
+            }
+        };
+        let mut beds = Vec::new();
+        for stack in Stack::all() {
+            match Bed::new(stack, folders, media, fill) {
+                Ok(bed) => beds.push((stack, bed)),
+                // Not every file system can be gone around.
+                Err(why) if stack.is_direct() => eprintln!("SKIP {stack:?}: {why}"),
+                Err(why) => return Err(why),
+            }
+        }
+        Ok(Self { media, folder, beds, _memory: memory })
+    }
+
+    /// Lays out the disks of a history. The stack is the first of all, where its own cannot be had here.
+    pub fn lay(&self, history: &History) -> Laid<'_> {
+        let (stack, bed) = self.beds.iter().find(|(stack, _)| *stack == history.stack).unwrap_or(&self.beds[0]);
+        let Faults { loses, refuses, unsynced, short, interrupts, .. } = history.faults;
+        let temper = Temper {
+            short,
+            interrupted: interrupts,
+            writeback: loses,
+            flush: loses,
+            direct: if stack.is_direct() { loses } else { 0 },
+            refused: refuses,
+            unsynced,
+        };
+        self.media.machine().reset(temper);
+        self.media.reset(history.seed, history.careless);
+        let of = bed.attach(&bed.content);
+        Laid { disks: self, bed, of, stack: *stack, seed: history.seed }
+    }
+
+    /// A path for a socket, at which nothing is yet.
+    pub fn socket(&self, name: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        let _ = std::fs::remove_file(&path);
+        path
+    }
+
+    fn below(&self) -> PathBuf {
+        self.folder.path().join("below")
+    }
+}
+
+impl Laid<'_> {
+    /// What is known of the disks at first.
+    pub fn known(&self, faults: &Faults) -> Vec<Known> {
+        let (of, machine) = (self.of.clone(), self.disks.media.machine());
+        let has_lost = move || of.iter().any(|of| machine.has_lost(*of));
+        let is_sound = faults.loses == 0 && faults.interrupts == 0 && faults.unsynced == 0;
+        let is_unwell = faults.below.late > 0 || faults.below.drops > 0;
+        vec![
+            Known { is_sound, ..Known::new(Export::new(0, SECTORS), has_lost) },
+            Known { is_unwell, ..Known::new(Export::new(1, SECTORS), || false) },
+        ]
+    }
+
+    /// Starts the server below.
+    pub fn start_below(&self, faults: &Faults) -> Below {
+        let mut data = vec![0; SIZE];
+        fill(&mut data, 1, 0, 0);
+        Below::start(&self.disks.socket("below"), data, faults.below, self.seed).expect("a server below")
+    }
+
+    /// Ends it. What it holds.
+    pub fn end_below(&self, below: Below) -> Vec<u8> {
+        below.end(&self.disks.below())
+    }
+
+    /// A disk, opened anew.
+    pub fn open(&self, number: usize) -> Result<Gate, String> {
+        if number == 0 {
+            return self.bed.open();
+        }
+        let uri = format!("nbd+unix:///?socket={}", self.disks.below().display());
+        let uri = uri.parse::<NbdUri>().expect("a URI");
+        let remote = NbdDevice::open_again(&uri, false, Some(RECONNECT));
+        Ok(Gate::new(remote.map_err(|error| error.to_string())?))
+    }
+
+    /// Makes the medium of a disk silent.
+    pub fn silence(&self, number: usize, below: &Below) {
+        if number == 0 {
+            self.bed.files.iter().for_each(|file| self.disks.media.silence(file));
+        } else {
+            below.silence();
+        }
+    }
+
+    /// All media speak again.
+    pub fn speak(&self, below: &Below) {
+        self.disks.media.speak();
+        below.speak();
+    }
+
+    /// Leftovers of a power cut now: nothing that was not synced, or some of it.
+    pub fn cut(&self, when: &str, promises: &Export) -> [Left; 2] {
+        let machine: &Machine = self.disks.media.machine();
+        let some = Survivors::Some(sim::mix(&[self.seed, 9]));
+        [(Survivors::None, "nothing"), (some, "some")].map(|(survivors, what)| Left {
+            what: format!("{when} that left {what} of what was not synced"),
+            images: after_crash(machine, &self.of, survivors),
+            promises: promises.clone(),
+        })
+    }
+
+    /// Judges what a power cut has left of the files.
+    pub fn look(&self, left: Left) -> Result<(), String> {
+        let Left { images, mut promises, .. } = left;
+        if self.stack.is_encrypted() && images.iter().any(|image| promises.has_pattern(image)) {
+            return Err("A6: what a client has written is on the medium, unencrypted".to_owned());
+        }
+        let machine = self.disks.media.machine();
+        machine.reset(Temper::default());
+        self.bed.attach(&images);
+        let gate = self.bed.look()?;
+        let read = Request::read(0, Buffer::alloc(SIZE).expect("memory"), 0);
+        match finish(&gate, machine.backend(), read) {
+            Ok(Operation::Read(bytes)) => promises.left(&bytes),
+            Ok(_) => unreachable!("a read comes back as a read"),
+            Err(why) => Err(why),
+        }
+    }
+}
+
+/// Carries out one request.
+fn finish(gate: &Gate, backend: BackendChoice, request: Request) -> Result<Operation, String> {
+    let mut channel = Channel::open(gate, backend, 4).map_err(|error| error.to_string())?;
+    let mut done = Vec::new();
+    if let Submitted::Done(completion) = channel.submit(request) {
+        done.push(completion);
+    }
+    while done.is_empty() {
+        channel.wait(&mut done).map_err(|error| error.to_string())?;
+    }
+    let completion = done.pop().expect("one request, one answer");
+    completion.result.map(|()| completion.request.operation).map_err(|fault| fault.to_string())
+}

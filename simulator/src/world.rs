@@ -1,0 +1,99 @@
+//! Knowledge that all actors of a history share: what was found, what has happened, and each export as the audit has it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::audit::{Export, Tick};
+use crate::disks::Left;
+use crate::sim;
+
+/// Knowledge that all actors share.
+pub struct World {
+    inner: Mutex<Inner>,
+}
+
+/// Knowledge of an export.
+pub struct Known {
+    pub audit: Export,
+    /// Silent before, or over an unreliable server: what is late is no wonder.
+    pub is_unwell: bool,
+    /// Removed, or being removed: its last flush is told to whoever does that.
+    pub is_gone: bool,
+    /// A client was told that a write or a flush has failed, since it was opened.
+    pub has_failed: bool,
+    /// Removed with a last flush that has told of all that was lost by then.
+    pub loss_is_told: bool,
+    /// Nothing that can fail stands below.
+    pub is_sound: bool,
+    /// Writes were lost below, as far as is known now.
+    pub has_lost: Box<dyn Fn() -> bool + Send>,
+}
+
+impl Known {
+    pub fn new(audit: Export, has_lost: impl Fn() -> bool + Send + 'static) -> Self {
+        Self {
+            audit,
+            is_unwell: false,
+            is_gone: false,
+            has_failed: false,
+            loss_is_told: false,
+            is_sound: true,
+            has_lost: Box::new(has_lost),
+        }
+    }
+
+    /// Now, and whether no flush may say yes any more: a write has been lost, or has failed.
+    pub fn moment(&mut self) -> (Tick, bool) {
+        (self.audit.tick(), self.has_failed || (self.has_lost)() && !self.loss_is_told)
+    }
+}
+
+pub struct Inner {
+    pub exports: Vec<Known>,
+    pub findings: Vec<String>,
+    pub log: Vec<String>,
+    pub is_stopping: bool,
+    /// Leftovers of a power cut, had there been one.
+    pub cut: Option<[Left; 2]>,
+}
+
+/// The world of the history under way.
+static CURRENT: Mutex<Option<Arc<World>>> = Mutex::new(None);
+
+/// Events so far of the history under way, as far as nobody is writing it down.
+pub fn last_words() -> Vec<String> {
+    let world = CURRENT.try_lock().ok().and_then(|world| world.clone());
+    let inner = world.as_ref().and_then(|world| world.inner.try_lock().ok());
+    inner.map_or_else(Vec::new, |inner| inner.log.clone())
+}
+
+impl World {
+    pub fn new(exports: Vec<Known>) -> Arc<Self> {
+        let inner = Inner { exports, findings: Vec::new(), log: Vec::new(), is_stopping: false, cut: None };
+        let world = Arc::new(Self { inner: Mutex::new(inner) });
+        *CURRENT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&world));
+        world
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn find(&self, what: String) {
+        self.lock().find(what);
+    }
+
+    pub fn say(&self, what: impl FnOnce() -> String) {
+        self.lock().say(what());
+    }
+}
+
+impl Inner {
+    pub fn say(&mut self, what: String) {
+        self.log.push(format!("{:>12.3} ms  {what}", (sim::now() % 1_000_000_000_000) as f64 / 1e6));
+    }
+
+    pub fn find(&mut self, what: String) {
+        self.say(format!("FOUND: {what}"));
+        self.findings.push(what);
+    }
+}
