@@ -14,7 +14,8 @@ use libc::{
 };
 use libc::{epoll_event, off_t, ssize_t, stat, timespec};
 
-use super::os::{self, Turn, errno, real, set_errno};
+use super::context::Start;
+use super::os::{self, errno, real, set_errno};
 use super::scheduler::{self, Wait, Woken, is_managed};
 
 /// Files about which the system is silent for now, by device and inode.
@@ -121,28 +122,9 @@ pub unsafe extern "C" fn sched_yield() -> c_int {
 
 // ---- threads ----
 
-type Start = extern "C" fn(*mut c_void) -> *mut c_void;
-
-/// Base of the numbers by which threads are joined. The system uses its own numbers again as soon as a thread is
-/// buried, which is before that.
+/// Base of the numbers by which threads are joined. The system's own belong to threads that are used again as soon as
+/// they have ended.
 const NUMBERS: usize = 1 << 48;
-
-struct Birth {
-    number: usize,
-    turn: &'static Turn,
-    start: Start,
-    argument: *mut c_void,
-}
-
-extern "C" fn live(birth: *mut c_void) -> *mut c_void {
-    // SAFETY: `pthread_create` below has made it for this thread alone.
-    let birth = unsafe { Box::from_raw(birth.cast::<Birth>()) };
-    let Birth { number, turn, start, argument } = *birth;
-    scheduler::begin(number, turn);
-    start(argument);
-    scheduler::end();
-    std::ptr::null_mut()
-}
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_create(
@@ -151,29 +133,19 @@ pub unsafe extern "C" fn pthread_create(
     start: Start,
     argument: *mut c_void,
 ) -> c_int {
-    type Create = (*mut pthread_t, *const pthread_attr_t, Start, *mut c_void);
-    let create = |(thread, attributes, start, argument): Create| {
-        real!(pthread_create(thread, attributes, start, argument)
-            as fn(*mut pthread_t, *const pthread_attr_t, Start, *mut c_void) -> c_int)
-    };
     if !is_managed() {
-        return create((thread, attributes, start, argument));
+        return real!(pthread_create(thread, attributes, start, argument)
+            as fn(*mut pthread_t, *const pthread_attr_t, Start, *mut c_void) -> c_int);
     }
-    let (number, turn) = scheduler::admit();
-    let birth = Box::into_raw(Box::new(Birth { number, turn, start, argument }));
-    let result = scheduler::bypass(|| create((thread, attributes, live, birth.cast())));
-    // SAFETY: after success the system's number is written, in whose place comes ours; after failure nobody has got the box.
-    let system = unsafe {
-        if result == 0 {
-            Some(thread.replace((NUMBERS + number) as pthread_t))
-        } else {
-            drop(Box::from_raw(birth));
-            None
+    match scheduler::admit(start, argument) {
+        Ok(number) => {
+            // SAFETY: pthread_create(3) wants a place for the thread.
+            unsafe { thread.write((NUMBERS + number) as pthread_t) };
+            scheduler::chance();
+            0
         }
-    };
-    scheduler::name(number, system);
-    scheduler::chance();
-    result
+        Err(error) => error,
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -194,17 +166,18 @@ pub unsafe extern "C" fn pthread_detach(thread: pthread_t) -> c_int {
     if !is_managed() {
         return real!(pthread_detach(thread) as fn(pthread_t) -> c_int);
     }
-    // The scheduler joins each thread.
+    // Who has ended is used again in any case.
     0
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_setname_np(thread: pthread_t, name: *const c_char) -> c_int {
-    if is_managed() {
-        // SAFETY: a name that ends with a zero byte, as the manual page wants it; threads of Rust name themselves.
-        scheduler::call(unsafe { std::ffi::CStr::from_ptr(name) }.to_string_lossy().into_owned());
+    if !is_managed() {
+        return real!(pthread_setname_np(thread, name) as fn(pthread_t, *const c_char) -> c_int);
     }
-    real!(pthread_setname_np(thread, name) as fn(pthread_t, *const c_char) -> c_int)
+    // SAFETY: a name that ends with a zero byte, as the manual page wants it; threads of Rust name themselves.
+    scheduler::call(unsafe { std::ffi::CStr::from_ptr(name) }.to_string_lossy().into_owned());
+    0
 }
 
 /// Futexes, and what else is called by number.

@@ -6,13 +6,17 @@
 //!                                              │ would it wait?
 //!                                              ▼
 //!                     `scheduler`: who runs next, what time it is ──► `os`: the real system, which never waits
+//!                                              │
+//!                                              ▼
+//!                     `context`: the stacks and thread-locals of who ran, and of who runs now
 //! ```
 //!
 //! Threads are the system's, so thread-locals, stacks and panics are what they are in the program; but only one has its
-//! turn. Sockets, eventfds and epoll sets are the system's, too, and never waited in: a call that would wait gives the turn
+//! turn, and all of them take theirs on the same thread of the kernel. Sockets, eventfds and epoll sets are the system's, too, and never waited in: a call that would wait gives the turn
 //! away until they are ready. So the code under test is the shipped one, without a seam.
 
 mod calls;
+mod context;
 pub(crate) mod os;
 mod scheduler;
 

@@ -1,5 +1,4 @@
-//! The system below the simulation: the C library's functions that this program has taken the names of, and the futexes
-//! by which one thread hands its turn to the next.
+//! The system below the simulation: the C library's functions that this program has taken the names of, and the kernel.
 
 use std::ffi::{CStr, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -99,25 +98,8 @@ pub unsafe fn raw(number: c_long, args: [c_long; 6]) -> c_long {
     result
 }
 
-/// A thread's turn: one thread at a time has one.
-#[derive(Default)]
-pub struct Turn(AtomicU32);
-
-impl Turn {
-    /// Waits until it is given, and takes it.
-    pub fn wait(&self) {
-        while self.0.swap(0, Ordering::Acquire) == 0 {
-            futex(&self.0, libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, 0);
-        }
-    }
-
-    pub fn give(&self) {
-        self.0.store(1, Ordering::Release);
-        futex(&self.0, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
-    }
-}
-
-fn futex(word: &AtomicU32, operation: c_int, value: c_long) {
+/// Waits for a futex, or wakes one who does, in the system.
+pub fn futex(word: &AtomicU32, operation: c_int, value: c_long) {
     let args = [word.as_ptr().addr().cast_signed() as c_long, c_long::from(operation), value, 0, 0, 0];
     // SAFETY: the word is alive for the call; the time is null, which both operations allow.
     unsafe { raw(libc::SYS_futex, args) };

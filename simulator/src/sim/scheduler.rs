@@ -1,10 +1,12 @@
 //! The turns that threads take, and the clock.
 
 use std::cell::{Cell, UnsafeCell};
+use std::ffi::{c_int, c_void};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::os::{Turn, real};
+use super::context::{Context, Start, Work};
+use super::os::real;
 
 /// Outside of a simulation.
 const OUTSIDE: usize = usize::MAX;
@@ -20,6 +22,8 @@ const BEGIN: u64 = 1_000_000_000_000;
 thread_local! {
     static ME: Cell<usize> = const { Cell::new(OUTSIDE) };
     static BYPASS: Cell<u32> = const { Cell::new(0) };
+    /// The thread that simulates.
+    static FIRST: &'static Context = Context::own();
 }
 
 /// Things that a thread waits for; the first to come ends the wait.
@@ -52,9 +56,8 @@ enum State {
 }
 
 struct Thread {
-    turn: &'static Turn,
+    context: &'static Context,
     state: State,
-    system: libc::pthread_t,
     name: String,
     /// Turns that it has had.
     turns: u64,
@@ -69,8 +72,6 @@ struct Simulation {
     threads: Vec<Thread>,
     /// Of everything that was decided and noted.
     hash: u64,
-    /// Has ended, and is to be joined before anybody goes on.
-    corpse: Option<libc::pthread_t>,
     switches: u64,
     /// How long a thread keeps its rank: 2^this turns.
     constancy: u32,
@@ -84,7 +85,7 @@ struct Simulation {
 
 struct Global(UnsafeCell<Option<Simulation>>);
 
-// SAFETY: only the thread that has the turn looks inside, and turns are handed over by atomics that order memory.
+// SAFETY: only the thread that has the turn looks inside, which is the system's only one that does not sleep for good.
 unsafe impl Sync for Global {}
 
 static GLOBAL: Global = Global(UnsafeCell::new(None));
@@ -212,12 +213,9 @@ pub(super) fn nanos(time: Duration) -> u64 {
 
 /// Gives the turn to whoever is chosen, and comes back with it.
 fn change_turns(me: usize) -> Woken {
-    let (chosen, turn) = with(Simulation::choose);
+    let (chosen, other) = with(Simulation::choose);
     if chosen != me {
-        let own = with(|it| it.threads[me].turn);
-        turn.give();
-        own.wait();
-        bury();
+        with(|it| it.threads[me].context).switch_to(other);
     }
     with(|it| match it.threads[me].state {
         State::Ready(woken) => woken,
@@ -225,17 +223,15 @@ fn change_turns(me: usize) -> Woken {
     })
 }
 
-/// Joins a thread that has ended, whose thread-locals are dropped meanwhile.
-fn bury() {
-    if let Some(corpse) = with(|it| it.corpse.take()) {
-        bypass(|| {
-            real!(pthread_join(corpse, std::ptr::null_mut()) as fn(libc::pthread_t, *mut *mut libc::c_void) -> i32)
-        });
+impl Thread {
+    fn new(context: &'static Context, name: &str) -> Self {
+        let state = State::Ready(Woken::Ready);
+        Self { context, state, name: name.to_owned(), turns: 0, chances: 0, spins: 0 }
     }
 }
 
 impl Simulation {
-    fn choose(&mut self) -> (usize, &'static Turn) {
+    fn choose(&mut self) -> (usize, &'static Context) {
         loop {
             self.now += STEP;
             self.look_at_descriptors();
@@ -250,7 +246,7 @@ impl Simulation {
                 let thread = &mut self.threads[chosen];
                 thread.turns += 1;
                 thread.spins = 0;
-                return (chosen, thread.turn);
+                return (chosen, thread.context);
             }
             let moments = self.threads.iter().filter_map(|thread| match &thread.state {
                 State::Waits(wait) => wait.until,
@@ -328,22 +324,11 @@ pub struct Ended {
 
 /// Runs `action` as the first thread of a simulation, then waits for all others.
 pub fn simulate<T>(seed: u64, patience: Duration, action: impl FnOnce() -> T) -> (T, Ended) {
-    let first = Thread {
-        turn: Box::leak(Box::default()),
-        state: State::Ready(Woken::Ready),
-        // SAFETY: it has no preconditions.
-        system: unsafe { libc::pthread_self() },
-        name: "main".to_owned(),
-        turns: 0,
-        chances: 0,
-        spins: 0,
-    };
     let simulation = Simulation {
         seed,
         now: BEGIN,
-        threads: vec![first],
+        threads: vec![Thread::new(FIRST.with(|it| *it), "main")],
         hash: seed,
-        corpse: None,
         switches: 0,
         constancy: [0, 0, 2, 5][(mix(&[seed, 3]) % 4) as usize],
         rest: [2, 8, 64, 1024][(mix(&[seed, 4]) % 4) as usize],
@@ -369,14 +354,12 @@ pub fn simulate<T>(seed: u64, patience: Duration, action: impl FnOnce() -> T) ->
     (result, ended)
 }
 
-/// Prepares a new thread of the simulation; its number and turn.
-pub(super) fn admit() -> (usize, &'static Turn) {
-    with(|it| {
-        let turn: &'static Turn = Box::leak(Box::default());
-        let state = State::Ready(Woken::Ready);
-        it.threads.push(Thread { turn, state, system: 0, name: String::new(), turns: 0, chances: 0, spins: 0 });
-        (it.threads.len() - 1, turn)
-    })
+/// Takes in a new thread, which begins when it gets its turn; its number, or the system's for why there is none.
+pub(super) fn admit(start: Start, argument: *mut c_void) -> Result<usize, c_int> {
+    let number = with(|it| it.threads.len());
+    let context = Context::with(Work { number, start, argument })?;
+    with(|it| it.threads.push(Thread::new(context, "")));
+    Ok(number)
 }
 
 /// Names the calling thread.
@@ -390,37 +373,23 @@ pub fn describe() -> String {
     with(|it| it.describe())
 }
 
-/// Notes by which number the system knows a thread that was admitted; it does not exist where there is none.
-pub(super) fn name(number: usize, system: Option<libc::pthread_t>) {
-    with(|it| match system {
-        Some(system) => it.threads[number].system = system,
-        None => it.threads[number].state = State::Ended,
-    });
-}
-
-/// The first thing that a thread does: it waits for its turn.
-pub(super) fn begin(number: usize, turn: &Turn) {
-    turn.wait();
+/// The first thing that a thread does.
+pub(super) fn begin(number: usize) {
     ME.set(number);
-    bury();
 }
 
-/// The last thing that a thread does: it gives its turn away for good.
-pub(super) fn end() {
-    let me = ME.get();
-    let turn = with(|it| {
+/// The last thing that a thread does; who goes on once its thread-locals are gone, which is outside of the simulation.
+pub(super) fn end() -> &'static Context {
+    let me = ME.replace(OUTSIDE);
+    with(|it| {
         it.threads[me].state = State::Ended;
-        it.corpse = Some(it.threads[me].system);
         for thread in &mut it.threads {
             if matches!(&thread.state, State::Waits(wait) if wait.thread == Some(me)) {
                 thread.state = State::Ready(Woken::Ready);
             }
         }
         it.choose().1
-    });
-    // What its thread-locals do when they are dropped is outside of the simulation.
-    ME.set(OUTSIDE);
-    turn.give();
+    })
 }
 
 /// Waits for the end of a thread.
