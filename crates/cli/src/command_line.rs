@@ -151,8 +151,8 @@ impl Command {
 
     fn run_verb(self) -> Result<ExitCode, CliError> {
         match self {
-            Self::Serve(args) => return cmd::serve::run(&args),
-            Self::VhostUser(args) => return cmd::vhost_user::run(&args),
+            Self::Serve(mut args) => return cmd::serve::run(&mut args),
+            Self::VhostUser(mut args) => return cmd::vhost_user::run(&mut args),
             Self::Mount(mut args) => return cmd::mount::run(&mut args),
             Self::Attach(args) => return cmd::attach::run(&args),
             Self::Recover(args) => return cmd::recover::run(&args),

@@ -13,6 +13,7 @@ const ESSENTIAL: &[&str] = &[
     "ip_addr",
     "export_name",
     "run",
+    "background",
     "tls",
     "tls_certificates",
     "socket_path",
@@ -29,7 +30,6 @@ const ESSENTIAL: &[&str] = &[
     "passphrase_fd",
     // Running it.
     "user",
-    "metrics",
 ];
 
 /// And by that of `create`.

@@ -4,7 +4,6 @@
 //! arguments checked ─► volumes opened (KDF) ─► mounted ─► rights given up ─► said so ─► served ─► unmounted, flushed
 //! ```
 
-mod background;
 mod janitor;
 mod names;
 mod place;
@@ -23,7 +22,6 @@ use cryptline_serve::fuse::{LastWord, Mount, Nodes, Options, Over, Session, Star
 use cryptline_serve::lane::Poll;
 use cryptline_serve::{Flushed, StopHandle};
 
-use self::background::Parent;
 use self::janitor::Janitor;
 use self::names::Names;
 use self::place::Place;
@@ -31,11 +29,12 @@ use super::umount::of_mount;
 use crate::CliError;
 use crate::args::TableArgument;
 use crate::error::ZONED_ADVICE;
+use crate::serve::background::{self, Starter};
 use crate::serve::banner::{Banner, volume_lines};
 use crate::serve::front::{Front, Served, check_queues, queues_to_be_had};
 use crate::serve::log::Log;
 use crate::serve::memory;
-use crate::serve::options::{FrontArgs, make_absolute};
+use crate::serve::options::FrontArgs;
 use crate::serve::sandbox::Needs;
 
 pub(super) use self::janitor::{input_to_its_end, say_unmounted};
@@ -137,7 +136,7 @@ pub struct MountOptions {
 /// # Errors
 /// As for `serve`; exit code 1 where mounting is not possible.
 pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
-    args.make_absolute()?;
+    args.front.process.make_absolute()?;
     let args = &*args;
     let (targets, point) = args.paths()?;
     if args.front.process.exit_with_parent && !args.mount.foreground {
@@ -152,7 +151,7 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
         table.map_or(Ok(()), TableArgument::check_for_background)?;
         return background::run();
     }
-    let parent = Parent::find(args.mount.ready_fd)?;
+    let starter = Starter::find(args.mount.ready_fd)?;
     let front = Front::begin(&args.front, targets)?;
     let names = Names::new(&args.mount.name, targets, place.over)?;
     place.check_targets(targets, args.front.volume.header.as_deref())?;
@@ -162,7 +161,7 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
         let error = StartError::Zoned;
         return Err(CliError::device(format!("{error}{ZONED_ADVICE}")));
     }
-    parent.leave()?;
+    starter.leave()?;
     let last_word = LastWord::new().map_err(|error| CliError::memory(error.to_string()))?;
     let lanes = args.lanes(&volumes)?;
     let mut janitor = Janitor::start(&place.point)?;
@@ -174,7 +173,7 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
     let banner = args.banner(&place, &volumes);
     let queues = args.queues()?;
     let nodes = Arc::new(args.nodes(&place, &volumes).with_last_word(last_word.name()));
-    let front = front.enter(&needs(lanes), None)?;
+    let front = front.enter(&needs(lanes), None, banner)?;
     let mut options = args.options((front.backend(), front.poll()), &volumes, &mount);
     options.queues = queues;
     let session = Session::start(&nodes, descriptors, options);
@@ -182,8 +181,8 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
         StartError::NoRing => no_ring(),
         error => CliError::device(error.to_string()),
     })?;
-    front.serve(&banner, |stop| {
-        parent.tell();
+    front.serve(|stop| {
+        starter.tell();
         let flushed = serve(session, stop, janitor, &mut mount);
         last_word.say(matches!(flushed, Ok(Ok(()))));
         flushed
@@ -218,12 +217,6 @@ impl MountArgs {
             return Err(no_point());
         }
         Ok((targets, Path::new(point)))
-    }
-
-    /// A server in the background leaves the folder in which it was started.
-    fn make_absolute(&mut self) -> Result<(), CliError> {
-        let process = &mut self.front.process;
-        process.pidfile.as_mut().map_or(Ok(()), make_absolute).and_then(|()| process.statistics.make_absolute())
     }
 
     /// What the server makes must not be in the mount: it would wait for itself.

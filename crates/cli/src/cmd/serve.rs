@@ -24,6 +24,7 @@ use crate::CliError;
 use crate::error::ZONED_ADVICE;
 use crate::output::warn;
 use crate::serve::activation;
+use crate::serve::background::{self, BackgroundArgs, Starter};
 use crate::serve::banner::Banner;
 use crate::serve::certificates::{self, Renewable};
 use crate::serve::control::{Control, ControlSocket, HowServed};
@@ -33,7 +34,7 @@ use crate::serve::hints::Reachable;
 use crate::serve::listen::{Sockets, Wanted};
 use crate::serve::log::Log;
 use crate::serve::notify::has_manager;
-use crate::serve::options::FrontArgs;
+use crate::serve::options::{FrontArgs, make_absolute};
 use crate::serve::run::Command;
 use crate::serve::sandbox::Needs;
 use crate::serve::tls::TlsArgs;
@@ -55,7 +56,7 @@ const GRACE: Duration = Duration::from_secs(5);
 Without a TARGET, the server creates 1 GiB of RAM encrypted under a random key, which is lost when \
 it exits. Without --unix or --port, it listens on a private Unix socket that only this user can reach.
 
-The server stays in the foreground: use a service manager, or `&` and --pidfile. SIGINT, SIGTERM, \
+The server stays in the foreground, unless --background is given. SIGINT, SIGTERM, \
 SIGHUP and SIGQUIT stop it, but with --tls-certificates SIGHUP has it read the certificates again, \
 for clients that connect from then on. When it is stopped, clients have up to 5 s to receive the answers to their requests; \
 after that the server flushes every export and exits with 0, or with 4 if a flush failed. A second \
@@ -79,6 +80,7 @@ Examples:
   cryptline serve                                     a 1 GiB encrypted RAM disk, to try it out
   cryptline serve disk.img                            ask for the passphrase
   cryptline serve disk.img --key-file key -U /tmp/d   listen on a named Unix socket
+  cryptline serve disk.img --background --pidfile p   return once clients can connect; `kill $(cat p)` stops it
   cryptline serve 'whole-disk.img?partition=2'        LUKS in a partition: its number, label or UUID
   cryptline serve disk.img --partition root           a partition of the decrypted disk
   cryptline serve disk.img --run 'nbdinfo \"$uri\"'     serve while one command runs
@@ -107,6 +109,9 @@ pub struct ServeArgs {
     /// Where and how to serve.
     #[command(flatten)]
     pub server: ServerArgs,
+    /// In which process.
+    #[command(flatten)]
+    pub background: BackgroundArgs,
     /// TLS.
     #[command(flatten)]
     pub tls: TlsArgs,
@@ -157,8 +162,8 @@ pub struct ServerArgs {
           value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS_MAX))]
     pub max_connections: u64,
 
-    /// Accepted for scripts written for other servers; this one is always in the foreground
-    #[arg(short, long, hide = true)]
+    /// Accepted for scripts written for other servers; this one is in the foreground by default
+    #[arg(short, long, hide = true, conflicts_with = "background")]
     pub foreground: bool,
 }
 
@@ -166,7 +171,14 @@ pub struct ServerArgs {
 ///
 /// # Errors
 /// As [`open`](crate::args::open); exit code 5 for a socket in use, 4 for a failed last flush.
-pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &mut ServeArgs) -> Result<ExitCode, CliError> {
+    args.make_absolute()?;
+    let args = &*args;
+    if args.background.starts_another() {
+        args.background.check(&args.front, args.server.run.as_ref())?;
+        return background::run();
+    }
+    let starter = Starter::find(args.background.ready_fd)?;
     let front = Front::begin(&args.front, &args.targets)?.counting(args.server.control.is_some());
     let passed = activation::take()?;
     args.check(passed.is_some())?;
@@ -212,7 +224,8 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     let command = reachable.as_ref().and_then(|it| args.command(it));
     let commands = reachable.map(|it| it.commands()).unwrap_or_default();
     let holes = front.volumes.iter().enumerate().any(|(index, it)| args.hides_holes(index, it));
-    let front = front.enter(&needs, command)?;
+    starter.leave()?;
+    let front = front.enter(&needs, command, args.banner(&uris, commands, holes, quiet))?;
     let clients = front.clients().unwrap_or(args.server.max_connections);
     let server = args.build(exports, clients, (front.backend(), front.poll()), tls);
     if let Some(socket) = control {
@@ -224,7 +237,8 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
         let volumes = front.volumes();
         socket.start(Control::new(&server, volumes, front.poll(), how))?;
     }
-    front.serve(&args.banner(&uris, commands, holes, quiet), |stop| {
+    front.serve(|stop| {
+        starter.tell();
         server
             .run(&sockets.listeners, stop)
             .map_err(|error| CliError::device(format!("cannot accept clients: {error}")))
@@ -232,7 +246,13 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
 }
 
 impl ServeArgs {
-    /// What contradicts itself.
+    /// A server in the background leaves the folder in which it was started.
+    fn make_absolute(&mut self) -> Result<(), CliError> {
+        self.server.control.as_mut().map_or(Ok(()), make_absolute)?;
+        self.front.process.make_absolute()
+    }
+
+    /// Refuses what contradicts itself.
     fn check(&self, is_activated: bool) -> Result<(), CliError> {
         let server = &self.server;
         let listens = !server.unix.is_empty() || server.port.is_some() || server.ip_addr.is_some();

@@ -18,12 +18,14 @@ use rustix::net::{AddressFamily, SocketType};
 use crate::CliError;
 use crate::error::ZONED_ADVICE;
 use crate::output::print;
+use crate::serve::background::{self, BackgroundArgs, Starter};
 use crate::serve::banner::Banner;
 use crate::serve::events;
 use crate::serve::front::{Front, Opened, Served, check_queues};
 use crate::serve::log::Log;
 use crate::serve::names::free_name;
 use crate::serve::options::FrontArgs;
+use crate::serve::run::Command;
 use crate::serve::sandbox::Needs;
 use crate::serve::unix;
 
@@ -47,12 +49,13 @@ the next one can connect. When the server is killed and started again with the s
 QEMU connects again (`reconnect`) and unfinished requests are carried out. A volume without a size of its own \
 grows with its file, and QEMU tells the guest within a second.
 
-The server stays in the foreground. SIGINT, SIGTERM, SIGHUP and SIGQUIT stop it: it finishes the \
+The server stays in the foreground, unless --background is given. SIGINT, SIGTERM, SIGHUP and SIGQUIT stop it: it finishes the \
 requests it has taken, for up to 5 s, flushes every disk and exits with 0, or with 4 if a flush failed.
 
 Examples:
   cryptline vhost-user disk.img                         ask for the passphrase, private socket
   cryptline vhost-user disk.img --socket-path /run/vm1.sock --key-file key
+  cryptline vhost-user disk.img --socket-path vm.sock --background      return once a machine can connect
   cryptline vhost-user a.img b.img --socket-path a.sock --socket-path b.sock --num-queues 4
 
 Exit codes (as cryptsetup's):
@@ -71,6 +74,9 @@ pub struct VhostUserArgs {
     /// What machines connect to, and what they see.
     #[command(flatten)]
     pub device: DeviceArgs,
+    /// In which process.
+    #[command(flatten)]
+    pub background: BackgroundArgs,
     /// What every front has.
     #[command(flatten)]
     pub front: FrontArgs,
@@ -87,6 +93,10 @@ pub struct DeviceArgs {
     /// Use this inherited socket, listening or connected; repeat it for each TARGET
     #[arg(long, value_name = "N")]
     pub fd: Vec<u32>,
+
+    /// Run COMMAND with `sh -c` and stop the server when it exits; $unixsocket is the first disk's socket
+    #[arg(long, value_name = "COMMAND")]
+    pub run: Option<String>,
 
     /// Print what this program can do as JSON, and exit
     #[arg(long)]
@@ -115,11 +125,19 @@ pub struct DeviceArgs {
 ///
 /// # Errors
 /// As [`open`](crate::args::open); exit code 5 for a socket in use, 4 for a failed last flush.
-pub fn run(args: &VhostUserArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &mut VhostUserArgs) -> Result<ExitCode, CliError> {
     if args.device.print_capabilities {
         print(CAPABILITIES)?;
         return Ok(ExitCode::SUCCESS);
     }
+    args.front.process.make_absolute()?;
+    let args = &*args;
+    if args.background.starts_another() {
+        args.device.check_for_background()?;
+        args.background.check(&args.front, args.device.run.as_ref())?;
+        return background::run();
+    }
+    let starter = Starter::find(args.background.ready_fd)?;
     let targets = match &args.device.blk_file {
         Some(path) => std::slice::from_ref(path),
         None => &args.targets,
@@ -144,7 +162,6 @@ pub fn run(args: &VhostUserArgs) -> Result<ExitCode, CliError> {
         check_queues(&volume.name, &volume.gate, queues, "--num-queues")?;
     }
     let (places, fronts) = if inherited.is_empty() { args.bind(&front)? } else { (Vec::new(), inherited) };
-    let banner = args.banner(&places);
     let disks = args.device.disks(&front.volumes, fronts);
     let needs = Needs {
         clients: args.device.num_queues.into(),
@@ -153,11 +170,14 @@ pub fn run(args: &VhostUserArgs) -> Result<ExitCode, CliError> {
         calls: &[libc::SYS_memfd_create],
         ..Needs::default()
     };
-    let front = front.enter(&needs, None)?;
+    let command = args.command(&places);
+    starter.leave()?;
+    let front = front.enter(&needs, command, args.banner(&places))?;
     let (backend, poll) = (front.backend(), front.poll());
-    front.serve(&banner, |stop| {
+    front.serve(|stop| {
         let server = Server::new(disks, options(backend, poll)).map_err(|error| CliError::device(error.to_string()))?;
         let failed = |error| CliError::device(format!("cannot serve virtual machines: {error}"));
+        starter.tell();
         server.run(stop).map_err(failed)
     })
 }
@@ -200,6 +220,12 @@ impl VhostUserArgs {
         Ok((places, fronts))
     }
 
+    /// The command of --run, with the variables that it finds.
+    fn command(&self, places: &[PathBuf]) -> Option<Command> {
+        let socket = places.first().map(|path| ("unixsocket", path.clone().into_os_string()));
+        Some(Command { line: self.device.run.clone()?, variables: socket.into_iter().collect() })
+    }
+
     fn banner(&self, places: &[PathBuf]) -> Banner {
         let queues = self.device.num_queues;
         let size = |text: &dyn Fn(u16) -> String| self.device.queue_size.map_or_else(String::new, text);
@@ -239,7 +265,15 @@ impl VhostUserArgs {
 }
 
 impl DeviceArgs {
-    /// What contradicts itself.
+    /// Refuses what a server in the background is not given.
+    fn check_for_background(&self) -> Result<(), CliError> {
+        if self.fd.is_empty() {
+            return Ok(());
+        }
+        Err(CliError::parameters("--fd: whoever passes a socket waits for no path; leave out --background"))
+    }
+
+    /// Refuses what contradicts itself.
     fn check(&self, count: usize) -> Result<(), CliError> {
         for (given, option) in [(self.socket_path.len(), "--socket-path"), (self.serial.len(), "--serial")] {
             if given > count {

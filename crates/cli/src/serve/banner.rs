@@ -40,12 +40,16 @@ pub(super) struct Common<'a> {
 }
 
 impl Banner {
-    /// The text, with the commands at its end.
-    pub(super) fn text(&self, common: &Common<'_>) -> String {
+    /// The first lines.
+    pub(super) fn places(&self) -> String {
         let mut text = String::new();
-        for (key, value) in &self.places {
-            line(&mut text, key, value);
-        }
+        self.places.iter().for_each(|(key, value)| line(&mut text, key, value));
+        text
+    }
+
+    /// All that follows them, with the commands at its end.
+    pub(super) fn rest(&self, common: &Common<'_>) -> String {
+        let mut text = String::new();
         for volume in common.volumes {
             if common.volumes.len() > 1 {
                 line(&mut text, self.noun, &format!("{:?}", volume.name));

@@ -155,6 +155,8 @@ pub struct Entered<'a> {
     /// Where Prometheus is answered.
     metrics: Option<Place>,
     captive: Option<Captive>,
+    /// All but its first lines, which have been said.
+    banner: Banner,
     stop: StopHandle,
     manager: Arc<Notifier>,
     /// Dropped last.
@@ -285,14 +287,18 @@ fn last_part(target: &OsStr) -> String {
 
 impl<'a> Opened<'a> {
     /// Gives up all rights but what `needs` says. Call when everything is open and clients can connect.
-    /// `command` runs beside the server: the end of either is the end of both.
-    pub fn enter(self, needs: &Needs<'_>, command: Option<Command>) -> Result<Entered<'a>, CliError> {
+    /// `command` runs beside the server: the end of either is the end of both. The pid file appears when the places of
+    /// the `banner` have been printed: whoever waits for it finds them.
+    pub fn enter(self, needs: &Needs<'_>, command: Option<Command>, banner: Banner) -> Result<Entered<'a>, CliError> {
         let within_memory = memory::clients(needs)?;
         let needs = &Needs { clients: within_memory.unwrap_or(needs.clients), ..*needs };
         let volumes = Volumes::new(Arc::clone(&self.volumes));
         let statistics = &self.options.statistics;
         let poll = Arc::new(OnceLock::new());
         let metrics = statistics.start(&volumes, &poll, self.options.socket_mode, &self.cleanup)?;
+        if !banner.quiet && command.is_none() {
+            print(&banner.places())?;
+        }
         if let Some(path) = &self.options.pidfile {
             pidfile::write(path, &self.cleanup)?;
         }
@@ -320,6 +326,7 @@ impl<'a> Opened<'a> {
                 in_force,
                 metrics,
                 captive,
+                banner,
                 stop: self.stop,
                 manager: self.manager,
                 _cleanup: self.cleanup,
@@ -355,12 +362,8 @@ impl Entered<'_> {
 
     /// Says that clients can connect, and serves them with `run` until its stop handle is used and every
     /// volume has been flushed.
-    pub fn serve(
-        mut self,
-        banner: &Banner,
-        run: impl FnOnce(&StopHandle) -> Result<Flushed, CliError>,
-    ) -> Result<ExitCode, CliError> {
-        let flushed = self.say(banner).and_then(|()| {
+    pub fn serve(mut self, run: impl FnOnce(&StopHandle) -> Result<Flushed, CliError>) -> Result<ExitCode, CliError> {
+        let flushed = self.say().and_then(|()| {
             self.manager.ready();
             tracing::info!(event = "ready", "clients can connect");
             run(&self.stop)
@@ -369,13 +372,13 @@ impl Entered<'_> {
         let status = self.captive.take().map_or(0, Captive::finish);
         match flushed? {
             Ok(()) => Ok(ExitCode::from(status)),
-            Err((name, fault)) => Err(CliError::device(self.volumes.lost(banner.noun, &name, fault))),
+            Err((name, fault)) => Err(CliError::device(self.volumes.lost(self.banner.noun, &name, fault))),
         }
     }
 
-    /// Standard output belongs to the client or command where there is one.
-    fn say(&self, banner: &Banner) -> Result<(), CliError> {
-        let text = banner.text(&Common {
+    /// Says the rest of the banner. Standard output belongs to the client or command where there is one.
+    fn say(&self) -> Result<(), CliError> {
+        let rest = self.banner.rest(&Common {
             volumes: &self.volumes.now(),
             io: &self.backend.description,
             poll: self.poll,
@@ -383,10 +386,11 @@ impl Entered<'_> {
             stats: self.options.statistics.stats.as_deref(),
             metrics: self.metrics.as_ref(),
         });
-        if !banner.quiet && self.captive.is_none() {
-            return print(&text);
+        if !self.banner.quiet && self.captive.is_none() {
+            return print(&rest);
         }
         if self.options.verbose {
+            let text = self.banner.places() + &rest;
             let lines = text.lines().filter(|line| !line.is_empty());
             lines.for_each(log::info);
         } else if self.in_force.is_less_than_asked() {

@@ -21,6 +21,7 @@
 
 pub mod activation;
 pub mod backend;
+pub mod background;
 pub mod banner;
 pub mod certificates;
 pub mod cleanup;

@@ -48,7 +48,7 @@ pub struct ProcessArgs {
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = socket_mode)]
     pub socket_mode: Mode,
 
-    /// Write the process ID to FILE once clients can connect
+    /// Write the process ID to FILE once clients can connect and the banner has said where
     #[arg(short = 'P', long, visible_alias = "pid-file", value_name = "FILE")]
     pub pidfile: Option<PathBuf>,
 
@@ -119,7 +119,7 @@ impl StatsArgs {
         stats.into_iter().chain(metrics)
     }
 
-    /// A server in the background leaves the folder in which it was started.
+    /// Makes the paths of the sockets independent of the folder.
     ///
     /// # Errors
     /// Exit code 1 where that folder is gone.
@@ -212,6 +212,15 @@ pub enum PollTime {
 }
 
 impl ProcessArgs {
+    /// A server in the background leaves the folder in which it was started.
+    ///
+    /// # Errors
+    /// Exit code 1 where that folder is gone.
+    pub fn make_absolute(&mut self) -> Result<(), CliError> {
+        self.pidfile.as_mut().map_or(Ok(()), make_absolute)?;
+        self.statistics.make_absolute()
+    }
+
     /// What lanes are told. `auto` measures, which takes some milliseconds.
     pub fn poll(&self, backend: &Backend) -> Poll {
         let poll = match self.poll_us {

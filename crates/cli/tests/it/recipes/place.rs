@@ -5,7 +5,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cryptline_testkit::peer::{self, Peer, Run};
 
@@ -13,6 +14,8 @@ use crate::common::{LoopDevice, PASSPHRASE, command};
 use crate::recipes::page::{Block, Step};
 
 const TIMEOUT: Duration = Duration::from_secs(180);
+/// Exit code where a disk is in use.
+const IN_USE: i32 = 5;
 /// Bytes of the decrypted disk.
 pub const SIZE: u64 = 8 << 20;
 /// Where the program lies, on the path of the recipe.
@@ -119,7 +122,7 @@ pub const BEGIN: &str = r#"
 set -eu -o pipefail
 finish() {
     "$PIDFILES/../.bin/docker" rm --force disk || true
-    kill -9 $(jobs -p) $(cat "$PIDFILES/web") || true
+    kill -9 $(jobs -p) $(cat "$PIDFILES/web" *.pid) || true
     fusermount3 -uz files || true
     fusermount3 -uz clear || true
     fusermount3 -uz mnt || true
@@ -380,12 +383,20 @@ impl Place {
         }
     }
 
-    /// What is in the decrypted disk now.
+    /// Contents of the decrypted disk, as soon as a server that has been told to end has let go of it.
     pub fn clear(&self) -> Vec<u8> {
-        let mut copy = command();
-        copy.arg("copy").arg(self.path("disk.img"));
-        copy.arg(self.path("now.raw")).arg("--key-file").arg(self.path("key"));
-        peer::run(&mut copy, TIMEOUT).success();
+        let until = Instant::now() + TIMEOUT;
+        let run = loop {
+            let mut copy = command();
+            copy.arg("copy").arg(self.path("disk.img"));
+            copy.arg(self.path("now.raw")).arg("--key-file").arg(self.path("key"));
+            let run = peer::run(&mut copy, TIMEOUT);
+            if run.status.code() != Some(IN_USE) || Instant::now() > until {
+                break run;
+            }
+            thread::sleep(Duration::from_millis(20));
+        };
+        run.success();
         fs::read(self.path("now.raw")).expect("it was copied")
     }
 }
@@ -428,14 +439,13 @@ fn script(steps: &[Step]) -> String {
         script += "printf '\\n@@\\n'\n";
         let verbs = ["cryptline serve ", "cryptline vhost-user "];
         let serves = verbs.iter().any(|verb| command.starts_with(verb));
-        let _ = if command.ends_with('&') && serves {
-            writeln!(script, "{command}\nready")
-        } else if command.ends_with('&') {
+        let returns = ["--run", "--background"].iter().any(|option| command.contains(option));
+        let _ = if command.ends_with('&') {
             let words = command.split([' ', '=']);
             let options = ["--unix", "--socket", "--socket-path"];
             let socket = words.skip_while(|word| !options.contains(word)).nth(1);
             writeln!(script, "{command}\nready {}", socket.unwrap_or_default())
-        } else if serves && !command.contains("--run") {
+        } else if serves && !returns {
             writeln!(script, "{command} <<< \"${{typed:-}}\" &\nready\nkill $!\nwait $!")
         } else {
             writeln!(script, "{{ {command}\n}} <<< \"${{typed:-}}\"")

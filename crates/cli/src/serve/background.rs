@@ -1,8 +1,8 @@
-//! A server in the background: this program again, which says when the mount is there.
+//! A server in the background: this program again, which says when clients can connect.
 //!
 //! ```text
 //! here    start it ─► pass on what it prints ─► its word, or its end ─► exit
-//! there   open, ask for the passphrase, mount ─► leave the terminal ─► banner ─► the word ─► serve
+//! there   open, ask for the passphrase, bind or mount ─► leave the terminal ─► banner ─► the word ─► serve
 //! ```
 
 use std::fs::File;
@@ -15,12 +15,59 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::pipe::PipeFlags;
 
+use clap::Args;
+
+use super::options::FrontArgs;
 use crate::CliError;
+use crate::args::TableArgument;
 
-/// Whoever started us and waits for the mount.
-pub struct Parent(Option<File>);
+/// `--background`.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Server options")]
+pub struct BackgroundArgs {
+    /// Return once clients can connect; the server goes on in the background
+    #[arg(long, visible_alias = "fork")]
+    pub background: bool,
 
-impl Parent {
+    /// Descriptor that is told when clients can connect.
+    #[arg(long, hide = true, value_name = "FD")]
+    pub ready_fd: Option<u32>,
+}
+
+impl BackgroundArgs {
+    /// Tells if this process only starts the server.
+    pub fn starts_another(&self) -> bool {
+        self.background && self.ready_fd.is_none()
+    }
+
+    /// Refuses what a server in the background cannot have.
+    ///
+    /// # Errors
+    /// Exit code 1.
+    pub fn check(&self, front: &FrontArgs, command: Option<&String>) -> Result<(), CliError> {
+        if command.is_some() {
+            return Err(CliError::parameters(
+                "--background and --run contradict each other: the server ends with the command",
+            ));
+        }
+        if front.process.exit_with_parent {
+            return Err(CliError::parameters(
+                "--exit-with-parent: a server in the background outlives its parent; leave out --background",
+            ));
+        }
+        if std::env::var_os("LISTEN_FDS").is_some() {
+            return Err(CliError::parameters(
+                "--background: sockets that a service manager passes (LISTEN_FDS) belong to a server in the foreground; leave out --background",
+            ));
+        }
+        front.volume.table.as_ref().map_or(Ok(()), TableArgument::check_for_background)
+    }
+}
+
+/// Whoever started us and waits for the mount, or the socket.
+pub struct Starter(Option<File>);
+
+impl Starter {
     /// The one that waits at descriptor `number`, if any.
     pub fn find(number: Option<u32>) -> Result<Self, CliError> {
         let passed = number.map(cryptline_sys::take_passed_fd).transpose();
@@ -41,7 +88,7 @@ impl Parent {
         rustix::process::chdir("/").map_err(|error| failed(error.into()))
     }
 
-    /// The mount is there.
+    /// Says that clients can connect.
     pub fn tell(self) {
         if let Some(mut pipe) = self.0 {
             // Whoever has gone needs to know nothing.
