@@ -24,6 +24,7 @@ mod progress;
 mod serve;
 mod short_help;
 mod terminal;
+mod tips;
 mod top;
 mod version;
 
@@ -56,7 +57,7 @@ pub fn main() -> ExitCode {
             // clap's own code for a wrong command line is 2, which here means a wrong passphrase.
             let code = u8::from(usage.use_stderr());
             // Nobody is left to be told when printing fails.
-            let _ = usage.print();
+            let _ = tips::mended(usage).print();
             ExitCode::from(code)
         }
     };
