@@ -183,7 +183,7 @@ fn header_advice(error: &LuksError) -> &'static str {
         LuksError::InvalidToken(_) => "; `cryptline token export` shows what they look like",
         LuksError::TokenNotInUse(_) => "; `cryptline token list` shows those that are",
         LuksError::NoFreeSlot(_) => "; remove one first with `cryptline key kill`",
-        LuksError::LastSlot(_) => "; give -q if that is intended",
+        LuksError::LastSlot(_) => "; to do it anyway, repeat with --batch-mode (-q)",
         LuksError::NoKeySlot => "; give --volume-key-file",
         LuksError::BothCopiesDamaged { .. } => "; restore a backup with `cryptline header restore`",
         LuksError::Invalid(_) => "; a backup of the header may help",
@@ -320,7 +320,7 @@ fn advice(problem: &Problem) -> &'static str {
 /// What helps where a volume keeps its size.
 fn resize_advice(error: &ResizeError) -> &'static str {
     match error {
-        ResizeError::Smaller { .. } => "; give --shrink to make it smaller",
+        ResizeError::Smaller { .. } => "; use --shrink to make it smaller (data beyond is lost)",
         ResizeError::InUse { .. } | ResizeError::Taken { .. } => "; --force loses what is there",
         ResizeError::NotAFile { .. } => "; resize what it lies on first",
         _ => "",
@@ -332,7 +332,7 @@ fn contents_advice(contents: &Contents) -> &'static str {
     match contents {
         Contents::Partitioned(_) => "; name a partition, as in 'TARGET?partition=1'",
         Contents::BitLocker => "; `cryptsetup open --type bitlk` opens those",
-        _ => "; so it is not encrypted, unless as a volume without a header (--type plain or --table)",
+        _ => "; it is not encrypted, or a plain volume without a header (--type plain or --table)",
     }
 }
 

@@ -317,7 +317,7 @@ fn why_not(reasons: &[(u32, String)], header: &Header, filter: TokenFilter<'_>) 
         let id = filter.id.filter(|&id| header.token_json(id).is_none());
         return Problem::NoSuchToken(match id {
             Some(id) => format!("there is no token {id}"),
-            None => "the header has no such token for the key of its data".to_owned(),
+            None => "no token in this header can unlock the volume".to_owned(),
         });
     }
     let mut reasons: Vec<_> = reasons.iter().map(|(id, why)| format!("token {id}: {why}")).collect();

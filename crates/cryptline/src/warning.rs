@@ -90,7 +90,7 @@ impl fmt::Display for Warning {
                 "the header's flag '{}' is not known here and changes nothing",
                 name.escape_debug()
             ),
-            Self::Token { id, why } => write!(f, "token {id} is passed over: {why}"),
+            Self::Token { id, why } => write!(f, "skipping token {id}: {why}"),
             Self::OneConnection => f.write_str(
                 "the NBD server takes one connection, so requests are encrypted inline",
             ),

@@ -17,7 +17,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// Somebody else has the image open.
-    #[error("{} is in use by {} (its lock is held)", path.display(), holder.as_deref().unwrap_or("another program"))]
+    #[error("{} is in use by {}", path.display(), holder.as_deref().unwrap_or("another program"))]
     Busy {
         /// The image.
         path: PathBuf,

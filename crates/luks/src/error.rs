@@ -144,7 +144,7 @@ pub enum Error {
     #[error("this is a detached header without data")]
     DetachedHeader,
     /// No key slot is in use.
-    #[error("invalid LUKS header: no key slot is in use, so only the volume key itself opens it")]
+    #[error("invalid LUKS header: all key slots are empty: only the volume key can unlock it")]
     NoKeySlot,
     /// No key slot is tried unless it is named. The numbers of those that there are.
     #[error(

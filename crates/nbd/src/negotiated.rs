@@ -56,7 +56,7 @@ pub enum Refusal {
     #[error("it asked for the export {0:?}, which does not exist; nbdinfo --list shows the names")]
     UnknownExport(String),
     /// TLS is required.
-    #[error("it did not start TLS, which it must here (nbds://)")]
+    #[error("it did not use TLS, which this server requires (nbds://)")]
     TlsRequired,
     /// TLS is not offered.
     #[error("it asked for TLS, which is off here")]

@@ -452,7 +452,7 @@ pub(super) fn prompt_twice(question: &str, instead: Options) -> Result<SecretBuf
     if *first == *second {
         Ok(first)
     } else {
-        Err(CliError::no_key("what was typed differs, nothing was done; try again"))
+        Err(CliError::no_key("The passphrases do not match. Nothing was changed."))
     }
 }
 

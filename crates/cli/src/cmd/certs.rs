@@ -30,7 +30,7 @@ The files have the names that libnbd, nbdkit and QEMU look for:
   ca-cert.pem                         who vouches for both; every machine needs it
   server-cert.pem, server-key.pem     for `serve --tls-certificates`
   client-cert.pem, client-key.pem     for clients, with ca-cert.pem, where `serve --tls-verify-peer` asks for them
-  ca-key.pem                          whoever has it can make certificates that are believed: move it to a safe
+  ca-key.pem                          whoever has it can issue trusted certificates: move it to a safe
                                       place, or delete it where no more are needed
 
 A server needs neither client-key.pem nor ca-key.pem; a client needs ca-cert.pem and its own two files.

@@ -118,7 +118,7 @@ pub struct How {
     #[arg(long)]
     pub from_raw: bool,
 
-    /// Then open the destination anew, read all of it and compare it with hashes of what was read of the source
+    /// Read the destination back and compare it with the source
     #[arg(long)]
     pub verify: bool,
 
@@ -228,7 +228,7 @@ impl CopyArgs {
         // A volume that is taken as it is stays one.
         if extension.is_some_and(is_named) && !self.how.from_raw {
             return Err(CliError::parameters(format!(
-                "{destination}: the copy would be in clear under the name of an encrypted volume; make it one with --encrypt, or give another name"
+                "{destination}: the copy would not be encrypted although its name says so; add --encrypt, or choose another name"
             )));
         }
         Ok(())
@@ -271,9 +271,9 @@ pub(super) fn report(
     let (bytes, seconds) = (copied.bytes, began.elapsed().as_secs_f64());
     let skipped = match copied.skipped {
         0 => String::new(),
-        skipped => format!(", {} of them holes", size::human(skipped)),
+        skipped => format!(", including {} of holes", size::human(skipped)),
     };
-    let verified = if copied.verified { "; read again, it is the same" } else { "" };
+    let verified = if copied.verified { " and verified" } else { "" };
     let copied_bytes = size::human(bytes);
     let line = format!("{destination}: {copied_bytes} copied from {source} in {seconds:.1} s{skipped}{verified}");
     let report = json!({

@@ -239,14 +239,14 @@ impl CreateArgs {
         };
         let disk = match data_size {
             0 => "a header without data".to_owned(),
-            size => format!("{} of clear disk", size::human(size)),
+            size => format!("{} usable", size::human(size)),
         };
         let header = self.volume.layout.header.as_ref().map(|header| {
             let header = header.display().to_string();
             format!(" --header {}", for_shell(&header))
         });
         format!(
-            "{name}: {version}, {disk}, {}\nKey slot {} opens with the passphrase; it was tried. To use it: cryptline serve {}{}\n{seed}",
+            "{name}: {version}, {disk}, {}\nKey slot {}: passphrase set and verified. To use it: cryptline serve {}{}\n{seed}",
             options.cipher,
             options.slot,
             for_shell(&name),

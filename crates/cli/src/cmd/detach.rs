@@ -31,7 +31,7 @@ pub struct DetachArgs {
     #[arg(value_name = "DEVICE")]
     pub device: PathBuf,
 
-    /// Even if it is mounted or in use by another device; programs that use it then get errors
+    /// Detach even while it is in use; programs then get I/O errors
     #[arg(long)]
     pub force: bool,
 

@@ -63,7 +63,9 @@ pub(super) fn ask(confirm: Confirm, what: &str) -> Result<(), CliError> {
     }
     let what = on_one_line(what);
     if !io::stdin().is_terminal() {
-        return Err(CliError::parameters(format!("{what} Nothing was done; give -q if that is intended")));
+        return Err(CliError::parameters(format!(
+            "{what} Nothing was done; to do it anyway, repeat with --batch-mode (-q)"
+        )));
     }
     let question = format!("{what}\nType YES in capital letters to go on: ");
     let answer = crate::terminal::ask_aloud(&question);

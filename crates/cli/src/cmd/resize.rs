@@ -60,11 +60,11 @@ pub fn run(args: &ResizeArgs) -> Result<(), CliError> {
     let name = args.place.target.display();
     let (now, before) = (size::human(resized.data_size), size::human(resized.before));
     let what = if resized.data_size == resized.before {
-        format!("{name}: {now} of clear disk, as before")
+        format!("{name}: {now} usable, as before")
     } else if resized.is_fixed {
-        format!("{name}: {now} of clear disk, {before} before; programs that have it open keep the old size")
+        format!("{name}: {now} usable, {before} before; programs that have it open keep the old size")
     } else {
-        format!("{name}: {now} of clear disk, {before} before")
+        format!("{name}: {now} usable, {before} before")
     };
     say(&what)
 }

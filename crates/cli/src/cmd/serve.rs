@@ -46,7 +46,7 @@ const HANDSHAKES_MAX: usize = 64;
 /// How long a client may take for its handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Said of sparse images.
-const HOLES: &str = "read as noise, and copied; --zeroes detect shows them as zeros, which copies can leave out";
+const HOLES: &str = "sparse areas read as random data; add --zeroes detect to read them as zeros";
 /// How long clients may take to read their last replies when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -330,9 +330,7 @@ impl ServeArgs {
 
     fn warn_of_open_network(&self, sockets: &Sockets) {
         if sockets.beyond_loopback && self.tls.tls != TlsMode::Require {
-            warn(&["other machines can connect, and the clear disk crosses the network unencrypted; \
-                 consider --tls=require"
-                .to_owned()]);
+            warn(&["decrypted data will cross the network in plain text; use --tls=require".to_owned()]);
         }
     }
 

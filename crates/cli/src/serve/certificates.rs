@@ -128,7 +128,7 @@ impl Again {
 
 /// SIGHUP of a server that has nothing to read again. For those under a service manager, whose `reload` must not end them.
 pub fn nothing_to_reload() -> Reload {
-    Box::new(|| crate::log::info("there is nothing to read again: the server uses no certificates"))
+    Box::new(|| crate::log::info("nothing to reload: TLS is off"))
 }
 
 fn read_again(reader: &mut io::Result<Reader>, directory: &Path, clients: &Clients) -> Result<Certificates, String> {

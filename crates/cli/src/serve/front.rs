@@ -368,7 +368,8 @@ impl Entered<'_> {
             tracing::info!(event = "ready", "clients can connect");
             run(&self.stop)
         });
-        tracing::info!(event = "stopped", "no client is served any more");
+        let how = if matches!(flushed, Ok(Ok(()))) { "all volumes flushed" } else { "not all volumes flushed" };
+        tracing::info!(event = "stopped", "stopped; {how}");
         let status = self.captive.take().map_or(0, Captive::finish);
         match flushed? {
             Ok(()) => Ok(ExitCode::from(status)),

@@ -270,7 +270,7 @@ fn a_service_manager_s_reload_ends_no_server_that_has_nothing_to_read() {
     assert!(told(&manager).starts_with("RELOADING=1"));
     assert_eq!(told(&manager), "READY=1");
     let said = server.stop().stderr_text();
-    assert!(said.contains("nothing to read again"), "{said}");
+    assert!(said.contains("nothing to reload"), "{said}");
 }
 
 /// Runs a server on a terminal that is then closed; prints how it ended.

@@ -203,7 +203,7 @@ fn unbound_slot_is_not_tried() {
         json["digests"]["1"] = digest;
     });
     let error = unlock_error(&image, &UnlockOptions::default());
-    assert!(error.to_string().contains("no key slot is in use"), "{error}");
+    assert!(error.to_string().contains("all key slots are empty"), "{error}");
 }
 
 #[test]

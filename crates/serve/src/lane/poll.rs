@@ -123,7 +123,7 @@ impl fmt::Display for Poll {
             Self::Never(why) => write!(f, "never ({why})"),
             Self::Always(limit) => write!(f, "{} µs", limit.as_micros()),
             Self::Measured { limit, wake_up, .. } => {
-                write!(f, "up to {} µs while it pays off", limit.as_micros())?;
+                write!(f, "up to {} µs when it reduces latency", limit.as_micros())?;
                 match wake_up {
                     Some(time) => write!(f, " (waking a thread takes {} µs)", time.as_micros()),
                     None => Ok(()),

@@ -42,7 +42,7 @@ impl BackupArgs {
     pub fn run(&self) -> Result<(), CliError> {
         changed(self.place.open().backup(&self.file))?;
         let (file, name) = (self.file.display(), self.place.name().display());
-        say(&format!("{file}: backup of the header of {name}"))
+        say(&format!("Header of {name} saved to {file}"))
     }
 }
 

@@ -30,9 +30,7 @@ pub fn add(header: Header, slot: Option<u32>) -> Result<(), CliError> {
             "the recovery key of key slot {slot} could not be shown ({error}), so nobody knows it; remove it with `cryptline key kill` and add another"
         ))
     })?;
-    complain(&format!(
-        "key slot {slot} opens with this recovery key, which is not shown again; keep it somewhere safe"
-    ));
+    complain(&format!("This recovery key unlocks key slot {slot}. It is shown only once: store it safely"));
     Ok(())
 }
 

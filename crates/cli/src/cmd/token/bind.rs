@@ -46,8 +46,8 @@ pub struct BindArgs {
     #[command(flatten)]
     pub place: Place,
 
-    /// What helps to open it
-    #[arg(value_enum, value_name = "BY")]
+    /// How the key slot is unlocked
+    #[arg(value_enum, value_name = "METHOD")]
     pub by: By,
 
     /// tang: where the server is; sss: which pins, and how many of them, in JSON
@@ -189,7 +189,12 @@ impl BindArgs {
                 "{}: none of the server's keys has that name, but {names}; is it another server?",
                 on_one_line(url)
             ))),
-            None => ask(self.confirm, &format!("The server {url} signs with {names}: trust it?")),
+            None => ask(
+                self.confirm,
+                &format!(
+                    "The server {url} signs with the key {names}. Check that it is the server's, then use --thumbprint."
+                ),
+            ),
         };
         trusted.map_err(CliError::into_keys_error)
     }

@@ -222,7 +222,7 @@ impl Control {
 
     fn reload(&self) -> Result<Value, CliError> {
         let Some(certificates) = &self.how.certificates else {
-            return Err(CliError::parameters("there is nothing to read again: the server uses no certificates"));
+            return Err(CliError::parameters("nothing to reload: TLS is off"));
         };
         let expiry = certificates.read().map_err(CliError::parameters)?;
         Ok(json!({ "valid_until": expiry }))

@@ -52,7 +52,7 @@ impl Secure {
             (_, Some(folder)) => Some(authority(folder, &provider)?),
             (_, None) => {
                 return Err(format!(
-                    "TLS needs to know whom to believe; name a folder with {AUTHORITY} as tls-certificates=DIR in the URI"
+                    "no CA certificate: add tls-certificates=DIR (a folder with {AUTHORITY}) to the URI"
                 ));
             }
         };
