@@ -109,6 +109,9 @@ impl Ring {
         if self.is_refused() {
             self.wake_by(Instant::now() + PAUSE);
         }
+        if let Some(moment) = self.next_try() {
+            self.wake_by(moment);
+        }
         entered
     }
 

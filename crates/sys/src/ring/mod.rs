@@ -60,6 +60,7 @@ use descriptor::Descriptor;
 pub use operation::{Allocate, Io};
 use simulated::Simulated;
 use syscalls::Syscalls;
+use unbegun::Paused;
 use unheard::Unheard;
 use uring::Uring;
 use waker::Sleeper;
@@ -123,6 +124,7 @@ pub struct Ring {
     /// The next `wait` must not wait.
     stay_awake: bool,
     serves_several: bool,
+    paused: Paused,
     unheard: Unheard,
     /// What must live until nothing is in flight.
     kept: Vec<Arc<dyn Any + Send + Sync>>,
@@ -158,6 +160,7 @@ impl Ring {
             descriptor: None,
             stay_awake: false,
             serves_several: false,
+            paused: Paused::default(),
             kept: Vec::new(),
             unheard: Unheard::default(),
             not_send: PhantomData,
@@ -432,7 +435,10 @@ impl Ring {
         entered
     }
 
-    fn enter_engine(&mut self, patience: Patience) -> io::Result<()> {
+    fn enter_engine(&mut self, mut patience: Patience) -> io::Result<()> {
+        if let Some(pause) = self.try_again() {
+            patience = patience.at_most(pause);
+        }
         match &mut self.engine {
             Engine::Uring(uring) => {
                 uring.enter(patience)?;
@@ -445,7 +451,7 @@ impl Ring {
                                 result = syscalls::run(fd, &mut entry.io);
                             } else if since.elapsed() < unbegun::PATIENCE {
                                 // None of the others waits for its medium here.
-                                uring.push(slot, fd, &mut entry.io, self.registered.as_ref());
+                                self.paused.add(slot, since);
                                 continue;
                             }
                         }
@@ -541,6 +547,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
+        self.try_no_more();
         let in_flight = (0u32..).zip(&self.slots);
         let in_flight = in_flight.filter_map(|(slot, entry)| match entry {
             Some(entry) if !entry.io.ends_with_the_ring() => Some(slot),

@@ -1,11 +1,14 @@
 //! Rings of a process that may have no more threads.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::io::Errno;
 
 use super::super::{Allocate, BackendChoice, FileId, Io, Ring, Source};
+use super::PAUSES;
 use crate::Buffer;
 use crate::few_threads::{Scarce, without_threads};
 
@@ -69,6 +72,33 @@ fn ring_of_several_disks_waits_until_there_are_threads_again_and_carries_nothing
             }
         };
         assert_eq!(done.result, Ok(0));
+    });
+}
+
+#[test]
+fn what_is_tried_again_pauses_and_what_others_do_does_not() {
+    ring_without_threads(|mut ring, kept, _| {
+        ring.serve_several();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let socket = ring.add_file(Arc::new(ours.into()));
+        let (file, source, other) = (ring.add_file(kept), ring.add_source(), ring.add_source());
+        assert!(ring.submit(source, 1, Io::Sync { file }).is_ok());
+        while ring.next_try().is_none() {
+            ring.wait().unwrap();
+        }
+        let began = Instant::now();
+        for tries in 1..=10 {
+            let moment = ring.next_try().unwrap();
+            rustix::io::write(&theirs, &[1; 8]).unwrap();
+            let receive = Io::Receive { file: socket, buffer: buffer(0), start: 0, len: 8 };
+            assert_eq!(result(&mut ring, other, receive), Ok(8));
+            // The moment of the next try is another one once it was tried.
+            while ring.next_try().is_none_or(|next| next == moment) {
+                ring.wait().unwrap();
+            }
+            assert!(began.elapsed() >= PAUSES.0 * (tries - 1), "it spins");
+        }
+        assert!(ring.next_done(source).is_none(), "who has synced?");
     });
 }
 
