@@ -8,9 +8,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cryptline_nbd::NbdUri;
 use cryptline_nbd::negotiate::{Agreed, NegotiateError, greet, negotiate, negotiate_allocation, start_tls};
 use cryptline_nbd::uri::Address;
+use cryptline_nbd::{NbdUri, TransmissionFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
@@ -22,6 +22,8 @@ use crate::OpenError;
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// The same for a connection that only asks for block status, which can be done without.
 const PATIENCE_FOR_STATUS: Duration = Duration::from_secs(5);
+/// Bytes of the smallest requests, however small they may be.
+pub(super) const SECTOR: u32 = 512;
 /// How long a Unix server may leave its queue of clients full before we look again.
 const PAUSE: Duration = Duration::from_millis(20);
 /// A TCP peer that says nothing for so long is asked whether it is there.
@@ -78,10 +80,11 @@ impl Server {
         let negotiate = |stream: &mut Timed<'_>| negotiate(stream, &self.uri.export);
         let patience = PATIENCE.min(until.saturating_duration_since(Instant::now()));
         let (line, now, peer) = self.connect_to(Some(peer), patience, negotiate)?;
-        if now == *before {
+        if is_still(before, &now) {
             Ok((line, peer))
         } else {
-            Err(self.error("the export has changed since it was opened; open it again"))
+            Err(self
+                .error("the export has changed since it was opened: it is smaller now, or can do less; open it again"))
         }
     }
 
@@ -93,7 +96,7 @@ impl Server {
         let negotiate = |stream: &mut Timed<'_>| negotiate_allocation(stream, &self.uri.export);
         let made = self.connect_to(Some(peer), PATIENCE_FOR_STATUS, negotiate);
         let (line, (now, context), peer) = made?;
-        let context = context.filter(|_| now == *before);
+        let context = context.filter(|_| is_still(before, &now));
         Ok(context.map(|context| (line, context, peer)))
     }
 
@@ -126,6 +129,20 @@ impl Server {
         })?;
         Ok((line, agreed, peer))
     }
+}
+
+/// Whether a connection is good for who relies on what was agreed on before: the export has at least its size and its
+/// abilities, and blocks that are no larger. What is more is not used.
+fn is_still(before: &Agreed, now: &Agreed) -> bool {
+    // A hint.
+    let relied_on = TransmissionFlags::from_bits(before.flags.bits() & !TransmissionFlags::ROTATIONAL.bits());
+    let is_read_only = |agreed: &Agreed| agreed.flags.contains(TransmissionFlags::READ_ONLY);
+    now.size >= before.size
+        && now.flags.contains(relied_on)
+        && is_read_only(now) == is_read_only(before)
+        && now.block_sizes.minimum <= before.block_sizes.minimum.max(SECTOR)
+        && now.block_sizes.maximum >= before.block_sizes.maximum
+        && now.structured_replies == before.structured_replies
 }
 
 fn absolute(address: &Address) -> Address {
@@ -242,6 +259,8 @@ fn refused(place: &str, error: &io::Error) -> String {
 mod tests {
     use std::net::TcpListener;
 
+    use cryptline_nbd::BlockSizes;
+
     use super::*;
 
     /// A listener whose queue is full: who connects is not answered.
@@ -256,6 +275,39 @@ mod tests {
         let waiting = std::iter::from_fn(|| TcpStream::connect_timeout(&address, soon).ok());
         let waiting = waiting.take(16).collect();
         (socket, address, waiting)
+    }
+
+    #[test]
+    fn export_that_is_larger_or_can_do_more_is_still_the_same_and_one_that_is_less_is_not() {
+        use TransmissionFlags as Flags;
+        let flags = Flags::HAS_FLAGS.with(Flags::SEND_FLUSH).with(Flags::SEND_FUA).with(Flags::ROTATIONAL);
+        let block_sizes = BlockSizes { minimum: 1, preferred: 4096, maximum: 1 << 20 };
+        let before = Agreed { size: 1 << 20, flags, block_sizes, structured_replies: true };
+        let with_sizes =
+            |minimum, maximum| Agreed { block_sizes: BlockSizes { minimum, preferred: 65536, maximum }, ..before };
+        let with_flags = |flags| Agreed { flags, ..before };
+        let fewer = Flags::HAS_FLAGS.with(Flags::SEND_FLUSH);
+        for same in [
+            before,
+            Agreed { size: 1 << 21, ..before },
+            with_flags(flags.with(Flags::SEND_TRIM).with(Flags::CAN_MULTI_CONN)),
+            with_flags(fewer.with(Flags::SEND_FUA)),
+            with_sizes(512, 1 << 25),
+        ] {
+            assert!(is_still(&before, &same), "{same:?}");
+        }
+        for less in [
+            Agreed { size: (1 << 20) - 1, ..before },
+            Agreed { structured_replies: false, ..before },
+            with_flags(fewer),
+            with_flags(flags.with(Flags::READ_ONLY)),
+            with_sizes(1024, 1 << 20),
+            with_sizes(1, (1 << 20) - 1),
+        ] {
+            assert!(!is_still(&before, &less), "{less:?}");
+        }
+        let read_only = with_flags(flags.with(Flags::READ_ONLY));
+        assert!(is_still(&read_only, &read_only) && !is_still(&read_only, &before));
     }
 
     #[test]

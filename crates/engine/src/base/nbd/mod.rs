@@ -235,7 +235,7 @@ fn needs_witness(agreed: &Agreed, geometry: &Geometry) -> bool {
 fn geometry(agreed: &Agreed, read_only: bool) -> Geometry {
     let can = |flag| agreed.flags.contains(flag);
     let read_only = read_only || can(TransmissionFlags::READ_ONLY);
-    let logical_block = agreed.block_sizes.minimum.max(512);
+    let logical_block = agreed.block_sizes.minimum.max(connect::SECTOR);
     let preferred_block = agreed.block_sizes.preferred.clamp(4096, 1 << 20);
     Geometry {
         size: agreed.size - agreed.size % u64::from(logical_block),

@@ -163,22 +163,42 @@ fn layer_that_takes_two_queues_for_each_has_half_as_many() {
 }
 
 #[test]
-fn connection_to_an_export_of_another_size_is_no_connection_to_this_one() {
+fn connection_to_an_export_that_is_smaller_now_is_no_connection_to_this_one() {
     let several = Offer { flags: USUAL.flags.with(Flags::CAN_MULTI_CONN), ..USUAL };
-    for size in [SIZE / 2, SIZE * 2] {
-        let server = Server::listen(move |listener| {
-            let accept = || listener.accept().unwrap().0;
-            let mut first = Client::greet(accept(), several);
-            let _witness = Client::greet(accept(), several);
-            let _other = Client::greet(accept(), Offer { size, ..several });
-            first.expect(cmd::WRITE);
-            first.see_end();
-        });
-        let (gate, mut disk) = server.disk(BackendChoice::Auto);
-        let text = next(&gate);
-        assert!(text.contains("has changed since it was opened"), "{text}");
-        // Who is connected goes on.
-        disk.write_at(0, &[1; 512], false).unwrap();
-        assert_eq!(gate.geometry().size, SIZE);
-    }
+    let server = Server::listen(move |listener| {
+        let accept = || listener.accept().unwrap().0;
+        let mut first = Client::greet(accept(), several);
+        let _witness = Client::greet(accept(), several);
+        let _other = Client::greet(accept(), Offer { size: SIZE / 2, ..several });
+        first.expect(cmd::WRITE);
+        first.see_end();
+    });
+    let (gate, mut disk) = server.disk(BackendChoice::Auto);
+    let text = next(&gate);
+    assert!(text.contains("has changed since it was opened"), "{text}");
+    // Who is connected goes on.
+    disk.write_at(0, &[1; 512], false).unwrap();
+    assert_eq!(gate.geometry().size, SIZE);
+}
+
+#[test]
+fn export_that_has_grown_serves_a_disk_of_the_size_that_it_had() {
+    let several = Offer { flags: USUAL.flags.with(Flags::CAN_MULTI_CONN), ..USUAL };
+    let server = Server::listen(move |listener| {
+        let accept = || listener.accept().unwrap().0;
+        let mut first = Client::greet(accept(), several);
+        let mut witness = Client::greet(accept(), several);
+        let mut other = Client::greet(accept(), Offer { size: SIZE * 2, ..several });
+        witness.expect(cmd::FLUSH);
+        other.expect(cmd::WRITE);
+        first.expect(cmd::FLUSH);
+        first.see_end();
+    });
+    let (gate, mut first) = server.disk(BackendChoice::Auto);
+    let mut other = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+    other.write_at(SIZE - 512, &[1; 512], false).unwrap();
+    // The first connection knows no more of it.
+    assert_eq!(gate.grow(), SIZE);
+    assert_eq!(other.write_at(SIZE, &[1; 512], false), Err(Fault::OutOfRange));
+    first.flush().unwrap();
 }
