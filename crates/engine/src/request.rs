@@ -216,9 +216,12 @@ pub enum Fault {
 
 impl Fault {
     /// Tells if somebody who hears this of a sync takes it for one that is not needed, or that has changed nothing: kernels
-    /// and programs ignore a flush that is not supported, or that a file does not have.
+    /// and programs ignore a flush that is not supported, or that a file does not have; to clients of NBD, what was not
+    /// permitted was not tried, and what a server refuses because it ends can be asked of the next one.
     pub(crate) fn sounds_refused(self) -> bool {
-        self.is_refusal() || matches!(self, Self::Io(Errno::INVAL | Errno::ROFS | Errno::OPNOTSUPP | Errno::NOSYS))
+        let Self::Io(errno) = self else { return self.is_refusal() };
+        let not_there = matches!(errno, Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS);
+        not_there || matches!(errno, Errno::PERM | Errno::ACCESS | Errno::ROFS | Errno::SHUTDOWN)
     }
 
     /// Whether a request was refused before it changed anything. A change that was refused is not

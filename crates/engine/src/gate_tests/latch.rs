@@ -126,10 +126,12 @@ fn what_is_lost_latches_and_what_is_refused_does_not() {
 /// that changed nothing.
 #[test]
 fn refusal_of_a_sync_is_told_as_a_failure_and_its_number_to_whoever_logs_it() {
-    let numbers = [Errno::INVAL, Errno::ROFS, Errno::OPNOTSUPP, Errno::NOSYS].map(Fault::Io);
+    let not_there = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS].map(Fault::Io);
+    let not_done = [Errno::PERM, Errno::ACCESS, Errno::ROFS, Errno::SHUTDOWN].map(Fault::Io);
+    let numbers: Vec<_> = not_there.into_iter().chain(not_done).collect();
     let refusals = [Fault::NotSupported, Fault::ReadOnly, Fault::OutOfRange, Fault::NoStore];
     let flushes = numbers.iter().chain(&refusals).map(|fault| (Request::flush(0), *fault));
-    let durable = numbers.map(|fault| (write(0, BLOCK, true), fault));
+    let durable = numbers.iter().map(|fault| (write(0, BLOCK, true), *fault));
     for (request, fault) in flushes.chain(durable) {
         let mut bench = Bench::new(able(), Way::InPoll);
         let (tell, heard) = std::sync::mpsc::channel();

@@ -12,7 +12,7 @@
 //!   lib/errseq.c), by `fsync` or a durable write. A file opened later gets it only if nobody has.
 //! * The number of the error is any, `EINTR` too: a sync that is interrupted, and nothing else, looks the same.
 //! * `fsync` makes durable what the medium has; a durable write only its own range. One that is refused (`EINVAL`,
-//!   `EOPNOTSUPP`) does nothing.
+//!   `EOPNOTSUPP`, `EPERM` and others) does nothing.
 //! * A crash keeps any version of each unit that was not made durable: 512 bytes, or as many as the
 //!   medium writes at once.
 //! * Transfers come back short or interrupted; operations take effect, and are reported, in any order.
@@ -202,7 +202,16 @@ impl State {
     fn sync(&mut self, file: FileOf, range: Option<Range<usize>>, since: &mut Since) -> Result<(), Errno> {
         let chance = &mut self.chance;
         if chance.one_in(chance.temper.unsynced) {
-            const REFUSALS: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS];
+            // Those of a file system that asks a server are what that says.
+            const REFUSALS: [Errno; 7] = [
+                Errno::INVAL,
+                Errno::OPNOTSUPP,
+                Errno::NOSYS,
+                Errno::PERM,
+                Errno::ACCESS,
+                Errno::ROFS,
+                Errno::SHUTDOWN,
+            ];
             return Err(REFUSALS[chance.below(REFUSALS.len())]);
         }
         self.files[file.0].sync(range.unwrap_or(0..usize::MAX), since, chance)
