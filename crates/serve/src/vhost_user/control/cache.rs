@@ -3,8 +3,9 @@
 //! A driver that has turned the write cache off flushes no more, so each of its writes is durable before it ends. It
 //! says so once, and a front-end does not repeat it to the next server. So what it has set is noted in the buffer that
 //! the front-end keeps. Where that does not say it, the cache is on only if this machine must have read here that it
-//! is: its front-end has read it, and each queue begins in a ring that no server has used. A ring's base alone does not
-//! tell that, since each lap returns to it. Otherwise nobody knows what the driver believes, and its writes are durable.
+//! is: its front-end has read it, and each queue begins in a ring that no server has had. A ring's base alone does not
+//! tell that, since each lap returns to it, and a machine may move before its first request; so each server leaves a mark in
+//! a ring that it opens. Otherwise nobody knows what the driver believes, and its writes are durable.
 //!
 //! A front-end keeps what it has read, and may tell it to drivers that agree on other features later. So once it has
 //! read that the cache is off, it is off until a driver turns it on.
@@ -65,7 +66,7 @@ impl WriteCache {
         self.note()
     }
 
-    /// A queue begins for the first time: in a ring that no server has used, or not.
+    /// A queue begins for the first time: in a ring that no server has had, or not.
     pub fn begin(&mut self, is_fresh: bool) {
         self.has_begun = true;
         self.is_resumed |= !is_fresh;

@@ -71,7 +71,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Whether no server has used the ring. Whoever can not tell says no.
+    /// Whether no server has had the ring. Whoever can not tell says no.
     pub fn is_fresh(&self, memory: &GuestMemory) -> bool {
         let is_fresh =
             if self.is_packed { PackedRing::is_fresh(self, memory) } else { SplitRing::is_fresh(self, memory) };
@@ -81,10 +81,11 @@ impl Layout {
 
 /// A ring as its wire sees it: chosen once for a queue, so a request meets no second choice.
 pub(super) trait Virtqueue: Sized {
-    /// Begins where the driver and an earlier server have left it.
+    /// Begins where the driver and an earlier server have left it. A ring that was fresh is not any more.
     fn open(layout: Layout, memory: &GuestMemory, inflight: Option<GuestRange>) -> Result<Self, RingError>;
 
-    /// Whether the ring is at its beginning, and no server has used it: each lap, or 65536 requests, leads there again.
+    /// Whether the ring is at its beginning, and no server has had it: each lap, or 65536 requests, leads there again, and one
+    /// that was never used may be another server's too.
     fn is_fresh(layout: &Layout, memory: &GuestMemory) -> Result<bool, RingError>;
 
     /// The memory lies elsewhere from now on. Where it does not have all of the ring, as between two messages that

@@ -193,6 +193,9 @@ impl Virtqueue for PackedRing {
         }
         let places = Places::find(&layout, memory)?;
         let mut next = begin(&layout)?;
+        // The mark of a server that has the ring, which says nothing to the driver: where a kick is wanted, if one is wanted at
+        // a place.
+        places.device.store16(0, next.encode().to_le())?;
         let (mut used, mut again, mut heard) = (next, Vec::new(), next);
         let inflight = inflight.map(|range| {
             PackedInflight::open(range, size, used, |place| {
@@ -237,7 +240,8 @@ impl Virtqueue for PackedRing {
         };
         // The driver alone leaves the mark of the first place as it is, and does not reach the last one that soon.
         let last = flags(layout.size.saturating_sub(1))?;
-        Ok(is_first && flags(0)? & USED == 0 && last == 0)
+        let is_marked = places.device.load16(0)? != 0 || places.device.load16(FLAGS)? != 0;
+        Ok(is_first && flags(0)? & USED == 0 && last == 0 && !is_marked)
     }
 
     fn remap(&mut self, memory: &GuestMemory) -> Result<(), RingError> {

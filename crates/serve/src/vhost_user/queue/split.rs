@@ -75,6 +75,25 @@ impl Places {
             used: range(layout.used, used)?,
         })
     }
+
+    /// Whether a server has had the ring. The mark is the length in the last used element: a request that is over has at
+    /// least its status written, and the driver looks at none before that.
+    fn is_marked(&self, size: u16) -> Result<bool, RingError> {
+        let mut length = [0; 4];
+        self.used.read(mark_at(size), &mut length)?;
+        Ok(length != [0; 4])
+    }
+
+    fn mark(&self, size: u16) -> Result<(), RingError> {
+        if !self.is_marked(size)? {
+            self.used.write(mark_at(size), &1u32.to_le_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+fn mark_at(size: u16) -> usize {
+    ENTRIES + 8 * usize::from(size.saturating_sub(1)) + 4
 }
 
 impl Virtqueue for SplitRing {
@@ -85,6 +104,7 @@ impl Virtqueue for SplitRing {
         let places = Places::find(&layout, memory)?;
         // An earlier server may have stored it and ended before it was logged.
         places.used.touch(INDEX)?;
+        places.mark(layout.size)?;
         let used = u16::from_le(places.used.load16(INDEX)?);
         let [low, high, ..] = layout.base.to_le_bytes();
         let (mut next, mut again) = (u16::from_le_bytes([low, high]), Vec::new());
@@ -103,12 +123,7 @@ impl Virtqueue for SplitRing {
 
     fn is_fresh(layout: &Layout, memory: &GuestMemory) -> Result<bool, RingError> {
         let places = Places::find(layout, memory)?;
-        let last = ENTRIES + 8 * usize::from(layout.size.saturating_sub(1));
-        let mut element = [0; 8];
-        places.used.read(last, &mut element)?;
-        // A request that is over has at least its status written.
-        let has_been_used = element[4..] != [0; 4];
-        Ok(layout.base == 0 && places.used.load16(INDEX)? == 0 && !has_been_used)
+        Ok(layout.base == 0 && places.used.load16(INDEX)? == 0 && !places.is_marked(layout.size)?)
     }
 
     fn remap(&mut self, memory: &GuestMemory) -> Result<(), RingError> {

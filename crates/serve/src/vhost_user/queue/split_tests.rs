@@ -414,3 +414,14 @@ fn nonsense_in_the_inflight_buffer_is_an_error_or_harmless() {
 fn over(head: u16) -> Chain {
     Chain { head, ..Chain::new() }
 }
+
+#[test]
+fn ring_is_fresh_until_a_server_has_had_it() {
+    let guest = Guest::new();
+    let is_fresh = || guest.layout().is_fresh(&guest.memory);
+    guest.offer(0, &[0, 1]);
+    assert!(is_fresh(), "the driver alone");
+    assert!(!Layout { base: 1, ..guest.layout() }.is_fresh(&guest.memory));
+    guest.ring();
+    assert!(!is_fresh(), "it was opened");
+}

@@ -292,7 +292,7 @@ fn nothing_else_can_be_set() {
     assert!(!is_durable(&mut driver, &disk));
 }
 
-/// A driver whose ring no server has used, at a server that it has not told anything.
+/// A driver whose ring no server has had, at a server that it has not told anything.
 fn silent(disk: &VolatileDisk, features: u64) -> (Served, Driver) {
     let elsewhere = ram();
     let mut driver = Driver::start_with(elsewhere.connect(), features);
@@ -301,6 +301,8 @@ fn silent(disk: &VolatileDisk, features: u64) -> (Served, Driver) {
     let protocol = driver.front.ask_number(15);
     driver.front.send(16, 0, &protocol.to_ne_bytes(), &[]);
     drop(elsewhere);
+    // Its rings are new ones.
+    driver.machine.write(USED, &[0; 4 + 8 * 256 + 2]);
     (served, driver)
 }
 
@@ -356,6 +358,23 @@ fn ring_that_was_used_and_is_at_its_beginning_again_is_not_new() {
         ask_at_next(&mut driver, second.connect(), FEATURES | ring);
         driver.start_queue(beginning);
         assert!(is_durable(&mut driver, &disk), "{ring:#x}");
+        drop(driver);
+    }
+}
+
+/// Its driver has turned the cache off before, and the ring is as it began.
+#[test]
+fn machine_that_moves_before_its_first_request_is_not_taken_for_a_new_one() {
+    for features in [FEATURES, FEATURES & !EVENT_IDX, FEATURES | RING_PACKED, FEATURES & !EVENT_IDX | RING_PACKED] {
+        let (disk, first) = volatile();
+        let mut driver = Driver::start_with(first.connect(), features);
+        assert!(set(&driver.front, AT, &[0]));
+        let base = driver.front.base(0).expect("a base");
+        drop(first);
+        let second = Served::new(disk.stack());
+        ask_at_next(&mut driver, second.connect(), features);
+        driver.start_queue(base);
+        assert!(is_durable(&mut driver, &disk), "{features:#x}");
         drop(driver);
     }
 }
