@@ -1,5 +1,6 @@
 //! Devices, layers and queues, through what the crate makes public.
 
+mod apart;
 mod broken_ring;
 mod channel;
 mod claims_loom;

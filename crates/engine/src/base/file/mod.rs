@@ -7,6 +7,7 @@
 //!
 //! What makes a flush or a durable write believable is told in [`syncs`](super::syncs).
 
+mod questions;
 mod queue;
 mod shared;
 mod transfer;

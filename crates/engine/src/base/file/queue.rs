@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use cryptline_sys::{Done, FileId, Io, Ring, Source};
 use rustix::io::Errno;
 
+use super::questions::{Answer, Question, Questions};
 use super::shared::Shared;
 use super::transfer::{self, Files, Origin};
 use crate::base::host_zones;
@@ -26,6 +27,21 @@ enum Doubt {
     Shared,
 }
 
+/// How an operation has ended.
+struct Ended {
+    result: Result<(), Fault>,
+    /// Unless the keeper, which must be asked, knows of worse.
+    asks: bool,
+}
+
+impl Ended {
+    const WELL: Self = Self { result: Ok(()), asks: false };
+
+    fn by(fault: Fault) -> Self {
+        Self { result: Err(fault), asks: false }
+    }
+}
+
 pub(super) struct FileQueue {
     file: FileId,
     fd: Arc<OwnedFd>,
@@ -35,13 +51,15 @@ pub(super) struct FileQueue {
     /// zeroing want it; to others it says EBUSY.
     keeper: (FileId, Source),
     doubt: Doubt,
+    /// How often it has come to be in doubt.
+    doubts: u64,
     syncs: Syncs<Completion>,
+    /// For a thread that serves other disks, too.
+    questions: Option<Questions>,
     /// Begun and to be continued, when the ring has a place again.
     stalled: VecDeque<(Origin, Io)>,
     /// Begun and not ended; at most as many as the ring has places, so that its inbox never grows.
     in_flight: usize,
-    /// Nobody waits for this thread but users of the same file, for whom it is the fastest.
-    copies_at_once: bool,
     shared: Arc<Shared>,
 }
 
@@ -61,13 +79,13 @@ impl Queue for FileQueue {
         if request.is_sync() && self.shared.keeper.is_lost() {
             return Submitted::Done(request.complete(Err(Fault::Latched)));
         }
-        if let (Operation::Flush, Doubt::Shared) = (&request.operation, self.doubt) {
-            let flushed = self.ask_keeper(ring);
-            let result = flushed.and_then(|()| self.shared.check_size(&self.fd));
-            return Submitted::Done(request.complete(result));
-        }
         if self.in_flight >= ring.depth() {
             return Submitted::Done(request.complete(Err(Fault::Busy)));
+        }
+        if let (Operation::Flush, Doubt::Shared) = (&request.operation, self.doubt) {
+            self.in_flight += 1;
+            let question = Question { request, sync: None, keeper: true, then: Ok(()), doubts: self.doubts };
+            return self.ask(ring, question).map_or(Submitted::Pending, Submitted::Done);
         }
         let is_own_sync = request.is_sync() && self.doubt != Doubt::Shared;
         let sync = is_own_sync.then(|| self.syncs.begin());
@@ -102,6 +120,11 @@ impl Queue for FileQueue {
                 done.push(completion);
             }
         }
+        while let Some(answer) = self.questions.as_mut().and_then(Questions::next_answer) {
+            if let Some(completion) = self.settle(answer) {
+                done.push(completion);
+            }
+        }
         while let Some(mut completion) = self.syncs.release() {
             if self.shared.keeper.is_lost() {
                 completion.result = Err(Fault::Latched);
@@ -127,17 +150,19 @@ impl FileQueue {
             source,
             keeper: (ring.add_file(Arc::clone(shared.keeper.file())), ring.add_source()),
             doubt,
+            doubts: 0,
             syncs: Syncs::new(ring.depth()),
             stalled: VecDeque::with_capacity(ring.depth()),
             in_flight: 0,
-            copies_at_once: !ring.serves_several(),
+            questions: if ring.serves_several() { Questions::new(shared, ring) } else { None },
             shared: Arc::clone(shared),
         }
     }
 
     /// Submits what is left of a request; gives it back where the ring has no place.
     fn start(&mut self, ring: &mut Ring, origin: Origin, io: Io) -> Result<(), Io> {
-        if self.copies_at_once && self.shared.copies_at_once(&io) {
+        // Where nobody waits for this thread but users of the same file, for whom it is the fastest.
+        if self.questions.is_none() && self.shared.copies_at_once(&io) {
             ring.submit_at_once(self.source, origin.mark(), io);
             return Ok(());
         }
@@ -154,20 +179,30 @@ impl FileQueue {
     /// What a finished operation means for its request: the end, or another round.
     fn finish(&mut self, ring: &mut Ring, finished: Done) -> Option<Completion> {
         let (origin, mut io) = (Origin::of(&finished), finished.io);
-        let Some(result) = self.judge(ring, origin, &mut io, finished.result) else {
+        let Some(Ended { result, asks }) = self.judge(origin, &mut io, finished.result) else {
             self.go_on(ring, origin, io);
             return None;
         };
-        self.in_flight -= 1;
         let request = transfer::end(origin, io);
+        if asks || request.is_sync() && result.is_ok() {
+            let keeper = asks || self.is_in_doubt(&request);
+            let question = Question { request, sync: origin.sync, keeper, then: result, doubts: self.doubts };
+            return self.ask(ring, question);
+        }
+        self.end(origin.sync, request, result)
+    }
+
+    /// Ends a request. A sync that was good waits for those beside it.
+    fn end(&mut self, sync: Option<u64>, request: Request, result: Result<(), Fault>) -> Option<Completion> {
+        self.in_flight -= 1;
         if !request.is_sync() {
             return Some(request.complete(result));
         }
-        let result = result.and_then(|()| self.confirm(ring, &request));
-        if let Some(number) = origin.sync {
+        if let Some(number) = sync {
             self.syncs.end(number);
         }
         match result {
+            Ok(()) if sync.is_none() => Some(request.complete(Ok(()))),
             Ok(()) => {
                 self.syncs.hold(request.complete(Ok(())));
                 None
@@ -180,13 +215,7 @@ impl FileQueue {
     }
 
     /// How a request has ended; `None` where it goes on.
-    fn judge(
-        &mut self,
-        ring: &mut Ring,
-        origin: Origin,
-        io: &mut Io,
-        result: Result<usize, Errno>,
-    ) -> Option<Result<(), Fault>> {
+    fn judge(&mut self, origin: Origin, io: &mut Io, result: Result<usize, Errno>) -> Option<Ended> {
         let moved = match result {
             Ok(moved) => moved,
             Err(Errno::INTR | Errno::AGAIN) => {
@@ -198,28 +227,28 @@ impl FileQueue {
             }
             // Somebody else has claimed the block device and pages wait to be written: nothing was done.
             Err(Errno::BUSY) if origin.zeroes() && self.shared.block_device.is_some() => {
-                return Some(Err(Fault::NotSupported));
+                return Some(Ended::by(Fault::NotSupported));
             }
             Err(errno) if self.shared.zones.is_some() => {
-                return Some(Err(host_zones::fault_of(errno)));
+                return Some(Ended::by(host_zones::fault_of(errno)));
             }
             Err(errno) if origin.writes() && Fault::from(errno) == Fault::NoSpace => {
-                return Some(Err(self.without_room(ring, origin, errno)));
+                return Some(self.without_room(origin, errno));
             }
             Err(errno) if origin.sync.is_some() => {
-                return Some(Err(self.shared.keeper.lose(errno)));
+                return Some(Ended::by(self.shared.keeper.lose(errno)));
             }
-            Err(errno) => return Some(Err(Fault::from(errno))),
+            Err(errno) => return Some(Ended::by(Fault::from(errno))),
         };
         let Some((done, len)) = transfer::advance(io, moved) else {
-            return Some(Ok(()));
+            return Some(Ended::WELL);
         };
         if done >= len {
-            Some(Ok(()))
+            Some(Ended::WELL)
         } else if origin.reads() && (moved == 0 || self.shared.is_off_grid(done)) {
-            Some(Err(self.shared.cut_short()))
+            Some(Ended::by(self.shared.cut_short()))
         } else if moved == 0 {
-            Some(Err(Fault::NoSpace))
+            Some(Ended::by(Fault::NoSpace))
         } else {
             None
         }
@@ -227,41 +256,52 @@ impl FileQueue {
 
     /// Fault of a write that found no room: it was refused before it was synced, or its sync tells of what was lost. NFS
     /// tells of earlier writes by whichever write comes next, durable or not, and uses the report up.
-    fn without_room(&mut self, ring: &mut Ring, origin: Origin, errno: Errno) -> Fault {
+    fn without_room(&mut self, origin: Origin, errno: Errno) -> Ended {
         if self.doubt == Doubt::Shared && !self.shared.refuses_first {
             // The report that was used up would be the keeper's, and nobody else can be asked.
-            return self.shared.keeper.lose(errno);
+            return Ended::by(self.shared.keeper.lose(errno));
         }
-        let sound = if origin.sync.is_some() { self.ask_keeper(ring) } else { Ok(()) };
         self.doubt_all();
-        sound.err().unwrap_or(Fault::NoSpace)
+        Ended { result: Err(Fault::NoSpace), asks: origin.sync.is_some() }
     }
 
     /// The queue's own file may have been told of a loss in a way that nobody noticed.
     fn doubt_all(&mut self) {
+        self.doubts += 1;
         if self.doubt != Doubt::Shared {
             self.doubt = Doubt::OfAll;
         }
     }
 
-    /// What else a sync that succeeded on this queue's file must be good on.
-    fn confirm(&mut self, ring: &mut Ring, request: &Request) -> Result<(), Fault> {
-        let is_flush = matches!(request.operation, Operation::Flush);
-        let must_ask = match self.doubt {
+    /// Whether a sync that succeeded on this queue's file must be good on the keeper's, too.
+    fn is_in_doubt(&self, request: &Request) -> bool {
+        match self.doubt {
             Doubt::None => false,
-            Doubt::OfFlushes => is_flush,
+            Doubt::OfFlushes => matches!(request.operation, Operation::Flush),
             Doubt::OfAll | Doubt::Shared => true,
+        }
+    }
+
+    /// Asks what else a sync must be good on. The answer is there at once, unless the thread serves others meanwhile.
+    fn ask(&mut self, ring: &mut Ring, question: Question) -> Option<Completion> {
+        let unasked = match &mut self.questions {
+            Some(questions) if question.keeper || question.checks_size() => questions.ask(question).err()?,
+            _ => question,
         };
-        if must_ask {
-            self.ask_keeper(ring)?;
-            if self.doubt != Doubt::Shared {
-                self.doubt = Doubt::None;
-            }
+        let vouched = if unasked.keeper { self.ask_keeper(ring) } else { Ok(()) };
+        let checks_size = unasked.checks_size();
+        let good = vouched.and_then(|()| if checks_size { self.shared.check_size(&self.fd) } else { Ok(()) });
+        self.settle(Answer { question: unasked, good })
+    }
+
+    /// Ends a sync, as it was found to be.
+    fn settle(&mut self, Answer { question, good }: Answer) -> Option<Completion> {
+        let Question { request, sync, keeper, then, doubts } = question;
+        let has_vouched = keeper && good.is_ok() && then.is_ok();
+        if has_vouched && self.doubt != Doubt::Shared && self.doubts == doubts {
+            self.doubt = Doubt::None;
         }
-        if is_flush {
-            self.shared.check_size(&self.fd)?;
-        }
-        Ok(())
+        self.end(sync, request, good.and(then))
     }
 
     /// Syncs the keeper's file and waits for it: once for a queue, unless it has no file of its own.

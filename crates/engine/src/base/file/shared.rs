@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cryptline_sys::Io;
 use rustix::fs::{FsWord, SeekFrom};
 
+use super::questions::Asker;
 use crate::base::syncs::Keeper;
 use crate::zone::ZoneModel;
 use crate::{Fault, Geometry, Operation, Request};
@@ -13,6 +14,7 @@ use crate::{Fault, Geometry, Operation, Request};
 /// What all queues of one file share.
 pub(super) struct Shared {
     pub keeper: Keeper,
+    pub asker: Asker,
     /// Bytes that were announced.
     size: AtomicU64,
     pub block_device: Option<BlockDevice>,
@@ -41,6 +43,7 @@ impl Shared {
             in_memory: lies_in(&file, &IN_MEMORY),
             refuses_first: block_device.is_some() || lies_in(&file, &REFUSES_FIRST),
             keeper: Keeper::new(file),
+            asker: Asker::default(),
             size: AtomicU64::new(geometry.size),
             block_device,
             truncated: AtomicBool::new(false),

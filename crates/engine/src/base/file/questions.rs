@@ -1,0 +1,120 @@
+//! Questions that a sync must be good on, which the medium may never answer: for a thread that serves other disks, too,
+//! a thread of the file's own asks them.
+//!
+//! ```text
+//! queue ─► Question ─► Asker: the keeper's sync, the file's size ─► Answer, and the queue's ring is woken
+//! ```
+
+use std::sync::{Arc, Mutex, mpsc};
+
+use cryptline_sys::{Backend, BackendChoice, Io, Ring, Waker, lock};
+use rustix::io::Errno;
+
+use super::shared::Shared;
+use crate::{Fault, Operation, Request};
+
+/// What is to be found out about a sync that was made.
+pub(super) struct Question {
+    pub request: Request,
+    /// Its number among those of the queue's own file.
+    pub sync: Option<u64>,
+    /// The keeper is to be asked.
+    pub keeper: bool,
+    /// Its result, where the answer is good.
+    pub then: Result<(), Fault>,
+    /// How often the queue had come to be in doubt by then.
+    pub doubts: u64,
+}
+
+pub(super) struct Answer {
+    pub question: Question,
+    pub good: Result<(), Fault>,
+}
+
+impl Question {
+    /// Whether the file must have its size.
+    pub fn checks_size(&self) -> bool {
+        matches!(self.request.operation, Operation::Flush)
+    }
+}
+
+/// The questions of one queue.
+pub(super) struct Questions {
+    shared: Arc<Shared>,
+    backend: BackendChoice,
+    waker: Waker,
+    tell: mpsc::Sender<Answer>,
+    answers: mpsc::Receiver<Answer>,
+}
+
+impl Questions {
+    /// Those of a queue on `ring`, or `None` where nothing could wake it.
+    pub fn new(shared: &Arc<Shared>, ring: &mut Ring) -> Option<Self> {
+        let backend = match ring.backend() {
+            Backend::Simulated(simulation) => BackendChoice::Simulated(simulation),
+            _ => BackendChoice::Syscalls,
+        };
+        let (tell, answers) = mpsc::channel();
+        Some(Self { shared: Arc::clone(shared), backend, waker: ring.waker().ok()?, tell, answers })
+    }
+
+    /// Has a question asked; it comes back where there is no thread to be had.
+    pub fn ask(&self, question: Question) -> Result<(), Question> {
+        let Self { shared, backend, waker, tell, .. } = self;
+        let (shared, backend, waker, tell) = (Arc::clone(shared), *backend, waker.clone(), tell.clone());
+        let find_out = move |question: Question| {
+            let good = find_out(&shared, backend, &question);
+            // Whoever is told may close the file.
+            drop(shared);
+            // The queue may be gone: what the keeper has said is noted.
+            if tell.send(Answer { question, good }).is_ok() {
+                waker.wake();
+            }
+        };
+        self.shared.asker.ask(question, find_out)
+    }
+
+    pub fn next_answer(&mut self) -> Option<Answer> {
+        self.answers.try_recv().ok()
+    }
+}
+
+fn find_out(shared: &Shared, backend: BackendChoice, question: &Question) -> Result<(), Fault> {
+    let keeper = shared.keeper.file();
+    if question.keeper {
+        let mut ring = Ring::new(backend, 1).map_err(|_| Fault::Io(Errno::NOMEM))?;
+        let (file, inbox) = (ring.add_file(Arc::clone(keeper)), ring.add_source());
+        shared.keeper.ask(|| {
+            ring.submit_at_once(inbox, 0, Io::Sync { file });
+            ring.next_done(inbox).map_or(Err(Errno::IO), |done| done.result.map(drop))
+        })?;
+    }
+    if question.checks_size() { shared.check_size(keeper) } else { Ok(()) }
+}
+
+/// The thread that asks, once there is one. It ends with this, unless it waits for an answer.
+#[derive(Default)]
+pub(super) struct Asker(Mutex<Option<mpsc::Sender<Asked>>>);
+
+type Asked = (Question, Box<dyn FnOnce(Question) + Send>);
+
+impl Asker {
+    fn ask(&self, question: Question, find_out: impl FnOnce(Question) + Send + 'static) -> Result<(), Question> {
+        let mut asker = lock(&self.0);
+        let asker = match &mut *asker {
+            Some(asker) => asker,
+            empty => match start() {
+                Some(sender) => empty.insert(sender),
+                None => return Err(question),
+            },
+        };
+        asker.send((question, Box::new(find_out))).map_err(|mpsc::SendError((question, _))| question)
+    }
+}
+
+fn start() -> Option<mpsc::Sender<Asked>> {
+    let (sender, asked) = mpsc::channel::<Asked>();
+    let work = move || asked.into_iter().for_each(|(question, find_out)| find_out(question));
+    let thread = std::thread::Builder::new().name("asker".to_owned());
+    thread.spawn(work).ok().map(|_| sender)
+}
