@@ -1,6 +1,6 @@
 //! What each call means: a request for the lane, or an answer.
 
-use cryptline_engine::Gate;
+use cryptline_engine::{Buffer, Gate};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -9,9 +9,10 @@ use super::intake::Message;
 use super::last_word;
 use super::nodes::{Disk, Kind};
 use super::replies::Form;
+use super::waiting::{self, Parked, buffers_of, needs};
 use super::wire::{FuseWire, Tag};
 use super::{PARTS, TRANSFER_MAX};
-use crate::lane::{Asked, CHUNK, Work};
+use crate::lane::{Asked, CHUNK, Room, Work};
 
 /// Runs looked up for one search of a hole: each is a system call or two.
 const EXTENTS_MAX: usize = 256;
@@ -34,27 +35,67 @@ const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
 impl FuseWire {
-    /// A request for the lane, or `None` where the call was answered or wants no answer.
+    /// A request for the lane, or `None` where the call was answered, wants no answer, or has to wait.
     pub(super) fn judge(&mut self, message: Message) -> Option<Asked<Tag>> {
-        let Message { mut batch, len } = message;
-        let rest = batch.buffers().first().map_or(&[][..], |first| first);
-        let parsed = abi::parse(batch.head(), rest, len);
+        let parsed = message.parse();
+        if let Some((header, Ok(call))) = &parsed
+            && let Some(disk) = self.has_its_share(*header, call)
+        {
+            self.waiting.hold(disk, message);
+            return None;
+        }
+        let Message { mut batch, .. } = message;
         let asked = parsed.and_then(|(header, call)| self.settle(None, header, call));
         if let Some(Asked { tag: Tag::Message(tag), work: Work::Write { .. }, length, .. }) = asked {
             let mut buffers = [const { None }; PARTS];
             for (place, buffer) in buffers.iter_mut().zip(batch.take_buffers()) {
                 *place = Some(buffer);
             }
-            for (buffer, at) in buffers.into_iter().flatten().zip((0..).step_by(CHUNK as usize)) {
-                if at < length {
-                    self.replies.keep(tag, at, buffer);
-                } else {
-                    batch.push(buffer);
-                }
+            for buffer in self.keep(tag, length, buffers) {
+                batch.push(buffer);
             }
         }
         self.intake.put_back(batch);
         asked
+    }
+
+    /// The disk of a call that has to wait, since it holds much of this lane already.
+    fn has_its_share(&self, header: Header, call: &Call) -> Option<usize> {
+        let is_served = matches!(call, Call::Read { .. } | Call::Write { .. } | Call::Sync | Call::Allocate { .. });
+        let Some(Kind::Disk(_)) = self.start.nodes.kind(header.node).filter(|_| is_served) else { return None };
+        let disk = self.start.nodes.device(header.node);
+        self.waiting.must_wait(disk, needs(call)).then_some(disk)
+    }
+
+    /// A request that was parked; `None` where it was answered, or there are no buffers for it yet.
+    pub(super) fn judge_parked(&mut self, disk: usize, parked: Parked, room: &Room) -> Option<Asked<Tag>> {
+        let Some(buffers) = waiting::buffers(&parked.data, room) else {
+            debug_assert!(false, "a disk is admitted only while there are");
+            self.waiting.put_back(disk, parked);
+            return None;
+        };
+        let asked = self.settle(None, parked.header, Ok(parked.call))?;
+        if let Asked { tag: Tag::Message(tag), length, .. } = asked {
+            self.keep(tag, length, buffers).for_each(drop);
+        }
+        Some(asked)
+    }
+
+    /// Keeps the data of a write of `length` bytes. What is left over of its buffers.
+    fn keep(
+        &mut self,
+        tag: usize,
+        length: u64,
+        buffers: [Option<Buffer>; PARTS],
+    ) -> impl Iterator<Item = Buffer> + use<'_> {
+        let each = buffers.into_iter().flatten().zip((0..).step_by(CHUNK as usize));
+        each.filter_map(move |(buffer, at)| {
+            if at >= length {
+                return Some(buffer);
+            }
+            self.replies.keep(tag, at, buffer);
+            None
+        })
     }
 
     /// The same for a request in an entry.
@@ -88,15 +129,33 @@ impl FuseWire {
         match (tag, verdict) {
             // An entry's memory is there.
             (Tag::Entry(_), Ok(Verdict::Serve(_, Work::Read { .. }, offset, _))) => {
+                self.waiting.begin(device, 0);
                 return Some(Asked { tag, work: Work::Read { whole: false }, offset, length });
             }
-            (tag, Ok(Verdict::Serve(_, work, offset, _))) => return Some(Asked { tag, work, offset, length }),
+            (tag, Ok(Verdict::Serve(_, work, offset, _))) => {
+                let asked = Asked { tag, work, offset, length };
+                self.begin_share(device, &asked);
+                return Some(asked);
+            }
             (Tag::Message(index), Ok(_)) => self.replies.end_with(index, body.as_bytes()),
             (Tag::Message(index), Err(errno)) => self.replies.end(index, Err(errno)),
             (Tag::Entry(index), Ok(_)) => self.entries.end_with(index, body.as_bytes()),
             (Tag::Entry(index), Err(errno)) => self.entries.end(index, Err(errno), 0),
         }
         None
+    }
+
+    /// Counts what the device may take of the lane for a request.
+    fn begin_share(&mut self, device: usize, asked: &Asked<Tag>) {
+        let buffers = match asked.tag {
+            Tag::Message(index) => {
+                let buffers = buffers_of(asked);
+                self.replies.note_buffers(index, buffers);
+                buffers
+            }
+            Tag::Entry(_) => 0,
+        };
+        self.waiting.begin(device, buffers);
     }
 
     fn decide(&self, header: Header, call: Call, body: &mut Body) -> Result<Verdict, Errno> {

@@ -15,7 +15,7 @@ use super::abi::HEAD;
 use crate::lane::{CHUNK, Room};
 
 /// Messages read before the lane looks at any.
-const MESSAGES: usize = 8;
+pub const MESSAGES: usize = 8;
 /// The token of a read. Answers have the numbers of their places.
 const READ: u64 = u64::MAX;
 /// Reads that find nothing, until only some of them are tried.
@@ -62,6 +62,16 @@ impl Intake {
 
     pub fn has_arrived(&self) -> bool {
         !self.arrived.is_empty()
+    }
+
+    /// Whether a read waits for the next message, or the end.
+    pub fn is_posted(&self) -> bool {
+        self.posted
+    }
+
+    /// Whether all memory for messages is elsewhere.
+    pub fn has_no_memory(&self) -> bool {
+        self.spare.is_empty()
     }
 
     pub fn next(&mut self) -> Option<Message> {

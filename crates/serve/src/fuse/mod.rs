@@ -3,7 +3,7 @@
 //! ```text
 //! session  agrees with the kernel, starts one lane for each descriptor, stops cleanly
 //! wire     calls, served by a lane         intake   messages as they come
-//! entries  requests through the ring
+//! waiting  those of disks that have their share      entries  requests through the ring
 //! calls    what needs no device            replies  answers on their way
 //! nodes    the files and folders           abi      bytes and values
 //! mount    what a mount is made and undone by
@@ -22,6 +22,7 @@ mod mount;
 mod nodes;
 mod replies;
 mod session;
+mod waiting;
 mod wire;
 
 use crate::lane::CHUNK;

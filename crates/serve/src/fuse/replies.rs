@@ -45,6 +45,8 @@ pub struct Replies {
 struct Place {
     unique: u64,
     device: usize,
+    /// Large buffers that the device may take for it.
+    buffers: usize,
     form: Form,
     /// Bytes read, or bytes to be written.
     parts: [Option<Buffer>; PARTS],
@@ -57,6 +59,7 @@ impl Replies {
         let place = || Place {
             unique: 0,
             device: 0,
+            buffers: 0,
             form: Form::Empty,
             parts: [const { None }; PARTS],
             batch: Some(SendBatch::new(OUT_HEADER + Body::CAPACITY, 1 + PARTS)),
@@ -84,13 +87,22 @@ impl Replies {
             unreachable!("a request is taken only while there is a place for its answer")
         };
         let place = &mut self.places[index];
-        (place.unique, place.form, place.device) = (unique, form, device);
+        (place.unique, place.form, place.device, place.buffers) = (unique, form, device, 0);
         index
     }
 
     /// Which device the request is for.
     pub fn device(&self, index: usize) -> usize {
         self.places[index].device
+    }
+
+    /// Notes how many large buffers it may take.
+    pub fn note_buffers(&mut self, index: usize, buffers: usize) {
+        self.places[index].buffers = buffers;
+    }
+
+    pub fn buffers(&self, index: usize) -> usize {
+        self.places[index].buffers
     }
 
     /// Keeps a part of a request that begins `at` bytes behind its start.

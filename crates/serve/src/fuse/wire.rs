@@ -13,6 +13,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use cryptline_engine::{Buffer, Fault, Ring};
 use cryptline_sys::{FileId, Io, Source};
@@ -22,11 +23,15 @@ use super::entries::{Came, Entries, Queues};
 use super::intake::Intake;
 use super::nodes::Nodes;
 use super::replies::Replies;
+use super::waiting::Waiting;
 use crate::lane::{Brought, Chunk, Room, Taken, Wire};
 use crate::net::{StopHandle, has_hung_up};
 
 /// So many entries are taken in a row, and a message gets its turn.
 const ENTRIES_IN_A_ROW: usize = 16;
+
+/// How often a lane that waits for no message looks whether the mount is still there.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What a lane of a session is made of.
 pub struct Start {
@@ -57,7 +62,11 @@ pub struct FuseWire {
     pub(super) intake: Intake,
     pub(super) replies: Replies,
     pub(super) entries: Entries,
+    /// Messages that wait for a share of the lane.
+    pub(super) waiting: Waiting,
     entries_in_a_row: usize,
+    /// Nothing tells of the end of the mount: then is looked for it.
+    next_look: Option<Instant>,
     source: Source,
     file: FileId,
     is_stopping: bool,
@@ -69,7 +78,9 @@ impl FuseWire {
         let entries = Entries::new(ring, &start.descriptor, &start.queues)?;
         Ok(Self {
             entries,
+            waiting: Waiting::new(start.nodes.disks().len()),
             entries_in_a_row: 0,
+            next_look: None,
             intake: Intake::new(),
             replies: Replies::new(),
             source: ring.add_source(),
@@ -88,6 +99,23 @@ impl FuseWire {
             let index = self.entries.next()?;
             self.entries_in_a_row += 1;
             if let Some(asked) = self.judge_entry(index) {
+                return Some(Taken::Asked(asked));
+            }
+        }
+        None
+    }
+
+    /// What has waited for a share of the lane, and has it now.
+    fn take_waiting(&mut self, room: &Room) -> Option<Taken<Tag>> {
+        while self.can_take(room) {
+            let asked = match self.waiting.next_parked() {
+                Some((disk, parked)) => self.judge_parked(disk, parked, room),
+                None => {
+                    let message = self.waiting.next_held()?;
+                    self.judge(message)
+                }
+            };
+            if let Some(asked) = asked {
                 return Some(Taken::Asked(asked));
             }
         }
@@ -123,6 +151,38 @@ impl FuseWire {
         }
     }
 
+    /// Waits for the next message, where there is memory for it.
+    fn wait_for_message(&mut self, ring: &mut Ring, room: &Room) {
+        let Self { waiting, intake, .. } = self;
+        if intake.has_no_memory() && !intake.is_posted() {
+            waiting.park(ring, |message| intake.put_back(message.batch));
+        }
+        intake.post(ring, self.source, self.file, room);
+    }
+
+    /// While no read is posted, nothing else tells of the end of the mount.
+    fn look_now_and_then(&mut self, ring: &mut Ring) {
+        if self.intake.is_posted() {
+            self.next_look = None;
+            return;
+        }
+        let now = Instant::now();
+        if self.next_look.is_some_and(|at| at <= now) {
+            self.look_for_peer();
+            self.next_look = None;
+        }
+        ring.wake_by(*self.next_look.get_or_insert(now + LOOK));
+    }
+
+    /// At once: what is in flight may never end, and keeps this lane.
+    fn tell_of_the_end(&self) {
+        if let Some(error) = self.intake.failure {
+            // The first of all lanes counts.
+            let _ = self.start.failure.set(error);
+        }
+        self.start.over.stop();
+    }
+
     fn written(&mut self, token: u64, result: Result<usize, Errno>, io: Io) {
         let (Io::WriteMessage { batch, .. }, Ok(index)) = (io, usize::try_from(token)) else {
             debug_assert!(false, "nothing else was submitted");
@@ -146,6 +206,9 @@ impl Wire for FuseWire {
     type Tag = Tag;
 
     fn take(&mut self, room: &Room) -> Option<Taken<Tag>> {
+        if let Some(taken) = self.take_waiting(room) {
+            return Some(taken);
+        }
         if self.entries_in_a_row < ENTRIES_IN_A_ROW
             && let Some(taken) = self.take_entry(room)
         {
@@ -188,18 +251,22 @@ impl Wire for FuseWire {
     }
 
     fn end(&mut self, tag: Tag, result: Result<(), Fault>) {
+        let device = self.device(tag);
         match tag {
-            Tag::Message(index) => self.replies.end_served(index, result),
-            Tag::Entry(index) => self.entries.end_served(index, result),
+            Tag::Message(index) => {
+                self.waiting.end(device, self.replies.buffers(index));
+                self.replies.end_served(index, result);
+            }
+            Tag::Entry(index) => {
+                self.waiting.end(device, 0);
+                self.entries.end_served(index, result);
+            }
         }
     }
 
     fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool {
         if self.intake.is_gone {
-            // At once: what is in flight may never end, and keeps this lane. One that has failed says so when it ends.
-            if self.intake.failure.is_none() {
-                self.start.over.stop();
-            }
+            self.tell_of_the_end();
             return false;
         }
         self.replies.write(ring, self.source, self.file);
@@ -208,14 +275,16 @@ impl Wire for FuseWire {
         }
         let has_entries = self.entries.has_arrived() && !self.is_stopping && room.has_job();
         let can_take = self.can_take(room);
-        if self.intake.has_arrived() {
-            return has_entries || can_take;
+        if can_take && (self.intake.has_arrived() || self.waiting.can_go_on()) {
+            return true;
         }
         // However many entries there are: nobody else looks for messages.
         if can_take {
-            self.intake.post(ring, self.source, self.file, room);
+            self.wait_for_message(ring, room);
         }
-        has_entries
+        self.look_now_and_then(ring);
+        // Then the lane is to see that it has nobody to serve.
+        has_entries || self.intake.is_gone
     }
 
     fn reap(&mut self, ring: &mut Ring) {
@@ -237,10 +306,6 @@ impl Wire for FuseWire {
         }
         if has_come && !self.is_stopping {
             self.read_more(ring);
-        }
-        if let Some(error) = self.intake.failure {
-            // The first of all lanes counts.
-            let _ = self.start.failure.set(error);
         }
     }
 
@@ -264,5 +329,40 @@ impl Wire for FuseWire {
 
     fn is_gone(&self) -> bool {
         self.intake.is_gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cryptline_engine::base::RamDevice;
+    use cryptline_engine::{Arena, BackendChoice, Gate};
+    use rustix::event::EventfdFlags;
+
+    use super::super::nodes::Over;
+    use super::*;
+    use crate::net::is_stopped_within;
+
+    #[test]
+    fn lane_that_has_failed_says_so_at_once_though_what_is_in_flight_may_never_end() {
+        let gate = Gate::new(RamDevice::new(1 << 20).unwrap());
+        let descriptor = rustix::event::eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let (failure, over) = (Arc::new(OnceLock::new()), StopHandle::new().unwrap());
+        let start = Start {
+            descriptor: Arc::new(descriptor),
+            nodes: Arc::new(Nodes::new(Over::File, &gate, "disk", "", false)),
+            cached: false,
+            queues: Queues::default(),
+            failure: Arc::clone(&failure),
+            over: over.clone(),
+        };
+        let mut ring = Ring::new(BackendChoice::Syscalls, 8).unwrap();
+        let mut wire = FuseWire::new(&mut ring, start).unwrap();
+        let [small, large] = [(); 2].map(|()| Arena::new(4096, 1).unwrap());
+        let room = Room::new(small, large, 1);
+        wire.intake.fail(Errno::BADF);
+        assert!(!is_stopped_within(&over, Some(Duration::ZERO)));
+        assert!(!wire.arm(&mut ring, &room));
+        assert!(is_stopped_within(&over, Some(Duration::ZERO)));
+        assert_eq!(failure.get(), Some(&Errno::BADF));
     }
 }

@@ -205,7 +205,7 @@ pub struct Room {
 }
 
 impl Room {
-    pub(super) fn new(small: Arc<Arena>, large: Arc<Arena>, jobs: usize) -> Self {
+    pub(crate) fn new(small: Arc<Arena>, large: Arc<Arena>, jobs: usize) -> Self {
         Self { small, large, jobs_left: jobs, reserved: false }
     }
 

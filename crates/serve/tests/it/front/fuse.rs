@@ -4,6 +4,7 @@
 //! As the kernel does, it cuts large requests, and asks for durable zeroing in two. What FUSE has no call for is made
 //! of what it has: a discard is a hole.
 
+mod crowded;
 mod growth;
 
 use std::collections::{HashMap, VecDeque};

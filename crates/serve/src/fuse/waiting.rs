@@ -1,0 +1,239 @@
+//! Requests of disks that hold much of a lane already. One that falls silent keeps what it has, so each may have as much
+//! as is left: there is always some for the others.
+//!
+//! ```text
+//! message ─► admitted ─► lane
+//!         └► held, in the memory it came in ─► admitted, when others have ended
+//!                └► parked, where its disk is silent and that memory is needed
+//! ```
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use cryptline_engine::{Buffer, Ring};
+
+use super::abi::{Call, HEAD, Header};
+use super::intake::{MESSAGES, Message};
+use super::{PARTS, abi};
+use crate::lane::{Asked, CHUNK, JOBS_MAX, LARGE_COUNT, Room, SMALL, Work};
+
+/// Large buffers for what disks are asked; the others are where messages come in.
+const BUFFERS: usize = LARGE_COUNT - MESSAGES * PARTS;
+/// A disk that has answered nothing for so long is silent.
+const SILENT: Duration = Duration::from_millis(200);
+/// Bytes of parked writes, at most, and so many requests. More of them keep others waiting.
+const PARKED_BYTES: usize = 32 << 20;
+const PARKED_MAX: usize = 1024;
+
+/// What the disks of a lane have of it, and the requests that wait for some.
+pub struct Waiting {
+    disks: Vec<Disk>,
+    jobs_left: usize,
+    buffers_left: usize,
+    held: VecDeque<(usize, Message)>,
+    parked_bytes: usize,
+    parked_count: usize,
+}
+
+#[derive(Default)]
+struct Disk {
+    jobs: usize,
+    buffers: usize,
+    /// It has answered since it was last looked at.
+    is_heard: bool,
+    quiet_since: Option<Instant>,
+    parked: VecDeque<Parked>,
+}
+
+/// A request without the memory that it came in.
+pub struct Parked {
+    pub header: Header,
+    pub call: Call,
+    pub data: Vec<u8>,
+}
+
+impl Waiting {
+    /// For a lane of `disks` disks. One alone has all of it.
+    pub fn new(disks: usize) -> Self {
+        let several = if disks > 1 { disks } else { 0 };
+        Self {
+            disks: (0..several).map(|_| Disk::default()).collect(),
+            jobs_left: JOBS_MAX,
+            buffers_left: BUFFERS,
+            held: VecDeque::with_capacity(MESSAGES),
+            parked_bytes: 0,
+            parked_count: 0,
+        }
+    }
+
+    /// Whether a disk may have one more request, with so many buffers, in front of those that wait.
+    pub fn admits(&self, disk: usize, buffers: usize) -> bool {
+        let left = |disk: &Disk| disk.jobs < self.jobs_left && disk.buffers + buffers <= self.buffers_left;
+        self.disks.get(disk).is_none_or(left)
+    }
+
+    /// Whether one that has just come must wait.
+    pub fn must_wait(&self, disk: usize, buffers: usize) -> bool {
+        let is_last = self.disks.get(disk).is_some_and(|disk| !disk.parked.is_empty());
+        is_last || !self.admits(disk, buffers)
+    }
+
+    pub fn begin(&mut self, disk: usize, buffers: usize) {
+        if let Some(disk) = self.disks.get_mut(disk) {
+            disk.jobs += 1;
+            disk.buffers += buffers;
+            self.jobs_left -= 1;
+            self.buffers_left -= buffers;
+        }
+    }
+
+    pub fn end(&mut self, disk: usize, buffers: usize) {
+        if let Some(disk) = self.disks.get_mut(disk) {
+            disk.jobs -= 1;
+            disk.buffers -= buffers;
+            disk.is_heard = true;
+            self.jobs_left += 1;
+            self.buffers_left += buffers;
+        }
+    }
+
+    /// Keeps a message for later.
+    pub fn hold(&mut self, disk: usize, message: Message) {
+        self.held.push_back((disk, message));
+    }
+
+    /// The next message that was held and whose disk may have more by now.
+    pub fn next_held(&mut self) -> Option<Message> {
+        let may = |(disk, message): &(usize, Message)| !self.must_wait(*disk, message_needs(message));
+        let place = self.held.iter().position(may)?;
+        self.held.remove(place).map(|(_, message)| message)
+    }
+
+    /// The next request that was parked and whose disk may have more by now.
+    pub fn next_parked(&mut self) -> Option<(usize, Parked)> {
+        if self.parked_count == 0 {
+            return None;
+        }
+        let may = |disk: &usize| {
+            let next = self.disks[*disk].parked.front();
+            next.is_some_and(|next| self.admits(*disk, needs(&next.call)))
+        };
+        let disk = (0..self.disks.len()).find(may)?;
+        let parked = self.disks[disk].parked.pop_front()?;
+        self.parked_count -= 1;
+        self.parked_bytes -= parked.data.len();
+        Some((disk, parked))
+    }
+
+    /// Takes a request back that was parked.
+    pub fn put_back(&mut self, disk: usize, parked: Parked) {
+        self.parked_count += 1;
+        self.parked_bytes += parked.data.len();
+        self.disks[disk].parked.push_front(parked);
+    }
+
+    /// Whether something waits whose disk may have more by now.
+    pub fn can_go_on(&self) -> bool {
+        let held = self.held.iter().any(|(disk, message)| !self.must_wait(*disk, message_needs(message)));
+        let next = |(number, disk): (usize, &Disk)| {
+            disk.parked.front().is_some_and(|next| self.admits(number, needs(&next.call)))
+        };
+        held || self.parked_count > 0 && self.disks.iter().enumerate().any(next)
+    }
+
+    /// Parks what is held for disks that are silent: the memory of each goes to `free`. Where one is not silent yet, the
+    /// ring is woken when it is.
+    pub fn park(&mut self, ring: &mut Ring, mut free: impl FnMut(Message)) {
+        for _ in 0..self.held.len() {
+            let Some((disk, message)) = self.held.pop_front() else { return };
+            let silent = self.disks[disk].silent_at();
+            let has_room = self.parked_bytes < PARKED_BYTES && self.parked_count < PARKED_MAX;
+            if Instant::now() >= silent && has_room {
+                if let Some((header, Ok(call))) = message.parse() {
+                    let data = message.data();
+                    self.parked_bytes += data.len();
+                    self.parked_count += 1;
+                    self.disks[disk].parked.push_back(Parked { header, call, data });
+                }
+                free(message);
+                continue;
+            }
+            if has_room {
+                ring.wake_by(silent);
+            }
+            self.held.push_back((disk, message));
+        }
+    }
+}
+
+impl Disk {
+    /// The moment from which it counts as silent, unless it answers until then.
+    fn silent_at(&mut self) -> Instant {
+        if std::mem::take(&mut self.is_heard) {
+            self.quiet_since = None;
+        }
+        *self.quiet_since.get_or_insert_with(Instant::now) + SILENT
+    }
+}
+
+impl Message {
+    /// What it says.
+    pub fn parse(&self) -> Option<(Header, Result<Call, rustix::io::Errno>)> {
+        let rest = self.batch.buffers().first().map_or(&[][..], |first| first);
+        abi::parse(self.batch.head(), rest, self.len)
+    }
+
+    /// The bytes behind its head.
+    fn data(&self) -> Vec<u8> {
+        let mut left = self.len.saturating_sub(HEAD);
+        let mut data = Vec::with_capacity(left);
+        for buffer in self.batch.buffers() {
+            let len = left.min(buffer.len());
+            data.extend_from_slice(&buffer[..len]);
+            left -= len;
+        }
+        data
+    }
+}
+
+fn message_needs(message: &Message) -> usize {
+    message.parse().and_then(|(_, call)| call.ok()).map_or(0, |call| needs(&call))
+}
+
+/// Large buffers that a call takes, at most.
+pub fn needs(call: &Call) -> usize {
+    match *call {
+        Call::Read { size, .. } => pieces(size.into(), false),
+        Call::Write { size, .. } => pieces(size.into(), true),
+        Call::Allocate { length, .. } => pieces(length, false),
+        _ => 0,
+    }
+}
+
+/// The same of a request. Data that was written lies in large ones, however little it is.
+pub fn buffers_of<T>(asked: &Asked<T>) -> usize {
+    match asked.work {
+        Work::Read { .. } | Work::Zero { .. } => pieces(asked.length, false),
+        Work::Write { .. } => pieces(asked.length, true),
+        _ => 0,
+    }
+}
+
+fn pieces(length: u64, is_written: bool) -> usize {
+    if !is_written && length <= SMALL as u64 {
+        return 0;
+    }
+    // Zeros are written in as many pieces at a time as a long job has.
+    usize::try_from(length.div_ceil(CHUNK.into())).unwrap_or(usize::MAX).min(2 * PARTS)
+}
+
+/// Buffers of a lane with the bytes of a parked write; `None` where it has too few.
+pub fn buffers(data: &[u8], room: &Room) -> Option<[Option<Buffer>; PARTS]> {
+    let mut buffers = [const { None }; PARTS];
+    for (place, bytes) in buffers.iter_mut().zip(data.chunks(CHUNK as usize)) {
+        let mut buffer = room.buffer(bytes.len())?;
+        buffer.copy_from_slice(bytes);
+        *place = Some(buffer);
+    }
+    Some(buffers)
+}
