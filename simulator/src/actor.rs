@@ -8,8 +8,9 @@ use crate::judge::{Asked, Flying, Judge, Outcome};
 use crate::sim;
 use crate::world::World;
 
-/// Requests in flight, at most.
+/// Requests in flight, at most; and those of a crowd.
 const DEPTH: usize = 16;
+const CROWD: usize = 140;
 
 /// A client's conversation with a server, as its front has it. It ends by being dropped.
 pub trait Dialogue {
@@ -28,22 +29,24 @@ pub struct Actor<'a, F> {
     come: F,
     dialogue: Option<Box<dyn Dialogue>>,
     flying: HashMap<u64, Flying>,
+    requests: usize,
 }
 
 impl<'a, F: FnMut() -> io::Result<Box<dyn Dialogue>>> Actor<'a, F> {
     pub fn new(number: usize, client: &'a Client, world: &'a World, come: F) -> Self {
         let judge = Judge { world, client: number, export: client.export };
-        Self { client, judge, come, dialogue: None, flying: HashMap::new() }
+        Self { client, judge, come, dialogue: None, flying: HashMap::new(), requests: 0 }
     }
 
     /// Everything that it does.
     pub fn live(mut self) {
+        let depth = if self.client.is_crowd { CROWD } else { DEPTH };
         for step in &self.client.steps {
             if self.judge.world.lock().is_stopping || (self.dialogue.is_none() && !self.come()) {
                 break;
             }
             self.take(*step);
-            while self.flying.len() >= DEPTH {
+            while self.flying.len() >= depth {
                 self.hear();
             }
         }
@@ -81,6 +84,8 @@ impl<'a, F: FnMut() -> io::Result<Box<dyn Dialogue>>> Actor<'a, F> {
     }
 
     fn send(&mut self, asked: Asked) {
+        self.requests += 1;
+        let asked = if self.requests.is_multiple_of(3) { self.judge.in_room(asked) } else { asked };
         let Some(dialogue) = &mut self.dialogue else { return };
         let (flying, data) = self.judge.ask(asked);
         match dialogue.send(&asked, &data) {

@@ -1,29 +1,28 @@
-//! The judge of what readers see and of what flushes have promised, sector by sector.
+//! The judge of what readers see and of what flushes have promised, [cell](crate::cells) by cell.
 //!
 //! ```text
 //! write ─► sent ─► done, maybe, or refused       done ─► seen by a read ─► promised by a flush
 //! ```
 //!
 //! * A read may return a write that was sent before the read ended, unless a later one, sent after that write was done,
-//!   was itself done or seen before the read was sent. So each sector is a linearizable register.
+//!   was itself done or seen before the read was sent. So each cell is a linearizable register.
 //! * What was refused is never read.
 //! * After a power cut, what was promised is there, or something newer.
 //! * Once a write was lost below, no flush that begins later says yes.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
+use crate::cells::{Cells, SECTOR};
+use crate::history::{Place, SECTORS};
 use crate::sim;
-
-/// Bytes in the unit that is looked at.
-pub const SECTOR: usize = 512;
 
 /// A moment; later ones are larger.
 pub type Tick = u64;
 
-/// Bytes that a write leaves in its sectors.
+/// Bytes that a write leaves in its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// A pattern of its number and the sector's.
+    /// A pattern of its number and of the place.
     Pattern,
     /// Zeros.
     Zeros,
@@ -51,7 +50,7 @@ struct Write {
     promised: Option<Tick>,
 }
 
-/// A write in one sector.
+/// A write in one cell.
 #[derive(Clone)]
 struct Mark {
     write: usize,
@@ -63,10 +62,11 @@ struct Mark {
 #[derive(Clone)]
 pub struct Export {
     id: u64,
+    pub cells: Cells,
     writes: Vec<Write>,
-    sectors: Vec<Vec<Mark>>,
-    /// The writes by the first word of their pattern in a sector.
-    words: HashMap<u64, (usize, usize)>,
+    marks: Vec<Vec<Mark>>,
+    /// The first words of all patterns in sectors.
+    words: HashSet<u64>,
     now: Tick,
     /// Writes that a flush has promised.
     pub promised: usize,
@@ -74,17 +74,21 @@ pub struct Export {
 
 impl Export {
     /// An export that its write 0 has filled.
-    pub fn new(id: u64, sectors: usize) -> Self {
+    pub fn new(id: u64, cells: Cells) -> Self {
+        let (all, count) = (cells.count(), cells.within(SECTORS));
         let mut export = Self {
             id,
+            cells,
             writes: Vec::new(),
-            sectors: std::iter::repeat_with(Vec::new).take(sectors).collect(),
-            words: HashMap::new(),
+            marks: std::iter::repeat_with(Vec::new).take(all).collect(),
+            words: HashSet::new(),
             now: 0,
             promised: 0,
         };
-        let fill = export.begin_write(0, sectors, Content::Pattern);
-        export.end_write(fill, End::Done);
+        let fill = export.begin_write(Place { first: 0, count }, Content::Pattern);
+        // Whatever a file has where it grows, its disk has something else there, perhaps.
+        let room = export.begin_write(Place { first: count, count: all - count }, Content::Unknown);
+        [fill, room].into_iter().for_each(|write| export.end_write(write, End::Done));
         export.promise(Tick::MAX, None);
         export
     }
@@ -95,15 +99,17 @@ impl Export {
     }
 
     /// A write is about to be sent. Its number.
-    pub fn begin_write(&mut self, first: usize, count: usize, content: Content) -> usize {
+    pub fn begin_write(&mut self, place: Place, content: Content) -> usize {
         let number = self.writes.len();
         let sent = self.tick();
         self.writes.push(Write { content, sent, done: None, refused: false, promised: None });
-        for sector in first..first + count {
-            self.sectors[sector].push(Mark { write: number, seen: None });
-            if content == Content::Pattern {
-                self.words.insert(word(self.id, number, sector), (number, sector));
-            }
+        for cell in place.first..place.first + place.count {
+            self.marks[cell].push(Mark { write: number, seen: None });
+        }
+        if content == Content::Pattern {
+            let range = self.cells.range(place);
+            let sectors = range.start.div_ceil(SECTOR)..(range.end + SECTOR - 8) / SECTOR;
+            self.words.extend(sectors.map(|sector| word(self.id, number, sector)));
         }
         number
     }
@@ -140,12 +146,12 @@ impl Export {
         self.writes.iter_mut().filter(|write| write.promised.is_none()).for_each(|write| write.done = None);
     }
 
-    /// Judges a read of `bytes` from sector `first` on that was sent at `sent` and has ended now. Where writes were
+    /// Judges a read of `bytes` from cell `first` on that was sent at `sent` and has ended now. Where writes were
     /// `lost` below, only what was promised must be there.
     pub fn read(&mut self, first: usize, bytes: &[u8], sent: Tick, lost: bool) -> Result<(), String> {
         let ended = self.tick();
-        for (index, bytes) in bytes.chunks_exact(SECTOR).enumerate() {
-            self.judge(first + index, bytes, sent, ended, |write, seen, before| {
+        for (cell, bytes) in self.cut(first, bytes) {
+            self.judge(cell, bytes, sent, ended, |write, seen, before| {
                 let was = |moment: Option<Tick>| moment.is_some_and(|moment| moment < before);
                 was(write.promised) || !lost && (was(write.done) || seen)
             })?;
@@ -156,21 +162,32 @@ impl Export {
     /// Judges what a power cut has left.
     pub fn left(&mut self, bytes: &[u8]) -> Result<(), String> {
         let now = self.tick();
-        for (sector, bytes) in bytes.chunks_exact(SECTOR).enumerate() {
-            self.judge(sector, bytes, now, now, |write, _, _| write.promised.is_some())?;
+        for (cell, bytes) in self.cut(0, bytes) {
+            self.judge(cell, bytes, now, now, |write, _, _| write.promised.is_some())?;
         }
         Ok(())
     }
 
+    /// Bytes from cell `first` on, cell by cell.
+    fn cut<'a>(&self, first: usize, bytes: &'a [u8]) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
+        let (cells, mut rest) = (self.cells.clone(), bytes);
+        (first..cells.count()).map_while(move |cell| {
+            let (bytes, behind) = rest.split_at_checked(cells.cell(cell).len())?;
+            rest = behind;
+            Some((cell, bytes))
+        })
+    }
+
     fn judge(
         &mut self,
-        sector: usize,
+        cell: usize,
         bytes: &[u8],
         sent: Tick,
         ended: Tick,
         stands: impl Fn(&Write, bool, Tick) -> bool,
     ) -> Result<(), String> {
-        let marks = &self.sectors[sector];
+        let marks = &self.marks[cell];
+        let at = self.cells.cell(cell).start;
         let is_over = |write: &Write| {
             write.done.is_some_and(|done| {
                 marks.iter().any(|mark| {
@@ -180,7 +197,7 @@ impl Export {
             })
         };
         let shows = |write: &Write, number: usize| match write.content {
-            Content::Pattern => is_pattern(bytes, self.id, number, sector),
+            Content::Pattern => is_pattern(bytes, self.id, number, at),
             Content::Zeros => bytes.iter().all(|byte| *byte == 0),
             Content::Unknown => true,
         };
@@ -191,24 +208,27 @@ impl Export {
         let mut fitting = fitting.map(|(place, mark)| (place, self.writes[mark.write].content));
         let (found, another) = (fitting.next(), fitting.next());
         match (found, another) {
-            (None, _) => Err(self.describe(sector, bytes, sent)),
+            (None, _) => Err(self.describe(cell, bytes, sent)),
             (Some((place, Content::Pattern)), None) => {
-                self.sectors[sector][place].seen.get_or_insert(ended);
+                self.marks[cell][place].seen.get_or_insert(ended);
                 Ok(())
             }
             _ => Ok(()),
         }
     }
 
-    fn describe(&self, sector: usize, bytes: &[u8], sent: Tick) -> String {
-        let first = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
-        let holds = match self.words.get(&first) {
-            Some((number, of)) if of == &sector => format!("write #{number}, which is over"),
-            Some((number, of)) => format!("write #{number} of sector {of}"),
+    fn describe(&self, cell: usize, bytes: &[u8], sent: Tick) -> String {
+        let range = self.cells.cell(cell);
+        let writer = (0..self.writes.len()).rev().find(|number| is_pattern(bytes, self.id, *number, range.start));
+        let holds = match writer {
+            Some(number) if self.marks[cell].iter().any(|mark| mark.write == number) => {
+                format!("write #{number}, which is over")
+            }
+            Some(number) => format!("write #{number}, which was elsewhere"),
             None if bytes.iter().all(|byte| *byte == 0) => "zeros".to_owned(),
             None => "noise".to_owned(),
         };
-        let history = self.sectors[sector].iter().map(|mark| {
+        let history = self.marks[cell].iter().map(|mark| {
             let write = &self.writes[mark.write];
             let end = match write {
                 Write { refused: true, .. } => "refused".to_owned(),
@@ -220,7 +240,7 @@ impl Export {
             format!("#{} {:?} sent at {} {end}", mark.write, write.content, write.sent)
         });
         format!(
-            "export {}: sector {sector}, asked for at {sent}, holds {holds}; its writes: {}",
+            "export {}: cell {cell}, bytes {range:?}, asked for at {sent}, holds {holds}; its writes: {}",
             self.id,
             history.collect::<Vec<_>>().join("; ")
         )
@@ -231,26 +251,47 @@ fn word(export: u64, number: usize, sector: usize) -> u64 {
     sim::mix(&[export, number as u64, sector as u64])
 }
 
-/// Fills `bytes`, which begin with sector `first`, with the pattern of a write.
-pub fn fill(bytes: &mut [u8], export: u64, number: usize, first: usize) {
-    for (index, sector) in bytes.chunks_exact_mut(SECTOR).enumerate() {
-        let word = word(export, number, first + index);
-        for (place, bytes) in sector.chunks_exact_mut(8).enumerate() {
-            bytes.copy_from_slice(&word.wrapping_add((place as u64) << 8).to_le_bytes());
-        }
+/// Fills `bytes`, which begin at byte `at` of the disk, with the pattern of a write.
+pub fn fill(bytes: &mut [u8], export: u64, number: usize, at: usize) {
+    let mut rest = bytes;
+    for (word, skip, len) in words(export, number, at, rest.len()) {
+        let (piece, behind) = rest.split_at_mut(len);
+        piece.copy_from_slice(&word[skip..skip + len]);
+        rest = behind;
     }
 }
 
-fn is_pattern(bytes: &[u8], export: u64, number: usize, sector: usize) -> bool {
-    let word = word(export, number, sector);
-    let mut parts = bytes.chunks_exact(8).enumerate();
-    parts.all(|(place, bytes)| bytes == word.wrapping_add((place as u64) << 8).to_le_bytes())
+fn is_pattern(bytes: &[u8], export: u64, number: usize, at: usize) -> bool {
+    let mut rest = bytes;
+    words(export, number, at, bytes.len()).all(|(word, skip, len)| {
+        let (piece, behind) = rest.split_at(len);
+        rest = behind;
+        *piece == word[skip..skip + len]
+    })
+}
+
+/// Words of the pattern of a write that cover `len` bytes from `at` on: each with the bytes of it that are outside, in
+/// front, and those that are inside.
+fn words(export: u64, number: usize, at: usize, len: usize) -> impl Iterator<Item = ([u8; 8], usize, usize)> {
+    let (end, mut at) = (at + len, at);
+    let mut known = (usize::MAX, 0);
+    std::iter::from_fn(move || {
+        let skip = at % 8;
+        let inside = (8 - skip).min(end.checked_sub(at).filter(|left| *left > 0)?);
+        let sector = at / SECTOR;
+        if known.0 != sector {
+            known = (sector, word(export, number, sector));
+        }
+        let place = (at % SECTOR / 8) as u64;
+        at += inside;
+        Some((known.1.wrapping_add(place << 8).to_le_bytes(), skip, inside))
+    })
 }
 
 impl Export {
     /// Tells if a pattern of this export is anywhere in `bytes`.
     pub fn has_pattern(&self, bytes: &[u8]) -> bool {
         let mut sectors = bytes.chunks_exact(SECTOR);
-        sectors.any(|sector| self.words.contains_key(&u64::from_le_bytes(sector[..8].try_into().expect("eight bytes"))))
+        sectors.any(|sector| self.words.contains(&u64::from_le_bytes(sector[..8].try_into().expect("eight bytes"))))
     }
 }

@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cryptline_engine::base::NbdDevice;
+use cryptline_engine::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
 use cryptline_engine::{BackendChoice, Buffer, Channel, Gate, Operation, Request, Submitted};
 use cryptline_nbd::NbdUri;
 use cryptline_testkit::cache::{FileOf, Machine, Survivors, Temper};
 use tempfile::TempDir;
 
-use crate::audit::{Export, SECTOR, fill};
+use crate::audit::{Export, fill};
 use crate::below::Below;
-use crate::history::{Faults, History, SECTORS};
+use crate::cells::{Cells, SECTOR};
+use crate::history::{Door, Faults, History, MORE, SECTORS};
 use crate::media::Media;
 use crate::sim;
 use crate::stack::{Bed, Stack, after_crash};
@@ -91,6 +93,7 @@ impl Disks {
         };
         self.media.machine().reset(temper);
         self.media.reset(history.seed, history.careless);
+        bed.shrink();
         let of = bed.attach(&bed.content);
         Laid { disks: self, bed, of, stack: *stack, seed: history.seed }
     }
@@ -109,14 +112,22 @@ impl Disks {
 
 impl Laid<'_> {
     /// What is known of the disks at first.
-    pub fn known(&self, faults: &Faults) -> Vec<Known> {
+    pub fn known(&self, history: &History) -> Vec<Known> {
+        let faults = &history.faults;
         let (of, machine) = (self.of.clone(), self.disks.media.machine());
         let has_lost = move || of.iter().any(|of| machine.has_lost(*of));
         let is_sound = faults.loses == 0 && faults.interrupts == 0 && faults.unsynced == 0;
         let is_unwell = faults.below.late > 0 || faults.below.drops > 0;
+        let export = |number: usize| {
+            let cells = match history.doors[number] {
+                Door::Nbd => Cells::sectors(SECTORS + MORE),
+                Door::Mount => Cells::odd(SECTORS + MORE, sim::mix(&[self.seed, number as u64])),
+            };
+            Export::new(number as u64, cells)
+        };
         vec![
-            Known { is_sound, ..Known::new(Export::new(0, SECTORS), has_lost) },
-            Known { is_unwell, ..Known::new(Export::new(1, SECTORS), || false) },
+            Known { is_sound, ..Known::new(export(0), has_lost) },
+            Known { is_unwell, ..Known::new(export(1), || false) },
         ]
     }
 
@@ -141,6 +152,19 @@ impl Laid<'_> {
         let uri = uri.parse::<NbdUri>().expect("a URI");
         let remote = NbdDevice::open_again(&uri, false, Some(RECONNECT));
         Ok(Gate::new(remote.map_err(|error| error.to_string())?))
+    }
+
+    /// The same, for those who know no blocks.
+    pub fn open_in_bytes(&self, number: usize) -> Result<Gate, String> {
+        let gate = self.open(number)?;
+        let sector = gate.geometry().logical_block;
+        let options = SubBlockOptions { logical_block: 1, sector, exclusion: Exclusion::Shared };
+        SubBlockDevice::new(gate, options).map(Gate::new).map_err(|error| error.to_string())
+    }
+
+    /// The file below the first disk grows, where the disk can. Whether it can.
+    pub fn grow(&self) -> bool {
+        self.stack.grows() && self.bed.grow()
     }
 
     /// Makes the medium of a disk silent.
@@ -179,7 +203,8 @@ impl Laid<'_> {
         machine.reset(Temper::default());
         self.bed.attach(&images);
         let gate = self.bed.look()?;
-        let read = Request::read(0, Buffer::alloc(SIZE).expect("memory"), 0);
+        let len = usize::try_from(gate.size()).expect("small").min(SIZE + MORE * SECTOR);
+        let read = Request::read(0, Buffer::alloc(len).expect("memory"), 0);
         match finish(&gate, machine.backend(), read) {
             Ok(Operation::Read(bytes)) => promises.left(&bytes),
             Ok(_) => unreachable!("a read comes back as a read"),

@@ -11,8 +11,13 @@ use crate::stack::Stack;
 
 /// Sectors of an export that are used.
 pub const SECTORS: usize = 40;
+/// Sectors by which a file below grows.
+pub const MORE: usize = 8;
 /// Exports.
 pub const EXPORTS: usize = 2;
+
+/// One history in so many has a mount.
+const MOUNTS: u64 = 3;
 
 /// A history.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,6 +31,12 @@ pub struct History {
     pub doors: [Door; EXPORTS],
     pub clients: Vec<Client>,
     pub faults: Faults,
+    /// The mount is cut off then, whoever uses it.
+    #[serde(default)]
+    pub cut_off: Option<Duration>,
+    /// The file below export 0 grows then, where its stack grows with it.
+    #[serde(default)]
+    pub growth: Option<Duration>,
     /// Orders of whoever runs the server, and when.
     #[serde(default)]
     pub orders: Vec<(Duration, Order)>,
@@ -45,6 +56,8 @@ pub struct History {
 pub enum Door {
     #[default]
     Nbd,
+    /// A file of a mount, which has all that are behind this door.
+    Mount,
 }
 
 /// Faults that happen. A few kinds in each history, none in some.
@@ -120,6 +133,9 @@ pub enum Nature {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Client {
     pub export: usize,
+    /// A crowd sends many requests, and only then waits for answers.
+    #[serde(default)]
+    pub is_crowd: bool,
     pub steps: Vec<Step>,
 }
 
@@ -146,6 +162,8 @@ pub enum Step {
     },
     Discard(Place),
     Flush,
+    /// Asks how large the disk is.
+    Size,
     /// Waits for all answers.
     Settle,
     /// Waits for them, and then for a while.
@@ -175,10 +193,12 @@ impl History {
         let clients = (0..2 + draw.below(3)).map(|number| client(&mut Draw(mix(&[seed, 101, number]), 0), number));
         let clients = clients.collect();
         let faults = faults(&mut Draw(mix(&[seed, 102]), 0));
-        Self {
+        let history = Self {
             seed,
             stack: Stack::of(mix(&[seed, 103])),
             doors: [Door::Nbd; EXPORTS],
+            cut_off: None,
+            growth: None,
             clients,
             faults,
             nature: nature(&mut Draw(mix(&[seed, 107]), 0), faults.loses > 0),
@@ -186,7 +206,40 @@ impl History {
             cut: Duration::from_micros(Draw(mix(&[seed, 105]), 0).below(40_000)),
             careless: None,
             stop: Duration::from_secs(8),
+        };
+        let mut draw = Draw(mix(&[seed, 109]), 0);
+        if draw.one_in(MOUNTS) { history.mounted(&mut draw) } else { history }
+    }
+
+    /// The same, with its disks as files of a mount. Programs know no discard, and no zeroing is durable at once.
+    fn mounted(mut self, draw: &mut Draw) -> Self {
+        self.doors = [Door::Mount; EXPORTS];
+        // A part of a sector is written as a whole one: where nobody can tell when that takes effect, its neighbours are not
+        // what they were.
+        self.faults.below.late = 0;
+        self.orders.clear();
+        self.cut_off = draw.one_in(6).then(|| Duration::from_micros(draw.below(60_000)));
+        self.growth = draw.one_in(3).then(|| Duration::from_micros(draw.below(20_000)));
+        for client in &mut self.clients {
+            client.steps.iter_mut().for_each(|step| match *step {
+                Step::Discard(place) => *step = Step::Zero { place, fast: true, may_unmap: true, durable: false },
+                Step::Zero { place, fast, may_unmap, .. } => {
+                    *step = Step::Zero { place, fast, may_unmap, durable: false };
+                }
+                Step::Settle if draw.one_in(4) => *step = Step::Size,
+                _ => {}
+            });
         }
+        if draw.one_in(3) {
+            let export = draw.below(EXPORTS as u64) as usize;
+            let steps = (0..draw.below(140)).map(|_| match draw.below(3) {
+                0 => Step::Write { place: place(draw), durable: draw.one_in(4) },
+                1 => Step::Read(place(draw)),
+                _ => Step::Flush,
+            });
+            self.clients.push(Client { export, is_crowd: true, steps: steps.collect() });
+        }
+        self
     }
 
     /// Numbers of the exports behind a door.
@@ -265,7 +318,7 @@ fn client(draw: &mut Draw, number: u64) -> Client {
             steps.push(Step::Settle);
         }
     }
-    Client { export, steps }
+    Client { export, is_crowd: false, steps }
 }
 
 fn step(draw: &mut Draw) -> Step {

@@ -8,8 +8,9 @@
 
 use rustix::io::Errno;
 
-use crate::audit::{Content, End, SECTOR, Tick, fill};
-use crate::history::{Place, Step};
+use crate::audit::{Content, End, Tick, fill};
+use crate::cells::SECTOR;
+use crate::history::{MORE, Place, SECTORS, Step};
 use crate::sim;
 use crate::world::{Known, World};
 
@@ -23,10 +24,20 @@ pub type Outcome = Result<Vec<u8>, Errno>;
 #[derive(Clone, Copy, Debug)]
 pub enum Asked {
     Read(Place),
-    Write { place: Place, durable: bool },
-    Zero { place: Place, fast: bool, may_unmap: bool, durable: bool },
+    Write {
+        place: Place,
+        durable: bool,
+    },
+    Zero {
+        place: Place,
+        fast: bool,
+        may_unmap: bool,
+        durable: bool,
+    },
     Discard(Place),
     Flush,
+    /// How many bytes the disk has.
+    Size,
 }
 
 impl Asked {
@@ -38,6 +49,7 @@ impl Asked {
             Step::Zero { place, fast, may_unmap, durable } => Self::Zero { place, fast, may_unmap, durable },
             Step::Discard(place) => Self::Discard(place),
             Step::Flush => Self::Flush,
+            Step::Size => Self::Size,
             Step::Settle | Step::Pause(_) | Step::Leave => return None,
         })
     }
@@ -45,7 +57,17 @@ impl Asked {
     pub fn place(&self) -> Place {
         match *self {
             Self::Read(place) | Self::Discard(place) | Self::Write { place, .. } | Self::Zero { place, .. } => place,
-            Self::Flush => Place { first: 0, count: 0 },
+            Self::Flush | Self::Size => Place { first: 0, count: 0 },
+        }
+    }
+
+    /// The same for another place, where it is for any.
+    pub fn moved(self, to: Place) -> Self {
+        match self {
+            Self::Read(_) => Self::Read(to),
+            Self::Write { durable, .. } => Self::Write { place: to, durable },
+            Self::Zero { fast, may_unmap, durable, .. } => Self::Zero { place: to, fast, may_unmap, durable },
+            asked => asked,
         }
     }
 
@@ -54,7 +76,7 @@ impl Asked {
             Self::Write { .. } => Some(Content::Pattern),
             Self::Zero { .. } => Some(Content::Zeros),
             Self::Discard(_) => Some(Content::Unknown),
-            Self::Read(_) | Self::Flush => None,
+            Self::Read(_) | Self::Flush | Self::Size => None,
         }
     }
 
@@ -108,6 +130,7 @@ impl Flying {
         match (self.asked, self.write) {
             (_, Some(number)) => format!("write #{number}"),
             (Asked::Read(place), _) => format!("read {}+{}", place.first, place.count),
+            (Asked::Size, _) => "size".to_owned(),
             _ => "flush".to_owned(),
         }
     }
@@ -127,16 +150,29 @@ impl Judge<'_> {
         let place = asked.place();
         let mut world = self.world.lock();
         let audit = &mut world.exports[self.export].audit;
-        let write = asked.content().map(|content| audit.begin_write(place.first, place.count, content));
+        let write = asked.content().map(|content| audit.begin_write(place, content));
         let mut data = Vec::new();
         if let (Asked::Write { .. }, Some(number)) = (asked, write) {
-            data.resize(place.count * SECTOR, 0);
-            fill(&mut data, self.export as u64, number, place.first);
+            let range = audit.cells.range(place);
+            data.resize(range.len(), 0);
+            fill(&mut data, self.export as u64, number, range.start);
         }
         let number = write.map_or(String::new(), |number| format!(" #{number}"));
         world.say(format!("client {} sends{number} {asked:?}", self.client));
         let (sent, after_loss) = world.exports[self.export].moment();
         (Flying { asked, write, sent, at: sim::now(), after_loss }, data)
+    }
+
+    /// The same request in what its disk has grown by, where a client knows of that.
+    pub fn in_room(&self, asked: Asked) -> Asked {
+        let world = self.world.lock();
+        let Known { audit, told, .. } = &world.exports[self.export];
+        let (first, all, place) = (audit.cells.within(SECTORS), audit.cells.count(), asked.place());
+        if place.count == 0 || told.1 < ((SECTORS + MORE) * SECTOR) as u64 || self.export != 0 {
+            return asked;
+        }
+        let at = first + place.first % (all - first);
+        asked.moved(Place { first: at, count: place.count.min(all - at) })
     }
 
     /// Nobody hears of a request any more.
@@ -225,6 +261,20 @@ impl Judge<'_> {
             (Asked::Read(place), _, Ok(bytes)) => {
                 let wrong = known.audit.read(place.first, &bytes, flying.sent, lost).err()?;
                 return Some(format!("A1: client {}, {}: {wrong}", self.client, flying.name()));
+            }
+            (Asked::Size, _, Ok(bytes)) => {
+                let told = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+                let (since, has) = known.size;
+                // Of a medium that is silent, what was known last counts.
+                let is_old = told < has && since < flying.sent && !known.is_unwell;
+                let (at, before) = known.told;
+                if is_old || told < before && at < flying.sent {
+                    let export = self.export;
+                    return Some(format!("A1: export {export} of {has} bytes has {told}, and had {before}"));
+                }
+                if told > before {
+                    known.told = (known.audit.tick(), told);
+                }
             }
             _ => {}
         }

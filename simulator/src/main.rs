@@ -11,14 +11,17 @@
 mod actor;
 mod audit;
 mod below;
+mod cells;
 mod disks;
 mod history;
 mod judge;
 mod kept;
 mod media;
+mod mount;
 mod nbd_client;
 mod nbd_server;
 mod operator;
+mod program;
 mod run;
 mod serving;
 mod shrink;

@@ -12,7 +12,7 @@ use cryptline_nbd::{NbdError, RequestHeader};
 use rustix::io::Errno;
 
 use crate::actor::Dialogue;
-use crate::audit::SECTOR;
+use crate::cells::SECTOR;
 use crate::judge::{Asked, Outcome};
 
 /// A client that has heard nothing for so long goes away.
@@ -69,6 +69,7 @@ fn command(asked: &Asked) -> (u16, u16) {
         }
         Asked::Discard(_) => (cmd::TRIM, 0),
         Asked::Flush => (cmd::FLUSH, 0),
+        Asked::Size => unreachable!("a client of NBD is told it when it comes"),
     }
 }
 

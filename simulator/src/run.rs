@@ -10,9 +10,12 @@ use rustix::io::Errno;
 
 use crate::actor::{Actor, Dialogue};
 use crate::below::Below;
-use crate::disks::{Disks, Laid};
-use crate::history::{Door, History, Nature};
+use crate::cells::{Cells, SECTOR};
+use crate::disks::{Disks, Laid, SIZE};
+use crate::history::{Door, History, MORE, Nature};
+use crate::mount::Kernel;
 use crate::nbd_client::Connection;
+use crate::program::Program;
 use crate::serving::Running;
 use crate::sim;
 use crate::world::World;
@@ -64,7 +67,7 @@ impl Stage {
     /// Lets a history happen.
     pub fn run(&self, history: &History) -> Outcome {
         let laid = self.disks.lay(history);
-        let world = World::new(laid.known(&history.faults));
+        let world = World::new(laid.known(history));
         let open_before = descriptors();
         let happen = || Play { laid: &laid, history, world: &world }.happen();
         let (below, ended) = sim::simulate(history.seed, PATIENCE, happen);
@@ -114,50 +117,84 @@ pub struct Play<'a> {
 /// Where clients come in.
 struct Doors {
     nbd: PathBuf,
+    mount: Option<Arc<Kernel>>,
 }
 
 impl Doors {
-    fn open(&self, door: Door, export: usize) -> io::Result<Box<dyn Dialogue>> {
-        match door {
-            Door::Nbd => Ok(Box::new(Connection::open(&self.nbd, &format!("e{export}"))?)),
+    fn open(&self, door: Door, export: usize, cells: &Cells) -> io::Result<Box<dyn Dialogue>> {
+        match (door, &self.mount) {
+            (Door::Nbd, _) => Ok(Box::new(Connection::open(&self.nbd, &format!("e{export}"))?)),
+            (Door::Mount, Some(kernel)) => Ok(Box::new(Program::open(kernel, export, cells)?)),
+            (Door::Mount, None) => Err(io::ErrorKind::NotFound.into()),
         }
     }
+}
+
+/// Servers at work.
+struct Served {
+    running: Vec<Running>,
+    /// The one that takes orders.
+    operated: Option<Arc<Server>>,
+    doors: Doors,
 }
 
 impl Play<'_> {
     /// All that happens. What the server below holds at last.
     fn happen(&self) -> Vec<u8> {
-        let own = self.laid.disks.socket("server");
         let below = self.laid.start_below(&self.history.faults);
-        match self.serve_nbd(&own) {
-            Ok((server, running)) => self.live(&below, vec![running], Some(server), &Doors { nbd: own }),
+        match self.serve() {
+            Ok(served) => self.live(&below, served),
             // Its first connection was dropped, which is nobody's fault.
-            Err(why) => self.world.say(|| format!("the server does not start: {why}")),
+            Err(why) => self.world.say(|| format!("a server does not start: {why}")),
         }
         self.laid.end_below(below)
     }
 
-    fn live(&self, below: &Below, servers: Vec<Running>, nbd: Option<Arc<Server>>, doors: &Doors) {
-        let world: &World = self.world;
+    /// Starts a server for each door that leads somewhere.
+    fn serve(&self) -> Result<Served, String> {
+        let nbd = self.laid.disks.socket("server");
+        let (mut running, mut operated, mut mount) = (Vec::new(), None, None);
+        if let Some((kernel, server)) = self.serve_mount()? {
+            running.push(server);
+            mount = Some(kernel);
+        }
+        if !self.history.behind(Door::Nbd).is_empty() {
+            let (server, thread) = self.serve_nbd(&nbd)?;
+            running.push(thread);
+            operated = Some(server);
+        }
+        Ok(Served { running, operated, doors: Doors { nbd, mount } })
+    }
+
+    fn live(&self, below: &Below, served: Served) {
+        let Served { running, operated, doors } = served;
+        let (world, doors): (&World, _) = (self.world, &doors);
         std::thread::scope(|scope| {
             scope.spawn(|| self.trouble(below));
             scope.spawn(|| self.power());
             scope.spawn(|| self.nature());
-            if let Some(server) = nbd {
+            if let Some(server) = operated {
                 scope.spawn(move || self.operate(&server));
+            }
+            scope.spawn(|| self.grow());
+            if let Some(kernel) = &doors.mount {
+                scope.spawn(|| kernel.serve());
+                scope.spawn(|| self.cut_off(kernel));
             }
             let clients = self.history.clients.iter().enumerate();
             let clients: Vec<_> = clients
                 .map(|(number, client)| {
                     let (door, export) = (self.history.doors[client.export], client.export);
-                    scope.spawn(move || Actor::new(number, client, world, || doors.open(door, export)).live())
+                    let cells = world.lock().exports[export].audit.cells.clone();
+                    let come = move || doors.open(door, export, &cells);
+                    scope.spawn(move || Actor::new(number, client, world, come).live())
                 })
                 .collect();
             let until = sim::now() + u64::try_from(self.history.stop.as_nanos()).expect("seconds");
             while sim::now() < until && !clients.iter().all(|client| client.is_finished()) {
                 sim::wait_for(None, Some(Duration::from_millis(20)));
             }
-            self.stop(servers, below);
+            self.stop(running, below);
             self.laid.speak(below);
         });
     }
@@ -168,6 +205,18 @@ impl Play<'_> {
         let mut world = self.world.lock();
         world.say("the power may have failed here".to_owned());
         world.cut = Some(self.laid.cut("meanwhile", &world.exports[0].audit));
+    }
+
+    /// The file below grows.
+    fn grow(&self) {
+        let Some(at) = self.history.growth else { return };
+        std::thread::sleep(at);
+        if self.laid.grow() {
+            let mut world = self.world.lock();
+            world.say("the file below export 0 has grown".to_owned());
+            let known = &mut world.exports[0];
+            known.size = (known.audit.tick(), (SIZE + MORE * SECTOR) as u64);
+        }
     }
 
     /// The kernel and another program at work on the file.

@@ -13,6 +13,8 @@ pub fn shortest(history: History, fails: impl FnMut(&History) -> bool) -> Histor
         for calmer in CALMER {
             search.keep(|history| calmer(&mut history.faults));
         }
+        search.keep(|history| history.cut_off = None);
+        search.keep(|history| history.growth = None);
         for place in (0..search.history.nature.len()).rev() {
             search.keep(|history| _ = history.nature.remove(place));
         }
@@ -82,7 +84,12 @@ fn size(history: &History) -> usize {
         below.late > 0,
         below.drops > 0,
     ];
-    history.weight() + history.orders.len() + history.nature.len() + faults.into_iter().filter(|is| *is).count()
+    usize::from(history.cut_off.is_some())
+        + usize::from(history.growth.is_some())
+        + history.weight()
+        + history.orders.len()
+        + history.nature.len()
+        + faults.into_iter().filter(|is| *is).count()
 }
 
 /// One kind of fault less each.
@@ -99,7 +106,9 @@ const CALMER: [fn(&mut Faults); 8] = [
 
 /// A history for people.
 pub fn tell(history: &History) -> String {
-    let mut lines = vec![format!("over {:?}, faults: {:?}", history.stack, history.faults)];
+    let mut lines = vec![format!("over {:?}, doors {:?}, faults: {:?}", history.stack, history.doors, history.faults)];
+    lines.extend(history.cut_off.map(|at| format!("the mount is cut off after {at:?}")));
+    lines.extend(history.growth.map(|at| format!("the file below grows after {at:?}")));
     lines.extend(history.orders.iter().map(|(at, order)| format!("order after {at:?}: {order:?}")));
     lines.extend(history.nature.iter().map(|(at, nature)| format!("nature after {at:?}: {nature:?}")));
     for (number, client) in history.clients.iter().enumerate() {
@@ -119,6 +128,7 @@ fn tell_step(step: &Step) -> String {
         }
         Step::Discard(place) => format!("discard {}", span(place)),
         Step::Flush => "flush".to_owned(),
+        Step::Size => "ask for the size".to_owned(),
         Step::Settle => "wait for all answers".to_owned(),
         Step::Pause(time) => format!("wait for all answers and {time:?}"),
         Step::Leave => "leave, and come again".to_owned(),

@@ -16,9 +16,10 @@ use cryptline_testkit::suite::Fresh;
 use cryptline_testkit::suite::devices::{self, AES_512, AES_4096, AUTO, CBC_4096, INLINE, Layout, QUEUE};
 use serde::{Deserialize, Serialize};
 
-use crate::audit::SECTOR;
-use crate::history::SECTORS;
+use crate::cells::SECTOR;
+use crate::history::{MORE, SECTORS};
 use crate::media::Media;
+use crate::sim;
 
 /// Bytes of the disk that are used.
 const SIZE: usize = SECTORS * SECTOR;
@@ -125,6 +126,11 @@ impl Stack {
 
     fn is_mapped(self) -> bool {
         matches!(self, Self::Mapped | Self::Table)
+    }
+
+    /// Tells if it is as large as its file.
+    pub fn grows(self) -> bool {
+        !self.is_mapped() && !matches!(self, Self::Delayed | Self::TwoFiles | Self::TwoKeys | Self::QueuedTwoKeys)
     }
 
     /// Bytes that the medium writes at once. XTS does not mind a torn sector.
@@ -261,6 +267,10 @@ impl Bed {
         fill(&gate);
         drop(gate);
         bed.content = after_crash(media.machine(), &of, Survivors::None);
+        if stack.grows() {
+            let longer = |image: &Arc<Vec<u8>>| Arc::new([&image[..], &[0; MORE * SECTOR]].concat());
+            bed.content = bed.content.iter().map(longer).collect();
+        }
         Ok(bed)
     }
 
@@ -275,6 +285,19 @@ impl Bed {
 
     pub fn is_mapped(&self) -> bool {
         self.stack.is_mapped()
+    }
+
+    /// The file is longer from here on. What it has there is what the machine has all the time, zeros at first.
+    pub fn grow(&self) -> bool {
+        let len = self.stack.lens()[0] + MORE * SECTOR;
+        sim::bypass(|| self.files[0].set_len(len as u64)).is_ok()
+    }
+
+    /// The files are as long as at first.
+    pub fn shrink(&self) {
+        for (file, len) in self.files.iter().zip(self.stack.lens()) {
+            file.set_len(len as u64).expect("a file can be cut");
+        }
     }
 
     /// Puts the files on the machine, with a content.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::audit::{Export, Tick};
-use crate::disks::Left;
+use crate::disks::{Left, SIZE};
 use crate::sim;
 
 /// Knowledge that all actors share.
@@ -22,6 +22,10 @@ pub struct Known {
     pub has_failed: bool,
     /// Removed with a last flush that has told of all that was lost by then.
     pub loss_is_told: bool,
+    /// Bytes that it has at least: since it has grown, the end of that, and how many.
+    pub size: (Tick, u64),
+    /// Bytes that a client was told, and when.
+    pub told: (Tick, u64),
     /// Nothing that can fail stands below.
     pub is_sound: bool,
     /// Writes were lost below, as far as is known now.
@@ -36,6 +40,8 @@ impl Known {
             is_gone: false,
             has_failed: false,
             loss_is_told: false,
+            size: (0, SIZE as u64),
+            told: (0, 0),
             is_sound: true,
             has_lost: Box::new(has_lost),
         }
@@ -52,6 +58,8 @@ pub struct Inner {
     pub findings: Vec<String>,
     pub log: Vec<String>,
     pub is_stopping: bool,
+    /// The mount was cut off, and nobody is to tell its server.
+    pub is_cut_off: bool,
     /// Leftovers of a power cut, had there been one.
     pub cut: Option<[Left; 2]>,
 }
@@ -68,7 +76,8 @@ pub fn last_words() -> Vec<String> {
 
 impl World {
     pub fn new(exports: Vec<Known>) -> Arc<Self> {
-        let inner = Inner { exports, findings: Vec::new(), log: Vec::new(), is_stopping: false, cut: None };
+        let (findings, log) = (Vec::new(), Vec::new());
+        let inner = Inner { exports, findings, log, is_stopping: false, is_cut_off: false, cut: None };
         let world = Arc::new(Self { inner: Mutex::new(inner) });
         *CURRENT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&world));
         world
