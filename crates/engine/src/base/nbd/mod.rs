@@ -168,6 +168,8 @@ impl Device for NbdDevice {
         let waker = self.0.reconnect.map(|_| ring.waker()).transpose();
         let waker = waker.map_err(OpenError::Ring)?;
         let link = self.0.link()?;
+        // Later others would wait for the answer.
+        let link = if ring.serves_several() { self.0.confirmed(link) } else { link };
         Ok(Box::new(NbdQueue::new(&self.0, link, ring, intake, waker)))
     }
 

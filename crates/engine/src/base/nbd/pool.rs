@@ -238,7 +238,7 @@ impl Shared {
 
     /// A connection with the answer of the witness, whose first request need not wait for that. Not for one that may be
     /// the first of many: the next to be opened asks for all of them. Where there is no answer, its first request says so.
-    fn confirmed(&self, mut link: Link) -> Link {
+    pub(super) fn confirmed(&self, mut link: Link) -> Link {
         if !link.is_confirmed {
             self.confirms(&mut link);
         }

@@ -162,7 +162,8 @@ impl NbdQueue {
     fn confirm_server(&mut self, ring: &mut Ring) {
         if let Some(link) = self.link.as_mut().filter(|link| !link.is_confirmed)
             && self.down.is_none()
-            && !self.shared.confirms(link)
+            // A server that did not answer when the queue was opened may do so never.
+            && (ring.serves_several() || !self.shared.confirms(link))
         {
             // There is nothing that this could end.
             self.hang_up(&mut Vec::new());
