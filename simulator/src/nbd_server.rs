@@ -48,6 +48,7 @@ impl Play<'_> {
             poll: Poll::Never(Why::Asked),
             tls: None,
             max_connections: self.history.clients.len() + 1,
+            max_lanes: usize::MAX,
             max_handshakes: 8,
             handshake_timeout: Duration::from_secs(10),
             grace: GRACE,

@@ -29,6 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         poll: Poll::default(),
         tls: None,
         max_connections: 16,
+        max_lanes: usize::MAX,
         max_handshakes: 16,
         handshake_timeout: Duration::from_secs(10),
         grace: Duration::from_secs(5),

@@ -85,6 +85,8 @@ pub struct Handshake {
     refusal: Option<Refusal>,
     /// The export for which `base:allocation` is selected.
     base_allocation_for: Option<usize>,
+    /// It ended with `GO`.
+    has_gone: bool,
 }
 
 impl Handshake {
@@ -104,6 +106,7 @@ impl Handshake {
             block_size_refused: false,
             refusal: None,
             base_allocation_for: None,
+            has_gone: false,
         }
     }
 
@@ -128,6 +131,17 @@ impl Handshake {
         greeting[8..16].copy_from_slice(&OPTION_MAGIC.to_be_bytes());
         greeting[16..].copy_from_slice(&flags.to_be_bytes());
         greeting
+    }
+
+    /// What to send in place of the last output where transmission cannot begin after all: why, for a client that has sent
+    /// `GO`, and nothing for one that has sent `EXPORT_NAME`, which knows no errors.
+    #[must_use]
+    pub fn refuse_transmission(&self, why: &str) -> Vec<u8> {
+        let mut output = Vec::new();
+        if self.has_gone {
+            Replies { option: opt::GO, output: &mut output }.error(rep::ERR_POLICY, why);
+        }
+        output
     }
 
     /// From now on every option but `ABORT` is answered with `ERR_SHUTDOWN`.
@@ -372,6 +386,7 @@ impl Handshake {
         if option == opt::INFO {
             return Ok(Step::NeedMore);
         }
+        self.has_gone = true;
         Ok(self.enter_transmission(index, request.wants_block_size))
     }
 

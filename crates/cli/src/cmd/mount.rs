@@ -245,9 +245,8 @@ impl MountArgs {
         if let Some(asked) = asked {
             return Ok(asked);
         }
-        let most_in_memory = memory::most().map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        let mut lanes = cores.min(most_in_memory).min(LANES_USUAL);
+        let mut lanes = cores.min(memory::lanes()).min(LANES_USUAL);
         for volume in volumes {
             // One more flushes, or the only one.
             let found = queues_to_be_had(&volume.gate, lanes + 1)?;

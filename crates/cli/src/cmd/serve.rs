@@ -227,7 +227,7 @@ pub fn run(args: &mut ServeArgs) -> Result<ExitCode, CliError> {
     starter.leave()?;
     let front = front.enter(&needs, command, args.banner(&uris, commands, holes, quiet))?;
     let clients = front.clients().unwrap_or(args.server.max_connections);
-    let server = args.build(exports, clients, (front.backend(), front.poll()), tls);
+    let server = args.build(exports, (clients, front.lanes()), (front.backend(), front.poll()), tls);
     if let Some(socket) = control {
         let how = HowServed {
             places: args.places(&sockets),
@@ -372,7 +372,7 @@ impl ServeArgs {
     fn build(
         &self,
         exports: Arc<Exports>,
-        clients: u64,
+        (clients, lanes): (u64, usize),
         (backend, poll): (BackendChoice, Poll),
         tls: Option<Arc<CurrentTls>>,
     ) -> Arc<Server> {
@@ -382,6 +382,7 @@ impl ServeArgs {
             poll,
             tls,
             max_connections: usize::try_from(clients).unwrap_or(usize::MAX),
+            max_lanes: lanes,
             max_handshakes: HANDSHAKES_MAX,
             handshake_timeout: HANDSHAKE_MAX,
             grace: GRACE,

@@ -152,6 +152,8 @@ pub struct Entered<'a> {
     in_force: InForce,
     /// Most at a time, where there is not enough for all that were asked for.
     clients: Option<u64>,
+    /// Most that there is memory for.
+    lanes: usize,
     /// Where Prometheus is answered.
     metrics: Option<Place>,
     captive: Option<Captive>,
@@ -290,7 +292,7 @@ impl<'a> Opened<'a> {
     /// `command` runs beside the server: the end of either is the end of both. The pid file appears when the places of
     /// the `banner` have been printed: whoever waits for it finds them.
     pub fn enter(self, needs: &Needs<'_>, command: Option<Command>, banner: Banner) -> Result<Entered<'a>, CliError> {
-        let within_memory = memory::clients(needs)?;
+        let (within_memory, lanes) = (memory::clients(needs)?, memory::lanes());
         let needs = &Needs { clients: within_memory.unwrap_or(needs.clients), ..*needs };
         let volumes = Volumes::new(Arc::clone(&self.volumes));
         let statistics = &self.options.statistics;
@@ -320,6 +322,7 @@ impl<'a> Opened<'a> {
             Ok((in_force, backend)) => Ok(Entered {
                 poll: *poll.get_or_init(|| self.poll.by(backend.choice)),
                 clients: in_force.clients.or(within_memory),
+                lanes,
                 volumes,
                 options: self.options,
                 backend,
@@ -348,6 +351,11 @@ impl Entered<'_> {
     /// Most clients at a time, where there is not enough for all that were asked for.
     pub fn clients(&self) -> Option<u64> {
         self.clients
+    }
+
+    /// Most lanes that there is memory for, those of clients included that have left.
+    pub fn lanes(&self) -> usize {
+        self.lanes
     }
 
     /// What is served, and may change.

@@ -50,9 +50,10 @@ pub fn count_of(clients: u64) -> String {
     format!("{clients} client{s}")
 }
 
-/// Clients or lanes that there is memory for, at least one; `None` where nothing limits it.
-pub fn most() -> Option<u64> {
-    available_within_limits().map(|available| clients_within(&available).max(1))
+/// Lanes that there is memory for, at least one.
+pub fn lanes() -> usize {
+    let most = available_within_limits().map(|available| clients_within(&available).max(1));
+    most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
 }
 
 fn clients_within(available: &Available) -> u64 {

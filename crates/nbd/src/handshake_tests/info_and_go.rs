@@ -107,3 +107,14 @@ fn option_data_of_4_gib_takes_no_memory() {
     }
     assert_eq!(replies(opt::GO, &output)[0].0, rep::ERR_TOO_BIG);
 }
+
+#[test]
+fn client_that_has_gone_can_be_refused_yet_and_one_that_knows_no_errors_is_told_nothing() {
+    let mut handshake = haggling(TlsMode::Off);
+    assert!(enter(&mut handshake, opt::GO, &info_data(b"a", &[])).export == 0);
+    let found = replies(opt::GO, &handshake.refuse_transmission("come later"));
+    assert_eq!(found, [(rep::ERR_POLICY, b"come later".to_vec())]);
+    let mut handshake = haggling(TlsMode::Off);
+    enter(&mut handshake, opt::EXPORT_NAME, b"a");
+    assert!(handshake.refuse_transmission("come later").is_empty());
+}

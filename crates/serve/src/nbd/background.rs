@@ -48,6 +48,7 @@ impl Background {
             poll: Poll::default(),
             tls: None,
             max_connections: CLIENTS,
+            max_lanes: CLIENTS,
             max_handshakes: CLIENTS,
             handshake_timeout: Duration::from_secs(10),
             grace: Duration::from_secs(5),

@@ -15,7 +15,7 @@ use crate::net::clients::Member;
 use crate::net::{Connected, Stream};
 
 /// Runs the handshake; `None` where the client ended it by its own wish. At its end the client has a
-/// place in transmission, or is told nothing more.
+/// place in transmission, or was told that there is none.
 pub(super) fn negotiate(
     mut stream: Stream,
     member: &Member,
@@ -53,7 +53,11 @@ fn agree(
         input.drain(..progress.consumed);
         if let Step::Transmission(negotiated) = &progress.step {
             let id = offered.id(negotiated.export);
-            member.begin_transmission(id.ok_or(ProtocolError::UnknownExport)?)?;
+            if let Err(why) = member.begin_transmission(id.ok_or(ProtocolError::UnknownExport)?) {
+                // Whether it hears that is its own affair.
+                let _ = stream.write(&state.refuse_transmission(why.for_client()));
+                return Err(why.into());
+            }
         }
         stream.write(&output)?;
         output.clear();

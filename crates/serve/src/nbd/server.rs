@@ -30,6 +30,8 @@ pub struct ServerOptions {
     /// waits for the medium, counts only with its export.
     pub max_connections: usize,
     /// Handshakes at a time. When there are more, the oldest of the peer (an address or a user) that
+    /// The same, also counting those who have left: for a server whose memory is limited, no fewer than above.
+    pub max_lanes: usize,
     /// has the most gives way to the newest.
     pub max_handshakes: usize,
     /// How long a client may take for its handshake.
@@ -66,8 +68,11 @@ impl Server {
     /// A server; nothing happens before [`run`](Self::run).
     #[must_use]
     pub fn new(exports: Arc<Exports>, options: ServerOptions) -> Arc<Self> {
-        let clients =
-            Clients::new(Places { handshakes: options.max_handshakes.max(1), transmissions: options.max_connections });
+        let clients = Clients::new(Places {
+            handshakes: options.max_handshakes.max(1),
+            transmissions: options.max_connections,
+            lanes: options.max_lanes.max(options.max_connections),
+        });
         Arc::new(Self { exports, options, clients, lost: Mutex::default() })
     }
 

@@ -16,7 +16,8 @@
 //! * A client in transmission is never displaced.
 //!
 //! A client that has left while its thread waits for a medium counts no more among all, and still among those who use the
-//! same: a medium that never answers takes the places of its own clients, and nobody else's.
+//! same: a medium that never answers takes the places of its own clients, and nobody else's. But its lane has memory, and
+//! where that is limited there is a lane more for nobody. One that only sends no more looks the same from here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -77,6 +78,11 @@ pub enum NoPlace {
     /// As many as there may be are served already.
     #[error("refused a client: {0} are connected already, which is the limit")]
     Transmissions(usize),
+    /// There is memory for no more lanes.
+    #[error(
+        "refused a client: there is memory for {0}, and some that have left still wait for a medium that does not answer"
+    )]
+    Lanes(usize),
     /// As many as there may be are in the handshake, and none can give way.
     #[error("refused a client: too many handshakes at once")]
     Handshakes,
@@ -85,11 +91,32 @@ pub enum NoPlace {
     Displaced,
 }
 
+impl NoPlace {
+    /// For the person at the client, who can do nothing about the rest.
+    pub fn for_client(self) -> &'static str {
+        match self {
+            Self::Transmissions(_) | Self::Lanes(_) => "the server has as many clients as it may have; try again later",
+            Self::Handshakes | Self::Displaced => "the handshake took too long while others waited",
+        }
+    }
+}
+
+/// The lack of a place.
+#[derive(Clone, Copy)]
+struct Lack {
+    why: NoPlace,
+    /// Some who have it have left, and are about to end.
+    may_end: bool,
+}
+
 /// How many clients there may be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
     pub handshakes: usize,
+    /// Not counting those who have left.
     pub transmissions: usize,
+    /// Counting them.
+    pub lanes: usize,
 }
 
 /// Everybody who is connected.
@@ -132,6 +159,21 @@ impl Clients {
         let most = self.places.transmissions;
         let is_served = |client: &&Client| client.phase == Phase::Transmission && !client.socket.has_left();
         count(live, Phase::Transmission) >= most && live.values().filter(is_served).count() >= most
+    }
+
+    /// What keeps one more from using what has the number `uses`.
+    fn lack(&self, live: &BTreeMap<u64, Client>, uses: u64) -> Option<Lack> {
+        let Places { transmissions, lanes, .. } = self.places;
+        let own = || live.values().filter(|client| client.uses == Some(uses));
+        if own().count() >= transmissions {
+            let may_end = own().filter(|client| !client.socket.has_left()).count() < transmissions;
+            return Some(Lack { why: NoPlace::Transmissions(transmissions), may_end });
+        }
+        if self.is_full(live) {
+            return Some(Lack { why: NoPlace::Transmissions(transmissions), may_end: false });
+        }
+        let is_all = count(live, Phase::Transmission) >= lanes;
+        is_all.then_some(Lack { why: NoPlace::Lanes(lanes), may_end: true })
     }
 
     /// Everybody, once one more may give way: those who did no longer count, but they have threads.
@@ -226,23 +268,19 @@ impl Member {
     pub fn begin_transmission(&self, uses: u64) -> Result<(), NoPlace> {
         let deadline = Instant::now() + PATIENCE;
         let mut live = lock(&self.clients.live);
-        let most = self.clients.places.transmissions;
-        let is_full = loop {
-            let own = || live.values().filter(|client| client.uses == Some(uses));
-            if own().count() < most {
-                break self.clients.is_full(&live);
-            }
+        let lack = loop {
+            let lack = self.clients.lack(&live, uses);
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || own().filter(|client| !client.socket.has_left()).count() >= most {
-                break true;
+            if lack.is_none_or(|lack| !lack.may_end) || left.is_zero() {
+                break lack;
             }
             let waited = self.clients.changed.wait_timeout(live, left);
             live = waited.unwrap_or_else(PoisonError::into_inner).0;
         };
         match live.get_mut(&self.id) {
             Some(client) if client.phase == Phase::Handshake => {
-                if is_full {
-                    return Err(NoPlace::Transmissions(most));
+                if let Some(lack) = lack {
+                    return Err(lack.why);
                 }
                 client.phase = Phase::Transmission;
                 client.uses = Some(uses);

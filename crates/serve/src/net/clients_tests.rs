@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 
 use super::*;
 
-const PLACES: Places = Places { handshakes: 4, transmissions: 3 };
+const PLACES: Places = Places { handshakes: 4, transmissions: 3, lanes: 6 };
 
 /// A connection from 127.0.0.`host`: our end and theirs.
 fn connection(host: u8) -> (Socket, TcpStream) {
@@ -25,7 +25,7 @@ struct Hall {
 
 struct Guest {
     member: Member,
-    _ours: Socket,
+    ours: Socket,
     theirs: TcpStream,
 }
 
@@ -38,7 +38,7 @@ impl Hall {
         self.next += 1;
         let (ours, theirs) = connection(host);
         let member = self.clients.enter(self.next, &ours)?;
-        Ok(Guest { member, _ours: ours, theirs })
+        Ok(Guest { member, ours, theirs })
     }
 
     /// Many in a row, of which those that are displaced leave.
@@ -102,7 +102,7 @@ fn clients_that_have_left_a_medium_that_hangs_take_the_places_of_its_own_clients
     let mut hall = Hall::new();
     let mut stuck = Vec::new();
     for _ in 0..PLACES.transmissions {
-        let Guest { member, _ours: ours, theirs } = hall.enter(1).unwrap();
+        let Guest { member, ours, theirs } = hall.enter(1).unwrap();
         member.begin_transmission(0).unwrap();
         drop(theirs);
         while !ours.has_left() {
@@ -121,6 +121,29 @@ fn clients_that_have_left_a_medium_that_hangs_take_the_places_of_its_own_clients
     assert_eq!(hall.enter(1).map(drop), full);
     drop(stuck);
     assert_eq!(own.member.begin_transmission(0), full, "all places are taken by those who are served");
+}
+
+/// A client that only sends no more is served, and has a lane's memory.
+#[test]
+fn clients_that_have_left_or_stopped_sending_take_no_more_memory_than_there_is() {
+    let mut hall = Hall::new();
+    let mut quiet = Vec::new();
+    for number in 0..PLACES.lanes {
+        let guest = hall.enter(1).unwrap();
+        assert_eq!(guest.member.begin_transmission(number as u64), Ok(()));
+        guest.theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        while !guest.ours.has_left() {
+            std::thread::yield_now();
+        }
+        quiet.push(guest);
+    }
+    let late = hall.enter(1).unwrap();
+    assert_eq!(late.member.begin_transmission(99), Err(NoPlace::Lanes(PLACES.lanes)));
+    // One that ends meanwhile is waited for.
+    let one = quiet.pop();
+    let end = std::thread::spawn(move || drop(one));
+    assert_eq!(late.member.begin_transmission(99), Ok(()));
+    end.join().unwrap();
 }
 
 #[test]

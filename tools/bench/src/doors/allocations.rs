@@ -121,6 +121,7 @@ fn prepare(front: Door, volume: &Volume, place: &Path) -> Result<Served> {
                 poll,
                 tls: None,
                 max_connections: 4,
+                max_lanes: usize::MAX,
                 max_handshakes: 4,
                 handshake_timeout: GRACE,
                 grace: GRACE,

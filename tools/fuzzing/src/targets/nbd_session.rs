@@ -48,6 +48,7 @@ pub fn target(data: &[u8]) {
         poll: Poll::default(),
         tls: None,
         max_connections: 1,
+        max_lanes: 1,
         max_handshakes: 1,
         handshake_timeout: Duration::from_secs(60),
         grace: Duration::from_millis(100),

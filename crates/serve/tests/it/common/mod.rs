@@ -62,6 +62,7 @@ impl Setup {
                 poll: Poll::default(),
                 tls: None,
                 max_connections: 100,
+                max_lanes: usize::MAX,
                 max_handshakes: 50,
                 handshake_timeout: Duration::from_secs(20),
                 grace: Duration::from_millis(500),
