@@ -88,6 +88,20 @@ pub(crate) fn flush_last(volumes: Vec<Last>, backend: BackendChoice, grace: Dura
 
 /// Whether one of these volumes answers a read, whatever it says.
 fn any_answers<'a>(gates: impl Iterator<Item = &'a Gate>, backend: BackendChoice) -> bool {
+    let (told, deadline) = (look(gates, backend), Instant::now() + LEAST);
+    let mut left = std::iter::repeat_with(|| deadline.saturating_duration_since(Instant::now()));
+    left.find_map(|left| told.recv_timeout(left).map_or(Some(false), |answers| answers.then_some(true)))
+        .unwrap_or(false)
+}
+
+/// Whether a volume that can be read leaves a read unanswered for so long.
+pub(crate) fn is_silent(gate: &Gate, backend: BackendChoice, patience: Duration) -> bool {
+    matches!(look([gate].into_iter(), backend).recv_timeout(patience), Err(RecvTimeoutError::Timeout))
+}
+
+/// Reads from each of these volumes. Each says that it has answered, or that it cannot be asked, as where others have all
+/// connections.
+fn look<'a>(gates: impl Iterator<Item = &'a Gate>, backend: BackendChoice) -> mpsc::Receiver<bool> {
     let (tell, told) = mpsc::channel();
     for gate in gates {
         let (gate, tell) = (gate.clone(), tell.clone());
@@ -95,16 +109,13 @@ fn any_answers<'a>(gates: impl Iterator<Item = &'a Gate>, backend: BackendChoice
             let mut block = vec![0; gate.geometry().logical_block as usize];
             let answered = Blocking::new(&gate, backend).map(|mut volume| volume.read_at(0, &mut block));
             drop(gate);
-            if answered.is_ok() {
-                // Nobody listens any more where it took too long.
-                let _ = tell.send(());
-            }
+            // Nobody listens any more where it took too long.
+            let _ = tell.send(answered.is_ok());
         };
         // Without a thread to be had, nothing is known.
         let _ = std::thread::Builder::new().name("look".to_owned()).spawn(look);
     }
-    drop(tell);
-    told.recv_timeout(LEAST).is_ok()
+    told
 }
 
 /// Flushes a volume on a thread of its own, which is left behind where that never ends; here, where there can be no more threads.
@@ -154,7 +165,7 @@ pub fn flush(gate: &Gate, backend: BackendChoice) -> Result<Result<(), Fault>, O
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use cryptline_engine::Operation;
+    use cryptline_engine::{Device, Extent, Geometry, Operation, Queue, Ring};
     use cryptline_testkit::scripted::{answering, geometry};
 
     use super::*;
@@ -196,6 +207,35 @@ mod tests {
             Some(Ok(()))
         });
         assert_eq!(flush_all([("slow", &slow)], BackendChoice::Auto, Duration::ZERO), Ok(()));
+    }
+
+    #[test]
+    fn volume_that_cannot_be_asked_is_not_taken_for_silent() {
+        let (well, silent, _) = well_and_silent();
+        assert!(is_silent(&silent, BackendChoice::Auto, Duration::from_millis(1)));
+        let unasked = Gate::new(NoQueue);
+        for gate in [&well, &unasked] {
+            assert!(!is_silent(gate, BackendChoice::Auto, Duration::from_secs(60)));
+        }
+        assert!(any_answers([&unasked, &well].into_iter(), BackendChoice::Auto));
+        assert!(!any_answers([&unasked].into_iter(), BackendChoice::Auto));
+    }
+
+    /// Others have all the queues that there can be.
+    struct NoQueue;
+
+    impl Device for NoQueue {
+        fn geometry(&self) -> Geometry {
+            geometry(1 << 20)
+        }
+
+        fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+            Err(OpenError::Geometry("there is none".to_owned()))
+        }
+
+        fn extent(&self, _offset: u64, _len: u64) -> Result<Extent, Fault> {
+            unreachable!("nobody asks")
+        }
     }
 
     #[test]

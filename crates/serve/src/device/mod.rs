@@ -3,22 +3,32 @@
 //! ```text
 //! attach ─► lanes serve ─► stop ─► write back what is cached ─► take the device away ─► lanes end ─► flush
 //! ```
+//!
+//! A medium that does not answer is given up at each of these steps. What takes the device away has the driver fail what it
+//! still had of it, so that a thread which waits for that ends.
 
 mod crew;
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use cryptline_engine::{BackendChoice, Fault, Gate, OpenError};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::flush::{UNANSWERED, flush_all};
+use crate::flush::{UNANSWERED, flush_all, is_silent};
 
 pub(crate) use crew::Crew;
+
+/// A medium that leaves a read unanswered for so long may never answer. What is being written back can delay one for long.
+const SILENT_FOR: Duration = Duration::from_secs(60);
+/// A device that the kernel asks for nothing for so long, while it writes all that it has for all of them, has it.
+const RESTS_FOR: Duration = Duration::from_secs(60);
 
 /// Why a volume did not become a block device.
 #[derive(Debug, thiserror::Error)]
@@ -105,17 +115,66 @@ pub enum EndError {
     },
 }
 
+/// A block device that was written back, and how.
+type WrittenBack = (Option<File>, Result<(), EndError>);
+
 /// Has the kernel write what it has cached of a block device, that of a file system on it included. As long as what is
 /// given back is kept, nobody can mount it any more. A device that is gone has nothing cached.
 ///
+/// That may take long, and for ever where the medium of the volume answers nothing any more. So after each `grace` it is
+/// asked for something else. Where it cannot be asked, or answers that, it has all the time that it takes.
+///
 /// The device is not flushed, as the volume will be: where nothing is cached, nothing is asked of a medium that may never
 /// answer.
-pub(crate) fn write_back(path: &Path) -> (Option<File>, Result<(), EndError>) {
+pub(crate) fn write_back(path: &Path, gate: &Gate, backend: BackendChoice, grace: Duration) -> WrittenBack {
+    write_back_unless(path, grace, || is_silent(gate, backend, SILENT_FOR))
+}
+
+fn write_back_unless(path: &Path, grace: Duration, is_silent: impl Fn() -> bool) -> WrittenBack {
+    let own = path.to_owned();
+    let written = within(move || write_back_now(&own), grace, || !is_silent());
+    written.unwrap_or_else(|| {
+        let error = io::Error::new(io::ErrorKind::TimedOut, "the volume's medium does not answer");
+        (None, Err(EndError::WriteBack { path: path.to_owned(), error }))
+    })
+}
+
+/// Does some work on a thread of its own, and waits for it and goes on doing so after another `limit` only where
+/// `goes_on` says so.
+fn within<T: Send + 'static>(
+    work: impl Fn() -> T + Send + Sync + 'static,
+    limit: Duration,
+    goes_on: impl Fn() -> bool,
+) -> Option<T> {
+    let (tell, done) = mpsc::channel();
+    let work = Arc::new(work);
+    let own = Arc::clone(&work);
+    // Nobody listens any more where it took too long.
+    let thread = move || drop(tell.send(own()));
+    if std::thread::Builder::new().name("write-back".to_owned()).spawn(thread).is_err() {
+        return Some(work());
+    }
+    loop {
+        match done.recv_timeout(limit) {
+            Err(mpsc::RecvTimeoutError::Timeout) if goes_on() => {}
+            // It may have ended since.
+            Err(_) => return done.try_recv().ok(),
+            Ok(done) => return Some(done),
+        }
+    }
+}
+
+fn write_back_now(path: &Path) -> WrittenBack {
     let (device, is_free) = match claim(path) {
         Ok(device) => (Ok(device), Ok(())),
         Err(error) if is_claimed_error(&error) => {
             // What a file system has not written yet is not the device's: syncing that would leave it behind.
-            rustix::fs::sync();
+            // That waits for all disks of this machine, of which one may never answer; the kernel writes all of them meanwhile.
+            let last = RefCell::new(statistics(path));
+            within(rustix::fs::sync, RESTS_FOR, || {
+                let now = statistics(path);
+                last.replace(now.clone()) != now
+            });
             (File::open(path), Err(EndError::InUse(path.to_owned())))
         }
         Err(error) => (Err(error), Ok(())),
@@ -132,6 +191,12 @@ pub(crate) fn write_back(path: &Path) -> (Option<File>, Result<(), EndError>) {
         _ => Ok(()),
     };
     (device, written.and(is_free))
+}
+
+/// What the kernel counts of a block device: requests, and those under way.
+fn statistics(path: &Path) -> Option<String> {
+    let folder = Path::new("/sys/class/block").join(path.file_name()?);
+    std::fs::read_to_string(folder.join("stat")).ok()
 }
 
 /// Whether somebody has claimed a block device: mounted it, or made another device of it.
@@ -163,4 +228,40 @@ pub(crate) fn flush(gate: &Gate, backend: BackendChoice, grace: Duration) -> Res
         UNANSWERED => EndError::NotFlushed(grace),
         fault => EndError::Flush(fault),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use cryptline_testkit::scripted::{Call, Silent};
+
+    use super::*;
+
+    #[test]
+    fn work_that_never_ends_is_waited_for_as_long_as_there_is_hope() {
+        let (_kept, never) = mpsc::channel::<()>();
+        let never = std::sync::Mutex::new(never);
+        let looks = Cell::new(0);
+        let hopes = || looks.replace(looks.get() + 1) < 3;
+        assert_eq!(within(move || cryptline_sys::lock(&never).recv(), Duration::ZERO, hopes), None);
+        assert_eq!(looks.get(), 4);
+        assert_eq!(within(|| 7, Duration::ZERO, || true), Some(7));
+    }
+
+    #[test]
+    fn device_of_a_silent_medium_is_not_written_back_for_ever() {
+        let medium = Silent::new(1 << 20);
+        medium.fall_silent(&Call::ALL);
+        let gate = medium.gate();
+        // Opening it for reading waits for somebody who writes.
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("device");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
+        let moment = Duration::from_millis(10);
+        let is_silent = || is_silent(&gate, BackendChoice::Auto, moment);
+        let (device, written) = write_back_unless(&path, moment, is_silent);
+        assert!(device.is_none());
+        assert!(matches!(written, Err(EndError::WriteBack { error, .. }) if error.kind() == io::ErrorKind::TimedOut));
+    }
 }

@@ -139,7 +139,7 @@ impl KernelNbd {
         let is_ours = owner(self.index).map(|owner| owner == self.owner);
         let (claimed, written) = match is_ours {
             Ok(false) => (None, Ok(())),
-            _ => write_back(&path),
+            _ => write_back(&path, &self.gate, self.options.backend, self.options.grace),
         };
         let removed = match is_ours {
             Ok(true) => detach(self.index),

@@ -40,6 +40,7 @@ pub use self::orphans::{Orphan, all, orphan};
 use self::shape::parameters;
 use self::wire::UblkWire;
 use crate::device::{AttachError, Crew, EndError, flush, write_back};
+use crate::facts::Facts;
 use crate::lane::{CHUNK, JOBS_MAX, Lane, Orders};
 use crate::net::StopHandle;
 use crate::stats::ExportStats;
@@ -226,7 +227,7 @@ impl Ublk {
         // A device that can be recovered refuses writes as soon as it is to stop, also those of its own cache.
         let (claimed, written) = match is_ours {
             Ok(false) => (None, Ok(())),
-            _ => write_back(&path),
+            _ => write_back(&path, &self.gate, self.options.backend(), self.options.grace),
         };
         // Or else somebody else has removed it.
         let stopped = match is_ours {
