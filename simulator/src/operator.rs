@@ -47,22 +47,19 @@ impl Play<'_> {
 }
 
 fn flush(world: &World, server: &Server, export: usize) {
-    let found = server.exports().status().into_iter().find(|status| status.export.name == format!("e{export}"));
-    let Some(status) = found else { return };
     let (sent, after_loss) = world.lock().exports[export].moment();
-    let flushed = server.flush(&status.export);
+    let Some((_, flushed)) = server.flush(Some(&format!("e{export}"))).pop() else { return };
     let mut world = world.lock();
     world.say(format!("export {export} is flushed: {flushed:?}"));
     let known = &mut world.exports[export];
     match flushed {
-        Ok(Ok(())) if after_loss => {
+        Ok(()) if after_loss => {
             world.find(format!("A5: an ordered flush of export {export} says yes after a write was lost"));
         }
-        Ok(Ok(())) => known.audit.promise(sent, None),
+        Ok(()) => known.audit.promise(sent, None),
         // It goes, perhaps, or is silent: a flush is not known to be made.
-        Ok(Err(_)) | Err(_) if !known.is_sound || known.is_unwell => {}
-        Ok(Err(fault)) => world.find(format!("A9: an ordered flush of export {export} fails without a cause: {fault}")),
-        Err(error) => world.find(format!("A9: export {export} can not be flushed: {error}")),
+        Err(_) if !known.is_sound || known.is_unwell => {}
+        Err(why) => world.find(format!("A9: an ordered flush of export {export} is not made without a cause: {why:?}")),
     }
 }
 

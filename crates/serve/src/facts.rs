@@ -1,5 +1,5 @@
-//! Facts of media, such as their sizes and holes: asked in system calls that a hung medium never ends, for threads that
-//! have others to serve.
+//! Facts of media, such as their sizes and holes, and that all of them is durable: asked in system calls that a hung medium
+//! never ends, for threads that have others to serve.
 //!
 //! ```text
 //! lane, greeting ─► question ─► the medium's own thread ─► answer     in time, or none
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use cryptline_engine::Gate;
 use cryptline_sys::lock;
 
 /// How long an answer is waited for. One that takes longer delays others once, and no more until it is there.
@@ -52,6 +53,18 @@ impl Facts {
     /// Asks, and waits for the answer; `None` where the medium does not give it in time.
     pub fn ask<T: Send + 'static>(&self, question: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         self.begin(question).answer_by(Instant::now() + PATIENCE)
+    }
+
+    /// Has a volume begin to look whether it has grown.
+    pub fn begin_growth(&self, gate: &Gate) -> Asked<u64> {
+        let gate = gate.clone();
+        self.begin(move || gate.grow())
+    }
+
+    /// Bytes of a volume, which may have grown. As many as are known of where its medium does not say in time.
+    pub fn size_of(&self, gate: &Gate) -> u64 {
+        let asked = self.begin_growth(gate);
+        asked.answer_by(Instant::now() + PATIENCE).unwrap_or_else(|| gate.size())
     }
 
     fn send(&self, question: Question) -> bool {
@@ -101,7 +114,20 @@ impl<T> Asked<T> {
 
 #[cfg(test)]
 mod tests {
+    use cryptline_testkit::scripted::{Call, Silent};
+
     use super::*;
+
+    #[test]
+    fn size_that_is_known_is_told_of_a_medium_that_does_not_say_it() {
+        let medium = Silent::new(1 << 20);
+        let (facts, gate) = (Facts::new(), medium.gate());
+        medium.fall_silent(&[Call::Grow]);
+        // The second time at once.
+        for _ in 0..2 {
+            assert_eq!(facts.size_of(&gate), 1 << 20);
+        }
+    }
 
     #[test]
     fn medium_that_hangs_delays_once_and_is_asked_again_when_it_has_answered() {

@@ -7,7 +7,6 @@
 //! Who takes an export from one state to the next does what belongs to it: only one thread closes an export.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::Instant;
 
 use cryptline_nbd::{OfferError, ServerOffer, TlsMode};
 use cryptline_sys::lock;
@@ -26,10 +25,10 @@ pub struct Exports {
 /// Told of an export that is gone, and of its last flush.
 type OnClosed = Box<dyn Fn(&Export, &Flushed) + Send + Sync>;
 
-struct Inner {
+pub(super) struct Inner {
     next: ExportId,
     /// In the order in which they came.
-    entries: Vec<Entry>,
+    pub entries: Vec<Entry>,
     offered: Arc<Offered>,
     /// The export that the empty name meant at first is gone.
     default_is_gone: bool,
@@ -38,13 +37,15 @@ struct Inner {
 /// Never used twice: a name may be.
 pub(crate) type ExportId = u64;
 
-struct Entry {
+pub(super) struct Entry {
     id: ExportId,
-    export: Arc<Export>,
+    pub export: Arc<Export>,
     state: State,
     /// In transmission.
-    clients: usize,
-    facts: Facts,
+    pub clients: usize,
+    pub facts: Facts,
+    /// Flushes that no client asks for; they may take long, and keep no size waiting.
+    pub flushes: Facts,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +173,7 @@ impl Exports {
 
     /// What the next handshake offers: volumes that have grown are as large as they are now, if their media say so in time.
     pub(super) fn offered(&self) -> Arc<Offered> {
-        self.look_for_growth();
+        self.sizes(None, PATIENCE);
         let mut inner = self.inner();
         let told = inner.offered.offer.exports().iter().map(|info| info.size);
         let sizes = inner.offered().map(|entry| entry.export.gate.size());
@@ -181,22 +182,6 @@ impl Exports {
             let _ = inner.offer_anew(self.tls);
         }
         Arc::clone(&inner.offered)
-    }
-
-    /// Asks all media for their sizes, at once: who is greeted may want another volume than the one that does not answer.
-    fn look_for_growth(&self) {
-        let asked: Vec<_> = {
-            let inner = self.inner();
-            let ask = |entry: &Entry| {
-                let export = Arc::clone(&entry.export);
-                entry.facts.begin(move || export.gate.grow())
-            };
-            inner.entries.iter().map(ask).collect()
-        };
-        let deadline = Instant::now() + PATIENCE;
-        for asked in asked {
-            asked.answer_by(deadline);
-        }
     }
 
     /// A client begins to use an export; `None` where that goes meanwhile.
@@ -249,7 +234,7 @@ impl Exports {
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
         lock(&self.inner)
     }
 }
@@ -284,7 +269,14 @@ impl Inner {
 
 impl Entry {
     fn new(id: ExportId, export: Export) -> Self {
-        Self { id, export: Arc::new(export), state: State::Offered, clients: 0, facts: Facts::new() }
+        Self {
+            id,
+            export: Arc::new(export),
+            state: State::Offered,
+            clients: 0,
+            facts: Facts::new(),
+            flushes: Facts::new(),
+        }
     }
 
     fn closing(&self) -> Closing {

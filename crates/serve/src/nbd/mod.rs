@@ -5,11 +5,12 @@
 //! handshake  until client and server agree on an export
 //! wire       the transmission phase, served by a lane
 //! status       its block status replies
-//! export     what is served      exports  all of it, while it comes and goes
+//! export     what is served      exports  all of it, while it comes and goes      ask  all of it at once
 //! event      what the log is told
 //! background one volume served while the caller goes on
 //! ```
 
+mod ask;
 mod background;
 mod event;
 pub(crate) mod export;
@@ -23,6 +24,7 @@ pub use crate::net::{
     Certificates, Clients, CurrentTls, FILES, Listener, NoPlace, Place, StopHandle, Subject, SubjectError,
     TlsConfigError, private_key_path, read_file, server_config,
 };
+pub use ask::{ExportFlushed, Looked, NotFlushed};
 pub use background::Background;
 pub use event::{Client, ClientError, Event};
 pub use export::Export;

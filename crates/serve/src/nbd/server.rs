@@ -4,16 +4,17 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cryptline_engine::{BackendChoice, Fault, OpenError};
+use cryptline_engine::{BackendChoice, Fault};
 use cryptline_nbd::{ExportLimits, Negotiated, ProtocolError, ServerOffer};
 use cryptline_sys::lock;
 
+use super::ask::ExportFlushed;
 use super::event::{Client, ClientError, Event};
 use super::export::Export;
 use super::exports::{Closing, ExportStatus, Exports, RemoveError, Retired};
 use super::handshake::negotiate;
 use super::wire::{NbdWire, Terms};
-use crate::flush::{Flushed, Last, flush, flush_all, flush_last};
+use crate::flush::{Flushed, Last, flush_all, flush_last};
 use crate::lane::{Lane, Poll, Tally};
 use crate::net::clients::{Clients, DISMISSED_WITHIN, Member, NoPlace, Places, Whom};
 use crate::net::{Connected, CurrentTls, Listener, Socket, StopHandle, Stream, wait_for_client};
@@ -29,9 +30,9 @@ pub struct ServerOptions {
     /// Clients in transmission at a time, and of each export; further clients are refused. One that has left, and whose thread still
     /// waits for the medium, counts only with its export.
     pub max_connections: usize,
-    /// Handshakes at a time. When there are more, the oldest of the peer (an address or a user) that
     /// The same, also counting those who have left: for a server whose memory is limited, no fewer than above.
     pub max_lanes: usize,
+    /// Handshakes at a time. When there are more, the oldest of the peer (an address or a user) that
     /// has the most gives way to the newest.
     pub max_handshakes: usize,
     /// How long a client may take for its handshake.
@@ -128,12 +129,10 @@ impl Server {
         &self.exports
     }
 
-    /// Makes all that was written to this durable.
-    ///
-    /// # Errors
-    /// Where it cannot be asked to, as where clients have all the connections of a server below. Nothing is lost by that.
-    pub fn flush(&self, export: &Export) -> Result<Result<(), Fault>, OpenError> {
-        flush(&export.gate, self.options.backend)
+    /// Makes all that was written to the export called `name`, or to each, durable, side by side.
+    #[must_use]
+    pub fn flush(&self, name: Option<&str>) -> Vec<ExportFlushed> {
+        self.exports.flush(name, self.options.backend)
     }
 
     /// Lets no new client have the export called `name`. It is flushed, and its volume closed, when its last client has

@@ -54,7 +54,7 @@ impl Growth {
 impl Ublk {
     pub(super) fn look_for_growth(&mut self, grown: impl Fn(u64), log: impl Fn(&str)) {
         // Requests reach what is new from here on, and so before anybody asks for it.
-        let Some(sectors) = self.growth.due(self.gate.grow()) else {
+        let Some(sectors) = self.growth.due(self.facts.size_of(&self.gate)) else {
             return;
         };
         let updated = if self.growth.is_possible {

@@ -74,6 +74,8 @@ pub struct Ublk {
     /// As the kernel knows it.
     owner: u32,
     growth: Growth,
+    /// The medium may fall silent, and whoever serves must notice that it is to stop.
+    facts: Facts,
     control: Control,
     gate: Gate,
     options: Options,
@@ -169,6 +171,7 @@ impl Ublk {
             can_be_handed_over: info.flags & QUIESCING != 0,
             owner: our_number(&mut control, info.id),
             growth: Growth::of(info, parameters),
+            facts: Facts::new(),
             control,
             gate,
             options,

@@ -37,10 +37,9 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Bytes of the disk, which may have grown. As many as are known of where its medium does not say in time.
+    /// Bytes of the disk, which may have grown.
     pub fn size(&self) -> u64 {
-        let gate = self.gate.clone();
-        self.facts.ask(move || gate.grow()).unwrap_or_else(|| self.gate.size())
+        self.facts.size_of(&self.gate)
     }
 
     /// Takes the reason why a queue ends.

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cryptline::luks::KEY_LEN_MAX;
 use cryptline::{Open, SecretBuf, keys};
@@ -29,11 +29,53 @@ use crate::serve::front::Served;
 /// Most exports that are offered.
 const EXPORTS_MAX: usize = 256;
 
-/// An image that was added, and is open while its export is there.
-pub struct Added {
-    /// Device and inode.
-    image: (u64, u64),
-    stats: Arc<ExportStats>,
+/// Device and inode of an image: the same for all who have opened it.
+type ImagePlace = (u64, u64);
+
+/// Images that were added, each open while its export is there, and those that are being added.
+#[derive(Default)]
+pub struct AddedImages(Mutex<Vec<Added>>);
+
+struct Added {
+    image: ImagePlace,
+    /// Of its export, once there is one.
+    stats: Option<Arc<ExportStats>>,
+}
+
+/// An image that nobody else adds until this is dropped, nor later if it was [kept](Self::keep). Reading its header may
+/// take for ever, so nobody waits for that.
+struct Adding<'a> {
+    all: &'a AddedImages,
+    image: ImagePlace,
+}
+
+impl AddedImages {
+    /// `None` where the image is open already, by an export of which `is_there` is true, or is being added.
+    fn begin(&self, image: ImagePlace, is_there: impl Fn(&Arc<ExportStats>) -> bool) -> Option<Adding<'_>> {
+        let mut added = lock(&self.0);
+        added.retain(|added| added.stats.as_ref().is_none_or(&is_there));
+        if added.iter().any(|added| added.image == image) {
+            return None;
+        }
+        added.push(Added { image, stats: None });
+        Some(Adding { all: self, image })
+    }
+}
+
+impl Adding<'_> {
+    /// Its export is there.
+    fn keep(self, stats: Arc<ExportStats>) {
+        let mut added = lock(&self.all.0);
+        if let Some(added) = added.iter_mut().find(|added| added.image == self.image) {
+            added.stats = Some(stats);
+        }
+    }
+}
+
+impl Drop for Adding<'_> {
+    fn drop(&mut self) {
+        lock(&self.all.0).retain(|added| added.image != self.image || added.stats.is_some());
+    }
 }
 
 impl Control {
@@ -49,10 +91,7 @@ impl Control {
         self.check_name(&add.name)?;
         let key = read_key(File::from(key))?;
         let image = File::from(image);
-        let place = place_of(&image)?;
-        // To the end: nobody adds the same meanwhile.
-        let mut added = lock(&self.added);
-        self.check_image(&mut added, place)?;
+        let adding = self.begin(place_of(&image)?)?;
         read_through_cache(&image)?;
         let image = Image::of_file(image, Path::new(&add.target), add.read_only);
         let mut open = Open::image(image.map_err(cryptline::Error::from)?)
@@ -83,7 +122,7 @@ impl Control {
                 error => CliError::parameters(error.to_string()),
             });
         }
-        added.push(Added { image: place, stats });
+        adding.keep(stats);
         let warnings = volume.warnings().iter().map(crate::error::warning);
         Ok(json!({
             "name": add.name,
@@ -120,16 +159,14 @@ impl Control {
 
     /// Its lock keeps out whoever opens it again, but not a client that sends the same open file again; and taking that
     /// lock again could weaken it.
-    fn check_image(&self, added: &mut Vec<Added>, image: (u64, u64)) -> Result<(), CliError> {
-        let exports = self.server.exports().status();
-        added.retain(|added| {
-            let mut exports = exports.iter();
-            exports.any(|status| Arc::ptr_eq(&status.export.stats, &added.stats))
-        });
-        if added.iter().any(|added| added.image == image) {
-            return Err(CliError::busy("this server has that image open already; remove its export first"));
-        }
-        Ok(())
+    fn begin(&self, image: ImagePlace) -> Result<Adding<'_>, CliError> {
+        let is_there = |stats: &Arc<ExportStats>| {
+            let exports = self.server.exports().status();
+            exports.iter().any(|status| Arc::ptr_eq(&status.export.stats, stats))
+        };
+        let busy =
+            || CliError::busy("this server has that image open already, or is opening it; remove its export first");
+        self.added.begin(image, is_there).ok_or_else(busy)
     }
 }
 
@@ -149,8 +186,7 @@ fn read_through_cache(image: &File) -> Result<(), CliError> {
     })
 }
 
-/// Device and inode: the same for all who have opened it.
-fn place_of(image: &File) -> Result<(u64, u64), CliError> {
+fn place_of(image: &File) -> Result<ImagePlace, CliError> {
     let metadata = image.metadata().map_err(|error| CliError::parameters(format!("cannot stat the image: {error}")))?;
     Ok((metadata.dev(), metadata.ino()))
 }
@@ -171,4 +207,24 @@ fn read_key(pipe: File) -> Result<SecretBuf, CliError> {
         return Err(failed(format!("it has {} bytes", key.len())));
     }
     Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn image_is_added_once_at_a_time_and_others_wait_for_none_that_is_being_added() {
+        let (all, stats) = (AddedImages::default(), ExportStats::new(false));
+        let is_there = |_: &_| true;
+        let adding = all.begin((1, 1), is_there).unwrap();
+        let other = all.begin((1, 2), is_there).unwrap();
+        assert!(all.begin((1, 1), is_there).is_none());
+        drop(adding);
+        let again = all.begin((1, 1), is_there).expect("it could not be opened, and may be tried again");
+        again.keep(Arc::clone(&stats));
+        drop(other);
+        assert!(all.begin((1, 1), is_there).is_none());
+        assert!(all.begin((1, 1), |gone| !Arc::ptr_eq(gone, &stats)).is_some(), "its export is gone");
+    }
 }

@@ -1,17 +1,16 @@
 //! What each command does. None of them opens anything: the server has given that right up.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
-use cryptline_engine::Fault;
 use cryptline_nbd::uri::NbdUri;
 use cryptline_serve::UNANSWERED;
 use cryptline_serve::lane::Poll;
-use cryptline_serve::nbd::{ExportStatus, RemoveError, Removed, Server};
+use cryptline_serve::nbd::{ExportStatus, Looked, NotFlushed, RemoveError, Removed, Server};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::add::Added;
+use super::add::AddedImages;
 use super::session::Line;
 use super::wire::{Failure, Nothing, Remove, Reply, Request, Whose, parse};
 use crate::CliError;
@@ -29,7 +28,7 @@ pub struct Control {
     pub(super) volumes: Volumes,
     statistics: statistics::Server,
     pub(super) how: HowServed,
-    pub(super) added: Mutex<Vec<Added>>,
+    pub(super) added: AddedImages,
 }
 
 /// What the server was told of how to serve.
@@ -57,7 +56,7 @@ impl Control {
             volumes: volumes.clone(),
             statistics: statistics::Server::new(volumes.clone(), Arc::new(OnceLock::from(poll))),
             how,
-            added: Mutex::default(),
+            added: AddedImages::default(),
         }
     }
 
@@ -149,16 +148,13 @@ impl Control {
         self.how.places.iter().map(of_export).collect()
     }
 
-    /// The exports that are meant: all, or the one of this name.
-    fn meant(&self, whose: &Whose) -> Result<Vec<ExportStatus>, CliError> {
-        let mut exports = self.server.exports().status();
-        if let Some(name) = &whose.name {
-            exports.retain(|status| status.export.name == *name);
-            if exports.is_empty() {
-                return Err(self.unknown(name));
-            }
+    /// That there is an export of this name, where one is named.
+    fn check_known(&self, whose: &Whose) -> Result<(), CliError> {
+        let exports = self.server.exports().status();
+        match &whose.name {
+            Some(name) if exports.iter().all(|status| status.export.name != *name) => Err(self.unknown(name)),
+            _ => Ok(()),
         }
-        Ok(exports)
     }
 
     fn unknown(&self, name: &str) -> CliError {
@@ -171,53 +167,37 @@ impl Control {
         CliError::parameters(format!("there is no export {name:?}; there are: {known}"))
     }
 
-    /// All of them, even after one has failed.
+    /// All of them, even after one has failed. One that another session removes meanwhile is none of them: that one was told
+    /// what became of it.
     fn flush(&self, whose: &Whose) -> Result<Value, CliError> {
-        let named = |status: ExportStatus| status.export.name.clone();
-        let names: Vec<_> = self.meant(whose)?.into_iter().map(named).collect();
+        self.check_known(whose)?;
         let (mut flushed, mut failed) = (Vec::new(), Vec::new());
-        for name in names {
-            // One at a time: what is kept here cannot be closed.
-            let mut exports = self.server.exports().status().into_iter();
-            let Some(status) = exports.find(|status| status.export.name == name) else {
-                // Another session has removed it meanwhile, and was told what became of it.
-                continue;
-            };
-            drop(exports);
-            match self.flush_one(&status) {
+        for (name, ended) in self.server.flush(whose.name.as_deref()) {
+            match ended {
                 Ok(()) => flushed.push(name),
-                Err(error) => failed.push(error),
+                Err(why) => failed.push(self.not_flushed(&name, why)),
             }
         }
-        let Some(first) = failed.first() else {
-            return Ok(json!({ "flushed": flushed }));
-        };
-        let is_alike = failed.iter().all(|error| error.kind() == first.kind());
-        let kind = if is_alike { first.kind() } else { Kind::Device };
-        let texts: Vec<_> = failed.iter().map(ToString::to_string).collect();
-        Err(CliError::new(kind, texts.join("; ")))
+        one_of(failed)?;
+        Ok(json!({ "flushed": flushed }))
     }
 
-    fn flush_one(&self, status: &ExportStatus) -> Result<(), CliError> {
-        let (export, clients) = (&status.export, status.clients);
-        let name = &export.name;
-        let fault = match self.server.flush(export) {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(fault)) => fault,
-            // That flush is known to fail.
-            Err(_) if export.gate.is_latched() => Fault::Lost,
-            Err(error) => {
+    fn not_flushed(&self, name: &str, why: NotFlushed) -> CliError {
+        match why {
+            NotFlushed::Failed(fault) => CliError::device(not_durable(name, &self.volumes.told(name, fault))),
+            NotFlushed::Unanswered => CliError::device(format!(
+                "export {name:?}: its medium has not answered a flush so far, so it is not known whether what was written is \
+                 durable; check the medium, and flush again"
+            )),
+            NotFlushed::NotAsked { error, is_busy } => {
+                let kind = if is_busy { Kind::Busy } else { Kind::Device };
                 let text = format!(
                     "export {name:?}: could not be flushed now ({error}); that alone loses nothing: flush again, or let \
                      its clients flush"
                 );
-                let is_busy = clients >= export.gate.most_queues();
-                let kind = if is_busy { Kind::Busy } else { Kind::Device };
-                return Err(CliError::new(kind, text));
+                CliError::new(kind, text)
             }
-        };
-        let why = self.volumes.told(name, fault);
-        Err(CliError::device(not_durable(name, &why)))
+        }
     }
 
     fn reload(&self) -> Result<Value, CliError> {
@@ -228,15 +208,21 @@ impl Control {
         Ok(json!({ "valid_until": expiry }))
     }
 
-    /// Growth is noticed; whoever connects from now on sees it.
+    /// Growth is noticed, where it can be; whoever connects from now on sees it.
     fn resize(&self, whose: &Whose) -> Result<Value, CliError> {
-        let grown = |status: &ExportStatus| {
-            let gate = &status.export.gate;
-            let before = gate.size();
-            json!({"name": status.export.name, "before": before, "size": gate.grow()})
-        };
-        let exports = self.meant(whose)?;
-        Ok(json!({ "exports": exports.iter().map(grown).collect::<Vec<_>>() }))
+        self.check_known(whose)?;
+        let (mut exports, mut failed) = (Vec::new(), Vec::new());
+        for Looked { name, before, size } in self.server.exports().look_for_growth(whose.name.as_deref()) {
+            match size {
+                Some(size) => exports.push(json!({"name": name, "before": before, "size": size})),
+                None => failed.push(CliError::device(format!(
+                    "export {name:?}: its medium has not said so far how large it is, and it stays as it was; check the \
+                     medium, and ask again"
+                ))),
+            }
+        }
+        one_of(failed)?;
+        Ok(json!({ "exports": exports }))
     }
 
     fn remove(&self, remove: &Remove) -> Result<Value, CliError> {
@@ -260,6 +246,15 @@ impl Control {
             ))),
         }
     }
+}
+
+/// All that failed as one error, if anything did.
+fn one_of(failed: Vec<CliError>) -> Result<(), CliError> {
+    let Some(first) = failed.first() else { return Ok(()) };
+    let is_alike = failed.iter().all(|error| error.kind() == first.kind());
+    let kind = if is_alike { first.kind() } else { Kind::Device };
+    let texts: Vec<_> = failed.iter().map(ToString::to_string).collect();
+    Err(CliError::new(kind, texts.join("; ")))
 }
 
 fn not_durable(name: &str, why: &str) -> String {
