@@ -8,7 +8,8 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use cryptline::luks::KEY_LEN_MAX;
 use cryptline::{Open, SecretBuf, keys};
@@ -28,6 +29,10 @@ use crate::serve::front::Served;
 
 /// Most exports that are offered.
 const EXPORTS_MAX: usize = 256;
+/// Waited for an image's medium. The session is free for other commands then.
+const ADDED_WITHIN: Duration = Duration::from_secs(60);
+/// Images that are being added at a time: each may have a medium that never answers.
+const ADDING_MAX: usize = 16;
 
 /// Device and inode of an image: the same for all who have opened it.
 type ImagePlace = (u64, u64);
@@ -50,15 +55,23 @@ struct Adding<'a> {
 }
 
 impl AddedImages {
-    /// `None` where the image is open already, by an export of which `is_there` is true, or is being added.
-    fn begin(&self, image: ImagePlace, is_there: impl Fn(&Arc<ExportStats>) -> bool) -> Option<Adding<'_>> {
+    /// Not where the image is open already, by an export of which `is_there` is true, or is being added.
+    fn begin(&self, image: ImagePlace, is_there: impl Fn(&Arc<ExportStats>) -> bool) -> Result<Adding<'_>, CliError> {
         let mut added = lock(&self.0);
         added.retain(|added| added.stats.as_ref().is_none_or(&is_there));
-        if added.iter().any(|added| added.image == image) {
-            return None;
+        match added.iter().find(|added| added.image == image) {
+            Some(Added { stats: Some(_), .. }) => {
+                Err(CliError::busy("this server has that image open already; remove its export first"))
+            }
+            Some(_) => Err(CliError::busy("this server is about to open that image; wait until it is listed")),
+            None if added.iter().filter(|added| added.stats.is_none()).count() >= ADDING_MAX => Err(CliError::busy(
+                format!("{ADDING_MAX} images are being added, whose media do not answer; check those"),
+            )),
+            None => {
+                added.push(Added { image, stats: None });
+                Ok(Adding { all: self, image })
+            }
         }
-        added.push(Added { image, stats: None });
-        Some(Adding { all: self, image })
     }
 }
 
@@ -79,7 +92,25 @@ impl Drop for Adding<'_> {
 }
 
 impl Control {
-    pub(super) fn add(&self, add: &Add, files: Vec<OwnedFd>) -> Result<Value, CliError> {
+    /// Adds a volume on a thread of its own, which is left behind where the medium does not answer.
+    pub(super) fn add_within_limit(self: &Arc<Self>, add: Add, files: Vec<OwnedFd>) -> Result<Value, CliError> {
+        let (tell, told) = mpsc::channel();
+        let (control, target) = (Arc::clone(self), add.target.clone());
+        // Nobody listens any more where it took too long.
+        let work = move || drop(tell.send(control.add(&add, files)));
+        std::thread::Builder::new().name("add".to_owned()).spawn(work).map_err(CliError::no_thread)?;
+        match told.recv_timeout(ADDED_WITHIN) {
+            Ok(added) => added,
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(CliError::device(format!(
+                "{target}: its medium has not answered so far; check it: once it answers, the export is there (see `list`)"
+            ))),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                Err(CliError::device(format!("{target}: opening it failed; the server's standard error says why")))
+            }
+        }
+    }
+
+    fn add(&self, add: &Add, files: Vec<OwnedFd>) -> Result<Value, CliError> {
         let count = files.len();
         let mut files = files.into_iter();
         let (Some(image), Some(key), in_use, None) = (files.next(), files.next(), files.next(), files.next()) else {
@@ -164,9 +195,7 @@ impl Control {
             let exports = self.server.exports().status();
             exports.iter().any(|status| Arc::ptr_eq(&status.export.stats, stats))
         };
-        let busy =
-            || CliError::busy("this server has that image open already, or is opening it; remove its export first");
-        self.added.begin(image, is_there).ok_or_else(busy)
+        self.added.begin(image, is_there)
     }
 }
 
@@ -219,12 +248,22 @@ mod tests {
         let is_there = |_: &_| true;
         let adding = all.begin((1, 1), is_there).unwrap();
         let other = all.begin((1, 2), is_there).unwrap();
-        assert!(all.begin((1, 1), is_there).is_none());
+        assert!(all.begin((1, 1), is_there).is_err());
         drop(adding);
         let again = all.begin((1, 1), is_there).expect("it could not be opened, and may be tried again");
         again.keep(Arc::clone(&stats));
         drop(other);
-        assert!(all.begin((1, 1), is_there).is_none());
-        assert!(all.begin((1, 1), |gone| !Arc::ptr_eq(gone, &stats)).is_some(), "its export is gone");
+        assert!(all.begin((1, 1), is_there).is_err());
+        assert!(all.begin((1, 1), |gone| !Arc::ptr_eq(gone, &stats)).is_ok(), "its export is gone");
+    }
+
+    #[test]
+    fn images_whose_media_do_not_answer_are_not_piled_up() {
+        let all = AddedImages::default();
+        let begin = |inode| all.begin((1, inode), |_| true);
+        let mut adding: Vec<_> = (0..ADDING_MAX as u64).map(|inode| begin(inode).unwrap()).collect();
+        assert!(begin(99).is_err());
+        adding.pop();
+        assert!(begin(99).is_ok());
     }
 }

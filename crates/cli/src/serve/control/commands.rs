@@ -66,7 +66,7 @@ impl Control {
     }
 
     /// Does what a line says; the reply, with its line end.
-    pub(super) fn answer(&self, line: Line, sampler: &mut Sampler) -> Vec<u8> {
+    pub(super) fn answer(self: &Arc<Self>, line: Line, sampler: &mut Sampler) -> Vec<u8> {
         let request = parse::<Request>(&line.text).map_err(|error| {
             CliError::parameters(format!("not a command: {error}; send a line such as {{\"execute\": \"list\"}}"))
         });
@@ -85,7 +85,7 @@ impl Control {
     }
 
     fn execute(
-        &self,
+        self: &Arc<Self>,
         command: &str,
         arguments: Map<String, Value>,
         files: Vec<OwnedFd>,
@@ -107,7 +107,7 @@ impl Control {
             "flush" => self.flush(&of(command, arguments)?),
             "resize" => self.resize(&of(command, arguments)?),
             "remove" => self.remove(&of(command, arguments)?),
-            "add" => self.add(&of(command, arguments)?, files),
+            "add" => self.add_within_limit(of(command, arguments)?, files),
             other => Err(CliError::parameters(format!(
                 "there is no command {other:?}; there are add, flush, list, reload, remove, resize and stats"
             ))),

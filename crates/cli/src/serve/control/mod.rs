@@ -142,14 +142,14 @@ fn take_seat(seats: &Seats, stream: UnixStream) -> Option<Arc<Seat>> {
 }
 
 /// One client, to its end.
-fn serve(seat: &Seat, control: &Control) {
+fn serve(seat: &Seat, control: &Arc<Control>) {
     if let End::Refused(why) = answer_all(seat, control) {
         // Whether it hears that is its own affair.
         let _ = send(&seat.stream, &commands::refusal(&why));
     }
 }
 
-fn answer_all(seat: &Seat, control: &Control) -> End {
+fn answer_all(seat: &Seat, control: &Arc<Control>) -> End {
     if let Err(refused) = check_user(&seat.stream) {
         return End::Refused(refused);
     }
