@@ -9,6 +9,7 @@
 //! * [`scripted`] are devices that do what a test says, when it says so.
 //! * [`cache`] is a machine whose page cache loses writes, and which loses power.
 //! * [`fuse`] is the kernel's side of FUSE; [`fuse_uring`] has the kernel offer FUSE over io_uring.
+//! * [`vhost`] is the driver's side of vhost-user: memory, messages and rings of a virtual machine.
 //! * [`alloc`] counts heap allocations; [`harness`] gives a test the process to itself.
 //! * [`nudged`] stops a process and lets it go on, again and again.
 //! * [`memory`] searches all memory of a process for keys that should not be there.
@@ -32,5 +33,6 @@ pub mod oracle;
 pub mod pki;
 pub mod scripted;
 pub mod suite;
+pub mod vhost;
 
 pub use cryptline_peers as peer;

@@ -1,12 +1,6 @@
 //! `cryptline vhost-user`: how it starts, what it says, and how it ends. What it does for a machine is proved where
 //! its server is.
 
-#[path = "../../../serve/tests/it/common/packed.rs"]
-#[allow(dead_code, reason = "the server's own tests use the rest")]
-mod packed;
-#[path = "../../../serve/tests/it/common/pieces.rs"]
-#[allow(dead_code, reason = "the server's own tests use the rest")]
-mod pieces;
 #[path = "../../../serve/tests/it/common/vhost.rs"]
 #[allow(dead_code, reason = "the server's own tests use the rest")]
 mod vhost;

@@ -220,7 +220,7 @@ fn queue_is_stopped_and_goes_on_where_it_was() {
         works(&mut driver);
         for _ in 0..40 {
             let base = driver.front.base(0).expect("a base");
-            assert_eq!(base, u32::from(driver.available));
+            assert_eq!(base, u32::from(driver.queue.available));
             driver.start_queue(base);
             works(&mut driver);
         }
@@ -246,8 +246,8 @@ fn interrupts_go_where_the_front_end_wants_them_next() {
     let served = ram();
     let mut driver = served.driver();
     for _ in 0..600 {
-        driver.call = event();
-        driver.front.queue_file(13, 0, &driver.call);
+        driver.queue.call = event();
+        driver.front.queue_file(13, 0, &driver.queue.call);
         works(&mut driver);
     }
 }
@@ -275,7 +275,7 @@ fn driver_without_event_indices_is_served() {
 fn hostile_ring_ends_and_the_next_front_end_is_served() {
     type Breaks = fn(&mut Driver);
     let broken: [(Breaks, &str); 4] = [
-        (|driver| driver.available += 400, "more than the ring has places"),
+        (|driver| driver.queue.available += 400, "more than the ring has places"),
         (|driver| driver.offer(9999), "not in its table"),
         (
             |driver| {
@@ -427,11 +427,11 @@ fn requests_of_a_server_that_is_gone_are_done_by_the_next() {
     restart(&driver);
     works(&mut driver);
     drop(first);
-    let (done, data) = (driver.used, pattern(0, 4096, 9));
+    let (done, data) = (driver.queue.used, pattern(0, 4096, 9));
     driver.put(&write(0, &data));
     driver.put(&write(16, &data));
     // As if the first server had taken the second of them only, and been killed.
-    driver.machine.store(common::vhost::AVAILABLE + 2, driver.available);
+    driver.machine.store(common::vhost::AVAILABLE + 2, driver.queue.available);
     let second = Served::new(Fresh::new(gate));
     driver.go_to(second.connect(), 1 << 30 | 1 << 32 | 1 << 28 | FLUSH | EVENT_IDX);
     assert!(hand_over(&driver.front, &place, &buffer));
@@ -441,7 +441,7 @@ fn requests_of_a_server_that_is_gone_are_done_by_the_next() {
         let (head, _) = driver.take();
         assert_eq!(driver.status(head), OK);
     }
-    assert_eq!(driver.machine.load(USED + 2), driver.used);
+    assert_eq!(driver.machine.load(USED + 2), driver.queue.used);
     works(&mut driver);
     drop(driver);
 }

@@ -10,8 +10,6 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub mod fuse;
-pub mod packed;
-pub mod pieces;
 pub mod raw;
 pub mod serving;
 pub mod stack;

@@ -41,7 +41,7 @@ fn read_with_interrupt(driver: &mut Driver) {
     machine.store(event, machine.load(USED + 2));
     driver.put(&read(0, 512));
     driver.kick();
-    let (machine, available) = (&driver.machine, driver.available);
+    let (machine, available) = (&driver.machine, driver.queue.available);
     wait_until("it is done", || machine.load(USED + 2) == available);
 }
 
@@ -53,7 +53,7 @@ fn machine_that_takes_no_interrupts_leaves_its_disk_to_the_next() {
         works(&mut driver);
         let error = event();
         driver.front.queue_file(14, 0, &error);
-        stuff(&driver.call);
+        stuff(&driver.queue.call);
         stuff(&error);
         for _ in 0..5 {
             read_with_interrupt(&mut driver);
@@ -71,7 +71,7 @@ fn server_stops_though_a_machine_takes_no_interrupts() {
         let served = Served::over(stack::ram(SIZE), backend);
         let mut driver = served.driver();
         works(&mut driver);
-        stuff(&driver.call);
+        stuff(&driver.queue.call);
         read_with_interrupt(&mut driver);
         driver.front.send(11, 0, &[0; 8], &[]);
     }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::*;
-use crate::common::vhost::{MEMORY, Placed};
+use crate::common::vhost::{MEMORY, Placed, Vring};
 
 const LOG: u64 = 1 << 26;
 const FEATURES: u64 = 1 << 13 | 1 << 14 | 1 << 28 | 1 << 30 | 1 << 32 | FLUSH | EVENT_IDX;
@@ -55,8 +55,8 @@ fn pages(at: u64, len: u64) -> impl Iterator<Item = u64> {
 }
 
 /// All that a device writes for a read.
-fn written_for(placed: &Placed, len: u64) -> BTreeSet<u64> {
-    let status = Driver::status_at(placed.head);
+fn written_for(queue: &Vring, placed: &Placed, len: u64) -> BTreeSet<u64> {
+    let status = queue.status_at(placed.head);
     let served = pages(placed.data, len).chain(pages(status, 1));
     served.chain(pages(USED, 1)).collect()
 }
@@ -85,10 +85,10 @@ fn pages_that_are_written_while_a_log_comes_and_goes_are_in_it() {
                 assert_eq!(driver.status(head), OK);
             }
             let dirty = take(&log);
-            let must = after.iter().flat_map(|it| written_for(it, 9 * 512));
+            let must = after.iter().flat_map(|it| written_for(&driver.queue, it, 9 * 512));
             let must: BTreeSet<_> = must.collect();
             assert!(dirty.is_superset(&must), "{:?}", must.difference(&dirty));
-            let may = before.iter().flat_map(|it| written_for(it, 512));
+            let may = before.iter().flat_map(|it| written_for(&driver.queue, it, 512));
             let may: BTreeSet<_> = may.chain(must).collect();
             assert!(dirty.is_subset(&may), "{:?}", dirty.difference(&may));
             turn(&driver.front, false);
@@ -183,7 +183,7 @@ fn used_index_is_in_the_log_of_the_next_server() {
         if !is_late {
             hand_log_over(&driver.front, &log, WHOLE);
         }
-        driver.start_queue(driver.used);
+        driver.start_queue(driver.queue.used);
         if is_late {
             hand_log_over(&driver.front, &log, WHOLE);
         }

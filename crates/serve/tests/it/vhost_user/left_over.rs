@@ -19,7 +19,7 @@ fn note(driver: &Driver, buffer: &Machine, heads: &[u16]) {
     };
     let over = heads[OVER];
     let element = u64::from(over) | 1 << 32;
-    if driver.packed.is_none() {
+    if driver.queue.packed.is_none() {
         driver.machine.write(USED + 4, &element.to_le_bytes());
         driver.machine.store(USED + 2, 1);
         words(8, &[1, common::vhost::SIZE, over, 1]);
@@ -58,10 +58,10 @@ fn queue_that_is_stopped_has_done_all_that_an_earlier_server_has_left() {
         let heads: Vec<_> = (0..ALL).map(|_| driver.put(&read(0, 512)).head).collect();
         driver.kick();
         note(&driver, &buffer, &heads[..usize::from(TAKEN)]);
-        driver.machine.write(Driver::status_at(heads[OVER]), &[OK]);
+        driver.machine.write(driver.queue.status_at(heads[OVER]), &[OK]);
         assert!(hand_over(&driver.front, &place, &buffer));
         driver.front.queue(10, 0, beginning);
-        driver.front.queue_file(12, 0, &driver.kick);
+        driver.front.queue_file(12, 0, &driver.queue.kick);
         if is_enabled {
             disk.wait_for(0);
         }

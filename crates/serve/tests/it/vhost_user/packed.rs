@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::common;
-use crate::common::packed::{Packed, START};
 use crate::common::vhost::{AVAILABLE, IS_INDIRECT, NEXT, RING_PACKED};
+use crate::common::vhost::{Packed, START};
 
 const FEATURES: u64 = FLUSH | EVENT_IDX | RING_PACKED;
 
@@ -12,7 +12,7 @@ fn driver(served: &Served) -> Driver {
 }
 
 fn base_of(driver: &Driver) -> u32 {
-    driver.packed.as_ref().expect("a packed ring").base()
+    driver.queue.packed.as_ref().expect("a packed ring").base()
 }
 
 #[test]
@@ -148,9 +148,9 @@ fn device_that_was_reset_looks_at_a_new_ring_from_its_beginning() {
         }
         driver.front.tell(reset, &[]);
         driver.machine.write(DESCRIPTORS, &[0; 0xc000]);
-        (driver.available, driver.used) = (0, 0);
-        if let Some(packed) = &mut driver.packed {
-            *packed = Packed::new();
+        (driver.queue.available, driver.queue.used) = (0, 0);
+        if let Some(packed) = &mut driver.queue.packed {
+            *packed = Packed::new(common::vhost::SIZE, 0);
         }
         driver.start_queue(base);
         works(&mut driver);

@@ -41,7 +41,7 @@ fn go_on(disk: &VolatileDisk, driver: &mut Driver, keep: Option<&(Vec<u8>, Machi
     if let Some((place, buffer)) = keep {
         assert!(hand_over(&driver.front, place, buffer));
     }
-    driver.start_queue(driver.used);
+    driver.start_queue(driver.queue.used);
     next
 }
 
@@ -164,7 +164,7 @@ fn next_server_does_not_believe_what_a_resumed_queue_has_disproved() {
     assert!(hand_over(&driver.front, &kept.0, &kept.1));
     // It is killed before a queue begins, or after one went on.
     assert_eq!(kept.1.load64(RECORD), 0);
-    driver.start_queue(driver.used);
+    driver.start_queue(driver.queue.used);
     assert!(is_durable(&mut driver, &disk));
     assert_eq!(kept.1.load64(RECORD), 0);
     drop(driver);
@@ -217,7 +217,7 @@ fn next_server_that_is_not_told_makes_each_write_durable() {
     // That this one is asked for the configuration does not help, since the queue has been in use.
     let third = Served::new(disk.stack());
     ask_at_next(&mut driver, third.connect(), FEATURES);
-    driver.start_queue(driver.used);
+    driver.start_queue(driver.queue.used);
     assert!(is_durable(&mut driver, &disk));
     assert_eq!(driver.front.config(AT, 1)[12..], [0], "it says so");
     assert!(set(&driver.front, AT, &[1]));
@@ -327,11 +327,11 @@ fn ring_that_was_used_and_is_at_its_beginning_again_is_not_new() {
     for ring in [0, RING_PACKED] {
         let disk = VolatileDisk::new(1 << 20);
         let (first, mut driver) = silent(&disk, FLUSH | EVENT_IDX | WRITE_CACHE | ring);
-        let mut begin = driver.packed.as_ref().map_or(0, |packed| packed.base());
+        let mut begin = driver.queue.packed.as_ref().map_or(0, |packed| packed.base());
         let beginning = begin;
         if ring == 0 {
             begin = 0xfffd;
-            (driver.available, driver.used) = (0xfffd, 0xfffd);
+            (driver.queue.available, driver.queue.used) = (0xfffd, 0xfffd);
             driver.machine.store(AVAILABLE + 2, 0xfffd);
             driver.machine.store(USED + 2, 0xfffd);
         }
@@ -341,9 +341,9 @@ fn ring_that_was_used_and_is_at_its_beginning_again_is_not_new() {
         driver.start_queue(begin);
         assert_eq!(is_durable(&mut driver, &disk), ring == 0);
         assert!(set(&driver.front, AT, &[0]));
-        let base = |driver: &Driver| match &driver.packed {
+        let base = |driver: &Driver| match &driver.queue.packed {
             Some(packed) => packed.base(),
-            None => driver.used.into(),
+            None => driver.queue.used.into(),
         };
         let mut count = 0;
         while base(&driver) != beginning {

@@ -1,10 +1,10 @@
-//! The driver's side of a packed ring.
+//! The driver's side of a packed ring, place by place.
 //!
 //! Requests whose table is short lie in the ring itself where there is room, so that they take one place or several.
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::vhost::{AVAILABLE, DESCRIPTORS, GUEST, IS_INDIRECT, Machine, NEXT, SIZE, USED, USER};
+use super::{AVAILABLE, DESCRIPTORS, GUEST, IS_INDIRECT, Machine, NEXT, USED};
 
 const AVAILABLE_MARK: u16 = 1 << 7;
 const USED_MARK: u16 = 1 << 15;
@@ -16,36 +16,28 @@ const SHORT: u16 = 5;
 /// A place in the ring, and the wrap counter of the lap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
+    /// Which place.
     pub index: u16,
+    /// Changes with each lap.
     pub wrap: bool,
 }
 
 impl Turn {
+    /// The same as the ring and the protocol have it.
+    #[must_use]
     pub fn bits(self) -> u16 {
         self.index | u16::from(self.wrap) << 15
-    }
-
-    fn plus(self, count: u16) -> Self {
-        let index = self.index + count;
-        Self { index: index % SIZE, wrap: self.wrap ^ (index >= SIZE) }
-    }
-
-    /// How many places behind `earlier`.
-    fn since(self, earlier: Self) -> u16 {
-        let along = |turn: Self| turn.index + if turn.wrap { 0 } else { SIZE };
-        (along(self) + 2 * SIZE - along(earlier)) % (2 * SIZE)
-    }
-
-    fn at(self) -> u64 {
-        DESCRIPTORS + 16 * u64::from(self.index)
     }
 }
 
 /// Where both sides begin.
 pub const START: Turn = Turn { index: 0, wrap: true };
 
+/// The driver's side of a packed ring.
 pub struct Packed {
+    /// Where the next request goes.
     pub available: Turn,
+    /// Where the next used element comes.
     pub used: Turn,
     /// Up to where the device has been told.
     kicked: Turn,
@@ -54,15 +46,39 @@ pub struct Packed {
     free: u16,
     /// For each head: the descriptors in its table, and its places in the ring.
     tables: Vec<(u16, u16)>,
+    size: u16,
+    place: u64,
 }
 
 impl Packed {
-    pub fn new() -> Self {
-        Self { available: START, used: START, kicked: START, held: None, free: SIZE, tables: vec![(0, 0); SIZE.into()] }
+    /// A ring of `size` places at `place` in the machine's memory.
+    #[must_use]
+    pub fn new(size: u16, place: u64) -> Self {
+        Self {
+            available: START,
+            used: START,
+            kicked: START,
+            held: None,
+            free: size,
+            tables: vec![(0, 0); size.into()],
+            size,
+            place,
+        }
     }
 
-    pub fn addresses() -> [u64; 3] {
-        [DESCRIPTORS, USED, AVAILABLE].map(|at| USER + at)
+    fn plus(&self, turn: Turn, count: u16) -> Turn {
+        let index = turn.index + count;
+        Turn { index: index % self.size, wrap: turn.wrap ^ (index >= self.size) }
+    }
+
+    /// How many places `turn` is behind `earlier`.
+    fn since(&self, turn: Turn, earlier: Turn) -> u16 {
+        let along = |turn: Turn| turn.index + if turn.wrap { 0 } else { self.size };
+        (along(turn) + 2 * self.size - along(earlier)) % (2 * self.size)
+    }
+
+    fn at(&self, turn: Turn) -> u64 {
+        self.place + DESCRIPTORS + 16 * u64::from(turn.index)
     }
 
     /// The place of the next request, as the protocol has it for a ring at rest.
@@ -84,7 +100,7 @@ impl Packed {
         let is_direct = descriptors <= SHORT && is_room;
         let count = if is_direct { descriptors } else { 1 };
         for step in 0..count {
-            let turn = self.available.plus(step);
+            let turn = self.plus(self.available, step);
             let marks = if turn.wrap { AVAILABLE_MARK } else { USED_MARK };
             let (address, rest) = if is_direct {
                 let mut piece = [0; 16];
@@ -97,14 +113,14 @@ impl Packed {
                 let len = 16 * u64::from(descriptors);
                 (GUEST + table, len | word(head, IS_INDIRECT | marks))
             };
-            machine.write(turn.at(), &address.to_le_bytes());
+            machine.write(self.at(turn), &address.to_le_bytes());
             if self.held.is_none() {
-                self.held = Some((turn.at() + 8, rest));
+                self.held = Some((self.at(turn) + 8, rest));
             } else {
-                machine.store64(turn.at() + 8, rest);
+                machine.store64(self.at(turn) + 8, rest);
             }
         }
-        self.available = self.available.plus(count);
+        self.available = self.plus(self.available, count);
         self.free -= count;
         self.tables[usize::from(head)].1 = count;
     }
@@ -117,34 +133,35 @@ impl Packed {
         };
         machine.store64(at, word);
         fence(Ordering::SeqCst);
-        let flags = machine.load(USED + 2);
+        let flags = machine.load(self.place + USED + 2);
         if !event_idx || flags != AT_PLACE {
             return flags != DISABLE;
         }
-        let bits = machine.load(USED);
+        let bits = machine.load(self.place + USED);
         let wanted = Turn { index: bits & 0x7fff, wrap: bits & 0x8000 != 0 };
-        wanted.since(old) < self.available.since(old)
+        self.since(wanted, old) < self.since(self.available, old)
     }
 
     /// Asks for an interrupt with the next used element.
     pub fn ask(&self, machine: &Machine, event_idx: bool) {
-        machine.store(AVAILABLE, self.used.bits());
-        machine.store(AVAILABLE + 2, if event_idx { AT_PLACE } else { 0 });
+        machine.store(self.place + AVAILABLE, self.used.bits());
+        machine.store(self.place + AVAILABLE + 2, if event_idx { AT_PLACE } else { 0 });
         fence(Ordering::SeqCst);
     }
 
+    /// Tells if there is a used element.
     pub fn has_used(&self, machine: &Machine) -> bool {
-        let flags = machine.load(self.used.at() + 14);
+        let flags = machine.load(self.at(self.used) + 14);
         let marks = [AVAILABLE_MARK, USED_MARK].map(|mark| flags & mark != 0);
         marks == [self.used.wrap; 2]
     }
 
     /// The next used element's head and length; there is one.
     pub fn take(&mut self, machine: &Machine) -> (u16, u32) {
-        let [a, b, c, d, e, f, ..] = machine.load64(self.used.at() + 8).to_le_bytes();
+        let [a, b, c, d, e, f, ..] = machine.load64(self.at(self.used) + 8).to_le_bytes();
         let head = u16::from_le_bytes([e, f]);
         let (_, count) = self.tables[usize::from(head)];
-        self.used = self.used.plus(count);
+        self.used = self.plus(self.used, count);
         self.free += count;
         (head, u32::from_le_bytes([a, b, c, d]))
     }

@@ -1,6 +1,6 @@
 //! How the bytes of a request are cut into segments: differently from one to the next.
 
-use super::vhost::{GUEST, NEXT, Piece, SEGMENT, SHARED};
+use super::{GUEST, NEXT, Piece, SEGMENT, SHARED};
 
 /// The descriptors of one request.
 pub struct Pieces {
