@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use crate::history::{Client, Step};
+use crate::history::{Client, Door, Step};
 use crate::judge::{Asked, Flying, Judge, Outcome};
 use crate::sim;
 use crate::world::World;
@@ -16,6 +16,16 @@ const CROWD: usize = 140;
 pub trait Dialogue {
     /// Sends a request, with the bytes that it writes. The number that its answer will have.
     fn send(&mut self, asked: &Asked, data: &[u8]) -> io::Result<u64>;
+
+    /// A request as this front can say it.
+    fn phrase(&self, asked: Asked) -> Asked {
+        asked
+    }
+
+    /// Takes a step that only this front has; others have nothing to do.
+    fn turn(&mut self, _step: Step) -> io::Result<()> {
+        Ok(())
+    }
 
     /// The next answer, and to which request; it is waited for as long as the client has patience.
     fn hear(&mut self) -> io::Result<(u64, Outcome)>;
@@ -33,8 +43,8 @@ pub struct Actor<'a, F> {
 }
 
 impl<'a, F: FnMut() -> io::Result<Box<dyn Dialogue>>> Actor<'a, F> {
-    pub fn new(number: usize, client: &'a Client, world: &'a World, come: F) -> Self {
-        let judge = Judge { world, client: number, export: client.export };
+    pub fn new(number: usize, client: &'a Client, door: Door, world: &'a World, come: F) -> Self {
+        let judge = Judge { world, client: number, export: client.export, door };
         Self { client, judge, come, dialogue: None, flying: HashMap::new(), requests: 0 }
     }
 
@@ -79,7 +89,20 @@ impl<'a, F: FnMut() -> io::Result<Box<dyn Dialogue>>> Actor<'a, F> {
                 std::thread::sleep(time);
             }
             Step::Leave => self.leave("as it likes"),
+            Step::Halt | Step::Return | Step::Cache(_) => self.turn(step),
             request => self.send(Asked::of(request).expect("all others are requests")),
+        }
+    }
+
+    fn turn(&mut self, step: Step) {
+        if step == Step::Cache(true) {
+            // Whether what is under way is cached then would be anybody's guess.
+            self.settle();
+        }
+        let Some(dialogue) = &mut self.dialogue else { return };
+        self.judge.world.say(|| format!("client {}: {step:?}", self.judge.client));
+        if let Err(error) = dialogue.turn(step) {
+            self.lost(&error);
         }
     }
 
@@ -87,6 +110,7 @@ impl<'a, F: FnMut() -> io::Result<Box<dyn Dialogue>>> Actor<'a, F> {
         self.requests += 1;
         let asked = if self.requests.is_multiple_of(3) { self.judge.in_room(asked) } else { asked };
         let Some(dialogue) = &mut self.dialogue else { return };
+        let asked = dialogue.phrase(asked);
         let (flying, data) = self.judge.ask(asked);
         match dialogue.send(&asked, &data) {
             Ok(number) => _ = self.flying.insert(number, flying),

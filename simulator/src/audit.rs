@@ -45,6 +45,7 @@ pub enum End {
 struct Write {
     content: Content,
     sent: Tick,
+    is_open: bool,
     done: Option<Tick>,
     refused: bool,
     promised: Option<Tick>,
@@ -102,7 +103,7 @@ impl Export {
     pub fn begin_write(&mut self, place: Place, content: Content) -> usize {
         let number = self.writes.len();
         let sent = self.tick();
-        self.writes.push(Write { content, sent, done: None, refused: false, promised: None });
+        self.writes.push(Write { content, sent, is_open: true, done: None, refused: false, promised: None });
         for cell in place.first..place.first + place.count {
             self.marks[cell].push(Mark { write: number, seen: None });
         }
@@ -117,11 +118,17 @@ impl Export {
     pub fn end_write(&mut self, number: usize, end: End) {
         let now = self.tick();
         let write = &mut self.writes[number];
+        write.is_open = false;
         match end {
             End::Done => write.done = Some(now),
             End::Maybe => {}
             End::Refused => write.refused = true,
         }
+    }
+
+    /// Tells if a write was sent and has not ended.
+    pub fn has_writes_under_way(&self) -> bool {
+        self.writes.iter().any(|write| write.is_open)
     }
 
     /// Tells if a write has brought its own bytes, and is not a zeroing or a discard.

@@ -15,6 +15,7 @@ use cryptline_nbd::{
     parse_request, reply,
 };
 
+use crate::points::{Point, sometimes};
 use crate::sim;
 
 /// Those who wait until it speaks again.
@@ -45,6 +46,8 @@ struct Shared {
 struct Store {
     data: Vec<u8>,
     requests: u64,
+    /// Requests that were not answered: command, offset and length.
+    unanswered: Vec<(u16, usize, usize)>,
     is_silent: bool,
     is_closing: bool,
     clients: Vec<UnixStream>,
@@ -72,8 +75,15 @@ impl Below {
             base_allocation: false,
         };
         let offer = ServerOffer::new(vec![export], TlsMode::Off).map_err(io::Error::other)?;
-        let store =
-            Store { data, requests: 0, is_silent: false, is_closing: false, clients: Vec::new(), threads: Vec::new() };
+        let store = Store {
+            data,
+            requests: 0,
+            unanswered: Vec::new(),
+            is_silent: false,
+            is_closing: false,
+            clients: Vec::new(),
+            threads: Vec::new(),
+        };
         let shared = Arc::new(Shared { store: Mutex::new(store), offer: Arc::new(offer), habits, seed });
         let listener = UnixListener::bind(path)?;
         let server = Arc::clone(&shared);
@@ -204,6 +214,7 @@ impl Shared {
                 let pause = Duration::from_micros(100 + sim::mix(&[self.seed, 22, number]) % 3_000_000);
                 let later = move || {
                     std::thread::sleep(pause);
+                    sometimes(Point::LateEffect);
                     server.store().data[at..at + len].copy_from_slice(&content);
                 };
                 let thread = std::thread::Builder::new().name("late".to_owned()).spawn(later)?;
@@ -212,7 +223,14 @@ impl Shared {
             }
             self.store().data[at..at + len].copy_from_slice(&content);
         }
+        let same = (request.command, at, len);
+        let held = self.store().unanswered.iter().position(|held| *held == same);
+        if let Some(held) = held {
+            self.store().unanswered.swap_remove(held);
+            sometimes(Point::SentAgain);
+        }
         if chance(23, self.habits.drops) {
+            self.store().unanswered.push(same);
             return Ok(false);
         }
         let answer = match (request.command, structured) {

@@ -98,15 +98,16 @@ impl Disks {
         Laid { disks: self, bed, of, stack: *stack, seed: history.seed }
     }
 
-    /// A path for a socket, at which nothing is yet.
-    pub fn socket(&self, name: &str) -> PathBuf {
-        let path = self.folder.path().join(name);
-        let _ = std::fs::remove_file(&path);
-        path
+    /// A path for a socket.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 
-    fn below(&self) -> PathBuf {
-        self.folder.path().join("below")
+    /// The same, at which nothing is yet.
+    pub fn socket(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        let _ = std::fs::remove_file(&path);
+        path
     }
 }
 
@@ -120,7 +121,7 @@ impl Laid<'_> {
         let is_unwell = faults.below.late > 0 || faults.below.drops > 0;
         let export = |number: usize| {
             let cells = match history.doors[number] {
-                Door::Nbd => Cells::sectors(SECTORS + MORE),
+                Door::Nbd | Door::VhostUser => Cells::sectors(SECTORS + MORE),
                 Door::Mount => Cells::odd(SECTORS + MORE, sim::mix(&[self.seed, number as u64])),
             };
             Export::new(number as u64, cells)
@@ -140,7 +141,7 @@ impl Laid<'_> {
 
     /// Ends it. What it holds.
     pub fn end_below(&self, below: Below) -> Vec<u8> {
-        below.end(&self.disks.below())
+        below.end(&self.disks.path("below"))
     }
 
     /// A disk, opened anew.
@@ -148,7 +149,7 @@ impl Laid<'_> {
         if number == 0 {
             return self.bed.open();
         }
-        let uri = format!("nbd+unix:///?socket={}", self.disks.below().display());
+        let uri = format!("nbd+unix:///?socket={}", self.disks.path("below").display());
         let uri = uri.parse::<NbdUri>().expect("a URI");
         let remote = NbdDevice::open_again(&uri, false, Some(RECONNECT));
         Ok(Gate::new(remote.map_err(|error| error.to_string())?))

@@ -58,6 +58,8 @@ pub enum Door {
     Nbd,
     /// A file of a mount, which has all that are behind this door.
     Mount,
+    /// The disk of a virtual machine, or of several.
+    VhostUser,
 }
 
 /// Faults that happen. A few kinds in each history, none in some.
@@ -140,14 +142,14 @@ pub struct Client {
 }
 
 /// Sectors.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub first: usize,
     pub count: usize,
 }
 
 /// One step of a client.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step {
     Write {
         place: Place,
@@ -170,6 +172,12 @@ pub enum Step {
     Pause(Duration),
     /// Goes away without a word, and comes again.
     Leave,
+    /// A machine stops its queues, with whatever is under way, and starts them again.
+    Halt,
+    /// Its front-end goes without a word and comes again, with what is under way, where it keeps that.
+    Return,
+    /// It turns the write cache on or off.
+    Cache(bool),
 }
 
 /// Numbers drawn one after the other.
@@ -196,7 +204,7 @@ impl History {
         let history = Self {
             seed,
             stack: Stack::of(mix(&[seed, 103])),
-            doors: [Door::Nbd; EXPORTS],
+            doors: doors(&mut Draw(mix(&[seed, 108]), 0)),
             cut_off: None,
             growth: None,
             clients,
@@ -208,7 +216,17 @@ impl History {
             stop: Duration::from_secs(8),
         };
         let mut draw = Draw(mix(&[seed, 109]), 0);
-        if draw.one_in(MOUNTS) { history.mounted(&mut draw) } else { history }
+        if draw.one_in(MOUNTS) { history.mounted(&mut draw) } else { history.with_machines() }
+    }
+
+    /// The same, with steps that only machines have, for those clients that are some.
+    fn with_machines(mut self) -> Self {
+        for (number, client) in (0..).zip(&mut self.clients) {
+            if self.doors[client.export] == Door::VhostUser {
+                be_a_machine(&mut Draw(mix(&[self.seed, 110, number]), 0), &mut client.steps);
+            }
+        }
+        self
     }
 
     /// The same, with its disks as files of a mount. Programs know no discard, and no zeroing is durable at once.
@@ -250,6 +268,27 @@ impl History {
     /// Steps and faults, for who makes it shorter.
     pub fn weight(&self) -> usize {
         self.clients.iter().map(|client| 1 + client.steps.len()).sum()
+    }
+}
+
+fn doors(draw: &mut Draw) -> [Door; EXPORTS] {
+    match draw.below(6) {
+        0 => [Door::VhostUser, Door::Nbd],
+        1 => [Door::Nbd, Door::VhostUser],
+        2 => [Door::VhostUser; EXPORTS],
+        _ => [Door::Nbd; EXPORTS],
+    }
+}
+
+/// Puts steps between the others that only a machine has.
+fn be_a_machine(draw: &mut Draw, steps: &mut Vec<Step>) {
+    for _ in 0..draw.below(5) {
+        let step = match draw.below(4) {
+            0 | 1 => Step::Halt,
+            2 => Step::Return,
+            _ => Step::Cache(draw.one_in(2)),
+        };
+        steps.insert(draw.below(1 + steps.len() as u64) as usize, step);
     }
 }
 

@@ -10,7 +10,8 @@ use rustix::io::Errno;
 
 use crate::audit::{Content, End, Tick, fill};
 use crate::cells::SECTOR;
-use crate::history::{MORE, Place, SECTORS, Step};
+use crate::history::{Door, MORE, Place, SECTORS, Step};
+use crate::points::{Point, sometimes};
 use crate::sim;
 use crate::world::{Known, World};
 
@@ -50,7 +51,7 @@ impl Asked {
             Step::Discard(place) => Self::Discard(place),
             Step::Flush => Self::Flush,
             Step::Size => Self::Size,
-            Step::Settle | Step::Pause(_) | Step::Leave => return None,
+            _ => return None,
         })
     }
 
@@ -92,6 +93,8 @@ pub struct Flying {
     write: Option<usize>,
     sent: Tick,
     at: u64,
+    /// That of the export.
+    life: u32,
     /// A write had been lost, or had failed, when it was sent.
     after_loss: bool,
 }
@@ -101,10 +104,12 @@ fn is_refusal(outcome: &Outcome) -> bool {
 }
 
 impl Flying {
-    /// Tells if no flush may say yes after this end. A zeroing that fails may not have begun.
-    fn latches(&self, known: &Known, outcome: &Outcome) -> bool {
+    /// Tells if no flush may say yes after this end. A zeroing that fails may not have begun; and where a front has one word
+    /// for all failures, a write may have lacked room.
+    fn latches(&self, known: &Known, door: Door, outcome: &Outcome) -> bool {
         let changes = match self.asked {
             Asked::Flush => true,
+            _ if door == Door::VhostUser => false,
             _ => self.write.is_some_and(|number| known.audit.brings_bytes(number)),
         };
         changes && outcome.as_ref().is_err_and(|error| *error != Errno::NOSPC) && !is_refusal(outcome)
@@ -142,6 +147,8 @@ pub struct Judge<'a> {
     /// Number of the client, and of its export.
     pub client: usize,
     pub export: usize,
+    /// The front of the export.
+    pub door: Door,
 }
 
 impl Judge<'_> {
@@ -159,8 +166,9 @@ impl Judge<'_> {
         }
         let number = write.map_or(String::new(), |number| format!(" #{number}"));
         world.say(format!("client {} sends{number} {asked:?}", self.client));
-        let (sent, after_loss) = world.exports[self.export].moment();
-        (Flying { asked, write, sent, at: sim::now(), after_loss }, data)
+        let known = &mut world.exports[self.export];
+        let (life, (sent, after_loss)) = (known.life, known.moment());
+        (Flying { asked, write, sent, at: sim::now(), life, after_loss }, data)
     }
 
     /// The same request in what its disk has grown by, where a client knows of that.
@@ -227,8 +235,11 @@ impl Judge<'_> {
             found.push(format!("A9: {what} of export {export} fails without a cause: {told}"));
         }
         let lost = (known.has_lost)();
-        if !world.is_stopping {
-            known.has_failed |= flying.latches(known, &outcome);
+        if flying.after_loss && matches!(flying.asked, Asked::Flush) && outcome.is_err() {
+            sometimes(Point::LatchSaidNo);
+        }
+        if !world.is_stopping && flying.life == known.life {
+            known.has_failed |= flying.latches(known, self.door, &outcome);
         }
         let wrongs = flying.wrongs_of_a_sync(&outcome, lost);
         found.extend(wrongs.map(|wrong| format!("A5: {what} of export {export} {wrong}: {told}")));
@@ -249,6 +260,8 @@ impl Judge<'_> {
             (Asked::Flush, _, Ok(_)) => known.audit.promise(flying.sent, None),
             (_, Some(number), outcome) => {
                 let end = match outcome {
+                    // The export that has said so is gone: what its last flush has not told may have been lost.
+                    Ok(_) if flying.life != known.life => End::Maybe,
                     Ok(_) => End::Done,
                     Err(_) if is_refusal => End::Refused,
                     Err(_) => End::Maybe,

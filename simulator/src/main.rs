@@ -1,7 +1,8 @@
 //! A deterministic simulator of the whole server: histories that seeds choose, each rule looked at, what fails shortened.
 //!
 //! ```text
-//! simulator run [--seconds N] [--seed S] [--histories N] [--enough N]    new histories, on all processors
+//! simulator run [--seconds N] [--seed S] [--histories N] [--enough N] [--points]    new histories, on all processors;
+//!                                                           and what they have reached, which must be everything
 //! simulator replay SEED                                     one, with what happened in it, as short as it can be
 //! simulator replay FILE                                     the same, of a history that was kept
 //! simulator kept FOLDER                                     whether nothing is wrong in all that were kept
@@ -13,14 +14,17 @@ mod audit;
 mod below;
 mod cells;
 mod disks;
+mod guest;
 mod history;
 mod judge;
 mod kept;
+mod machine_server;
 mod media;
 mod mount;
 mod nbd_client;
 mod nbd_server;
 mod operator;
+mod points;
 mod program;
 mod run;
 mod serving;
@@ -61,7 +65,7 @@ fn main() -> ExitCode {
         ["careless"] => kept::find_careless(),
         _ => {
             eprintln!(
-                "usage: simulator run [--seconds N] [--seed S] [--histories N] [--enough N] | replay SEED|FILE | kept FOLDER | careless"
+                "usage: simulator run [--seconds N] [--seed S] [--histories N] [--enough N] [--points] | replay SEED|FILE | kept FOLDER | careless"
             );
             ExitCode::from(2)
         }

@@ -13,6 +13,7 @@ use cryptline_testkit::cache::Machine;
 use rustix::io::Errno;
 
 use crate::history::Careless;
+use crate::points::{Point, sometimes};
 use crate::sim::{self, Held};
 
 /// A ring over a silent medium waits so long, unless it speaks again: nothing else must end that wait by chance.
@@ -84,6 +85,9 @@ impl Media {
             (std::mem::take(&mut plans.silent), std::mem::take(&mut plans.waiting))
         };
         drop(silent);
+        if !waiting.is_empty() {
+            sometimes(Point::SpokeAgain);
+        }
         waiting.into_iter().for_each(sim::rouse);
         sim::kick(SILENT_KEY, usize::MAX);
     }
@@ -144,6 +148,16 @@ fn set_durable(io: &mut Io, is_durable: bool) {
     }
 }
 
+/// A point that the end of an operation may have reached.
+fn point_of(io: &Io, result: Result<usize, Errno>) -> Option<Point> {
+    match (io, result) {
+        (Io::Sync { .. }, Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS)) => Some(Point::SyncRefused),
+        (Io::Allocate { .. }, Err(Errno::OPNOTSUPP)) => Some(Point::PunchRefused),
+        (Io::Read { len, .. } | Io::Write { len, .. }, Ok(done)) if done < *len => Some(Point::TransferShort),
+        _ => None,
+    }
+}
+
 impl Kernel for Media {
     fn opened(&self, file: &Arc<OwnedFd>) {
         sim::bypass(|| self.machine.opened(file));
@@ -162,7 +176,7 @@ impl Kernel for Media {
     fn run(&self, file: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
         let careless = self.plans().careless;
         let chance = self.begin_step();
-        let result = match (careless, io) {
+        let result = match (careless, &mut *io) {
             (Some(Careless::SyncsNothing), Io::Sync { .. }) => Ok(0),
             (Some(Careless::Fails), Io::Read { .. } | Io::Write { .. }) if chance.is_multiple_of(16) => Err(Errno::IO),
             (Some(Careless::LosesWrites), Io::Write { len, .. }) if chance.is_multiple_of(8) => Ok(*len),
@@ -174,6 +188,7 @@ impl Kernel for Media {
             }
             (_, io) => sim::bypass(|| self.machine.run(file, io)),
         };
+        point_of(io, result).into_iter().for_each(sometimes);
         sim::note(result.map_or(u64::MAX, |len| len as u64));
         result
     }
@@ -225,7 +240,10 @@ impl Kernel for Media {
     }
 
     fn outlives_its_ring(&self) -> bool {
-        let mut plans = self.plans();
-        plans.draw().is_multiple_of(2)
+        let outlives = self.plans().draw().is_multiple_of(2);
+        if outlives {
+            sometimes(Point::OutlivedRing);
+        }
+        outlives
     }
 }

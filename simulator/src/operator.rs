@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use cryptline_serve::nbd::{Removed, Server};
 
-use crate::history::Order;
+use crate::history::{Door, Order};
+use crate::points::{Point, sometimes};
 use crate::run::Play;
 use crate::serving::STOPS_WITHIN;
 use crate::sim;
@@ -20,6 +21,10 @@ impl Play<'_> {
             std::thread::sleep(Duration::from_nanos(until.saturating_sub(sim::now())));
             if self.world.lock().is_stopping {
                 return;
+            }
+            let (Order::Flush(export) | Order::Remove { export, .. } | Order::Add(export)) = *order;
+            if self.history.doors[export] != Door::Nbd {
+                continue;
             }
             self.world.say(|| format!("order: {order:?}"));
             match *order {
@@ -36,10 +41,12 @@ impl Play<'_> {
         let added = opened.and_then(|opened| server.exports().add(opened).map_err(|error| error.to_string()));
         self.world.say(|| format!("export {export} is added: {added:?}"));
         if added.is_ok() {
+            sometimes(Point::AddedAgain);
             let mut world = self.world.lock();
             let known = &mut world.exports[export];
             known.is_gone = false;
             known.has_failed = false;
+            known.life += 1;
             // Whatever its last flush has said: that may have been told to the log only.
             known.audit.doubt();
         }

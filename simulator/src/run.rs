@@ -1,7 +1,6 @@
 //! One history: its disks, servers and clients, and what is looked at when all is over.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,11 +9,13 @@ use rustix::io::Errno;
 
 use crate::actor::{Actor, Dialogue};
 use crate::below::Below;
-use crate::cells::{Cells, SECTOR};
+use crate::cells::SECTOR;
 use crate::disks::{Disks, Laid, SIZE};
-use crate::history::{Door, History, MORE, Nature};
+use crate::guest::Guest;
+use crate::history::{Client, Door, History, MORE, Nature};
 use crate::mount::Kernel;
 use crate::nbd_client::Connection;
+use crate::points::{Point, sometimes};
 use crate::program::Program;
 use crate::serving::Running;
 use crate::sim;
@@ -22,6 +23,8 @@ use crate::world::World;
 
 /// How long a stopping server waits for its clients, and for the flushes.
 pub const GRACE: Duration = Duration::from_secs(2);
+/// Socket of the NBD server.
+const NBD: &str = "server";
 /// Threads that the simulation still has so long after its end wait for something that does not come.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -114,61 +117,69 @@ pub struct Play<'a> {
     pub world: &'a Arc<World>,
 }
 
-/// Where clients come in.
-struct Doors {
-    nbd: PathBuf,
-    mount: Option<Arc<Kernel>>,
-}
-
-impl Doors {
-    fn open(&self, door: Door, export: usize, cells: &Cells) -> io::Result<Box<dyn Dialogue>> {
-        match (door, &self.mount) {
-            (Door::Nbd, _) => Ok(Box::new(Connection::open(&self.nbd, &format!("e{export}"))?)),
-            (Door::Mount, Some(kernel)) => Ok(Box::new(Program::open(kernel, export, cells)?)),
-            (Door::Mount, None) => Err(io::ErrorKind::NotFound.into()),
-        }
-    }
-}
-
 /// Servers at work.
+#[derive(Default)]
 struct Served {
     running: Vec<Running>,
     /// The one that takes orders.
     operated: Option<Arc<Server>>,
-    doors: Doors,
+    mount: Option<Arc<Kernel>>,
 }
 
 impl Play<'_> {
     /// All that happens. What the server below holds at last.
     fn happen(&self) -> Vec<u8> {
         let below = self.laid.start_below(&self.history.faults);
-        match self.serve() {
-            Ok(served) => self.live(&below, served),
-            // Its first connection was dropped, which is nobody's fault.
-            Err(why) => self.world.say(|| format!("a server does not start: {why}")),
+        let mut served = Served::default();
+        match self.serve(&mut served) {
+            Ok(()) => self.live(&below, served),
+            Err(why) => {
+                // Its first connection was dropped, which is nobody's fault.
+                self.world.say(|| format!("a server does not start: {why}"));
+                self.stop(served.running, &below);
+            }
         }
         self.laid.end_below(below)
     }
 
     /// Starts a server for each door that leads somewhere.
-    fn serve(&self) -> Result<Served, String> {
-        let nbd = self.laid.disks.socket("server");
-        let (mut running, mut operated, mut mount) = (Vec::new(), None, None);
+    fn serve(&self, served: &mut Served) -> Result<(), String> {
         if let Some((kernel, server)) = self.serve_mount()? {
-            running.push(server);
-            mount = Some(kernel);
+            served.running.push(server);
+            served.mount = Some(kernel);
         }
         if !self.history.behind(Door::Nbd).is_empty() {
-            let (server, thread) = self.serve_nbd(&nbd)?;
-            running.push(thread);
-            operated = Some(server);
+            let (server, running) = self.serve_nbd(&self.laid.disks.socket(NBD))?;
+            served.running.push(running);
+            served.operated = Some(server);
         }
-        Ok(Served { running, operated, doors: Doors { nbd, mount } })
+        if !self.history.behind(Door::VhostUser).is_empty() {
+            served.running.push(self.serve_machines()?);
+        }
+        Ok(())
+    }
+
+    /// Begins the conversation of a client.
+    fn open(&self, number: usize, client: &Client, mount: Option<&Arc<Kernel>>) -> io::Result<Box<dyn Dialogue>> {
+        let export = client.export;
+        let name = format!("e{export}");
+        match (self.history.doors[export], mount) {
+            (Door::Nbd, _) => Ok(Box::new(Connection::open(&self.laid.disks.path(NBD), &name)?)),
+            (Door::Mount, Some(kernel)) => {
+                let cells = self.world.lock().exports[export].audit.cells.clone();
+                Ok(Box::new(Program::open(kernel, export, &cells)?))
+            }
+            (Door::Mount, None) => Err(io::ErrorKind::NotFound.into()),
+            (Door::VhostUser, _) => {
+                let seed = sim::mix(&[self.history.seed, 111, number as u64]);
+                Ok(Box::new(Guest::come(self.socket_of(number), &name, seed)?))
+            }
+        }
     }
 
     fn live(&self, below: &Below, served: Served) {
-        let Served { running, operated, doors } = served;
-        let (world, doors): (&World, _) = (self.world, &doors);
+        let Served { running, operated, mount } = served;
+        let (world, mount): (&World, _) = (self.world, mount.as_ref());
         std::thread::scope(|scope| {
             scope.spawn(|| self.trouble(below));
             scope.spawn(|| self.power());
@@ -177,17 +188,16 @@ impl Play<'_> {
                 scope.spawn(move || self.operate(&server));
             }
             scope.spawn(|| self.grow());
-            if let Some(kernel) = &doors.mount {
+            if let Some(kernel) = mount {
                 scope.spawn(|| kernel.serve());
                 scope.spawn(|| self.cut_off(kernel));
             }
             let clients = self.history.clients.iter().enumerate();
             let clients: Vec<_> = clients
                 .map(|(number, client)| {
-                    let (door, export) = (self.history.doors[client.export], client.export);
-                    let cells = world.lock().exports[export].audit.cells.clone();
-                    let come = move || doors.open(door, export, &cells);
-                    scope.spawn(move || Actor::new(number, client, world, come).live())
+                    let door = self.history.doors[client.export];
+                    let come = move || self.open(number, client, mount);
+                    scope.spawn(move || Actor::new(number, client, door, world, come).live())
                 })
                 .collect();
             let until = sim::now() + u64::try_from(self.history.stop.as_nanos()).expect("seconds");
@@ -204,6 +214,9 @@ impl Play<'_> {
         std::thread::sleep(self.history.cut);
         let mut world = self.world.lock();
         world.say("the power may have failed here".to_owned());
+        if world.exports[0].audit.has_writes_under_way() {
+            sometimes(Point::CutUnderWay);
+        }
         world.cut = Some(self.laid.cut("meanwhile", &world.exports[0].audit));
     }
 
@@ -234,7 +247,11 @@ impl Play<'_> {
             let what = match nature {
                 Nature::WriteBack { fails } => {
                     let fault = fails.then_some([Errno::IO, Errno::NOSPC, Errno::INTR][(chance % 3) as usize]);
-                    format!("writes back {} units", machine.write_back(of, 0..usize::MAX, fault))
+                    let units = machine.write_back(of, 0..usize::MAX, fault);
+                    if fault.is_some() && units > 0 {
+                        sometimes(Point::WriteBackLost);
+                    }
+                    format!("writes back {units} units")
                 }
                 Nature::Evict => {
                     machine.evict(of, 0..usize::MAX);

@@ -106,7 +106,8 @@ const CALMER: [fn(&mut Faults); 8] = [
 
 /// A history for people.
 pub fn tell(history: &History) -> String {
-    let mut lines = vec![format!("over {:?}, doors {:?}, faults: {:?}", history.stack, history.doors, history.faults)];
+    let (stack, doors, faults) = (history.stack, history.doors, history.faults);
+    let mut lines = vec![format!("over {stack:?}, behind {doors:?}, faults: {faults:?}")];
     lines.extend(history.cut_off.map(|at| format!("the mount is cut off after {at:?}")));
     lines.extend(history.growth.map(|at| format!("the file below grows after {at:?}")));
     lines.extend(history.orders.iter().map(|(at, order)| format!("order after {at:?}: {order:?}")));
@@ -132,5 +133,8 @@ fn tell_step(step: &Step) -> String {
         Step::Settle => "wait for all answers".to_owned(),
         Step::Pause(time) => format!("wait for all answers and {time:?}"),
         Step::Leave => "leave, and come again".to_owned(),
+        Step::Halt => "stop the queues and start them".to_owned(),
+        Step::Return => "lose the connection and come again".to_owned(),
+        Step::Cache(on) => format!("turn the write cache {}", if *on { "on" } else { "off" }),
     }
 }

@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::history::History;
+use crate::points::{self, Reached};
 use crate::run::Stage;
 use crate::sim;
 
@@ -94,6 +95,7 @@ pub fn work(first: &str, step: &str, seconds: &str, most: &str) -> ExitCode {
             }
         }
     }
+    println!("points {}", points::tell());
     println!("counts {count} {switches} {promised}");
     ExitCode::SUCCESS
 }
@@ -105,6 +107,7 @@ struct Found {
     histories: u64,
     promised: u64,
     switches: u64,
+    reached: Reached,
 }
 
 /// Histories for as long as the options say.
@@ -132,7 +135,9 @@ pub fn run(options: &[&str]) -> ExitCode {
             break;
         }
     }
-    found.tell(began.elapsed(), workers)
+    let has_reached_all = !options.contains(&"--points") || found.reached.print();
+    let ended = found.tell(began.elapsed(), workers);
+    if has_reached_all { ended } else { ExitCode::from(crate::FAILED) }
 }
 
 /// Keeps a worker at work.
@@ -199,6 +204,7 @@ impl Found {
                     self.promised += promised;
                 }
             }
+            Some("points") => self.reached.take(line),
             _ => {}
         }
     }

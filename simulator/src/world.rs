@@ -20,6 +20,8 @@ pub struct Known {
     pub is_gone: bool,
     /// A client was told that a write or a flush has failed, since it was opened.
     pub has_failed: bool,
+    /// How often it was opened anew.
+    pub life: u32,
     /// Removed with a last flush that has told of all that was lost by then.
     pub loss_is_told: bool,
     /// Bytes that it has at least: since it has grown, the end of that, and how many.
@@ -39,6 +41,7 @@ impl Known {
             is_unwell: false,
             is_gone: false,
             has_failed: false,
+            life: 0,
             loss_is_told: false,
             size: (0, SIZE as u64),
             told: (0, 0),

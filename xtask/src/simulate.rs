@@ -33,9 +33,11 @@ fn look(seconds: u64, most: Option<u64>) -> Result<(), Failed> {
     run_command(Command::new(&program).arg("careless"))?;
     let mut new = Command::new(&program);
     new.args(["run", "--seconds", &seconds.to_string(), "--seed", &first_seed()?]);
-    if let Some(most) = most {
-        new.args(["--histories", &most.to_string()]);
-    }
+    match most {
+        Some(most) => new.args(["--histories", &most.to_string()]),
+        // In so many, everything must happen that is counted.
+        None => new.arg("--points"),
+    };
     run_command(&mut new)
 }
 
