@@ -42,6 +42,7 @@ mod modes;
 mod range;
 mod sector;
 mod spec;
+mod strength;
 #[cfg(test)]
 mod tests;
 mod xts;
@@ -49,6 +50,7 @@ mod xts;
 pub use cpu::{Backend, BackendError, CPU_VARIABLE};
 pub use sector::{CipherError, SectorCipher, SectorOptions};
 pub use spec::{CipherSpec, IvMode, SpecError};
+pub use strength::Strength;
 
 /// The bytes of hexadecimal digits.
 #[cfg(test)]

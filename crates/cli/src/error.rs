@@ -128,6 +128,7 @@ impl CliError {
     /// Why nothing was made. What helps with a header that exists does not help here.
     pub(crate) fn of_create(error: cryptline::Error) -> Self {
         let (message, advice) = match error.problem() {
+            Problem::Luks(LuksError::BrokenCipher(_)) => words(&error),
             Problem::Luks(_) => (error.to_string(), ""),
             _ => words(&error),
         };
@@ -149,6 +150,9 @@ impl CliError {
             }
             Problem::CopyFault { fault: Fault::Truncated, .. } => "; copy it again when nobody changes it",
             Problem::HolesOfDevice => "; leave out --holes",
+            Problem::Luks(LuksError::DoubtedCipher(_)) => {
+                "; if the volume was made so, give --to-accept-cipher with that cipher"
+            }
             Problem::NoPlace(_) | Problem::CopyNoPlace => "",
             _ => {
                 let (message, advice) = words(&error);
@@ -348,6 +352,8 @@ pub(crate) fn luks_advice(error: &LuksError) -> &'static str {
             "; if it is as it should be, give --kdf-time-limit SECONDS, or another slot with --key-slot"
         }
         LuksError::NullCipher(_) | LuksError::ClearSegment(_) => "; give --allow-null-cipher if that is intended",
+        LuksError::DoubtedCipher(_) => "; if the volume was made so, give --accept-cipher with that cipher",
+        LuksError::BrokenCipher(_) => "; if it must be, give --accept-cipher with that cipher",
         LuksError::OtherContents { .. } | LuksError::NotUnderstood { .. } => " (--read-only)",
         LuksError::DetachedHeader => "; give the data device as target and this with --header",
         LuksError::NoKeySlot => "; give it with --volume-key-file",
@@ -406,6 +412,8 @@ pub(crate) fn warning(warning: &cryptline::Warning) -> String {
         Warning::ZonedQueue | Warning::OneConnection => format!("--dispatch=queue: {warning}"),
         Warning::Btt(_) => format!("{warning}; `cryptline btt check --repair` writes it again"),
         Warning::FewerHelpers { wanted, .. } => format!("--helpers {wanted}: {warning}"),
+        Warning::Doubted(_) => format!("{warning} (--accept-cipher)"),
+        Warning::DiscardsNotAsked => format!("{warning}; --allow-discards has them passed down"),
         Warning::KeysNotLocked => format!("{warning} (ulimit -l)"),
         other => other.to_string(),
     }

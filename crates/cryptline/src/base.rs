@@ -154,6 +154,13 @@ pub(crate) struct Access {
     pub reconnect: Option<Duration>,
 }
 
+impl Access {
+    /// What lets nobody write who may not, though it was opened for that.
+    pub fn gate(self, gate: Gate) -> Gate {
+        if self.read_only { gate.read_only() } else { gate }
+    }
+}
+
 impl Base {
     pub fn open(target: &Target, access: Access) -> Result<Self> {
         if let Target::Path(path) = target {
@@ -269,9 +276,7 @@ impl BaseDevice {
     }
 
     fn own(gate: &Gate, access: Access) -> Self {
-        let gate = gate.clone();
-        let gate = if access.read_only { gate.read_only() } else { gate };
-        Self::new(gate, BaseInfo::Medium)
+        Self::new(access.gate(gate.clone()), BaseInfo::Medium)
     }
 
     /// Opens what is no plain file or block device; that, too, where its smallest transfer may be any.

@@ -10,7 +10,7 @@ use cryptline_nbd::NbdUri;
 use percent_encoding::{CONTROLS, percent_encode};
 
 use crate::error::{Error, Problem};
-use crate::keyed::{self, Keyed};
+use crate::keyed;
 use crate::rbd_name;
 use crate::target::{Target, Zoned};
 use crate::window::{self, Slice};
@@ -29,9 +29,9 @@ pub(crate) fn parse(name: &OsStr) -> Result<Target, Error> {
     };
     // Whatever it has is what its value is decoded to.
     let query = format!("?{}", percent_encode(query, CONTROLS));
-    if let Some((rest, key_file)) = keyed::split(&query, false).map_err(wrong)? {
+    if let Some((rest, with)) = keyed::split(&query, false).map_err(wrong)? {
         let of = parse_any(&[named, rest.as_bytes()].concat())?;
-        return Ok(Target::Keyed(Box::new(Keyed { of, key_file, text: shown.into_owned() })));
+        return Ok(with.of(of, shown.into_owned()));
     }
     match window::split(&query, false).map_err(wrong)? {
         Some((_, window)) => {
@@ -96,11 +96,12 @@ mod tests {
         assert!(matches!(&slice.of, Target::Path(found) if found == own));
         assert!(matches!(slice.window, Window::Partition(PartitionName::Number(2))));
         let Target::Keyed(keyed) = parsed(b"btt:d/\xff.img?offset=1M&key-file=k\xfe%26") else { panic!("no key") };
-        assert_eq!(keyed.key_file, path(b"k\xfe&"));
+        assert_eq!(keyed.key_file.as_deref(), Some(path(b"k\xfe&")));
         assert!(matches!(&keyed.of, Target::Slice(slice) if matches!(&slice.of, Target::Btt(found) if found == own)));
         let Target::Keyed(keyed) = parsed(b"disk?key-file=\xfe") else { panic!("no key") };
         assert!(
-            keyed.key_file == path(b"\xfe") && matches!(&keyed.of, Target::Path(found) if found == Path::new("disk"))
+            keyed.key_file.as_deref() == Some(path(b"\xfe"))
+                && matches!(&keyed.of, Target::Path(found) if found == Path::new("disk"))
         );
         assert!(matches!(parsed(b"\xff?x"), Target::Path(found) if found == path(b"\xff?x")));
     }

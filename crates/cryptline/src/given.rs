@@ -1,4 +1,4 @@
-//! What whoever opens a volume and whoever makes one are both given: its place, and its keys.
+//! What whoever opens a volume and whoever makes one are both given: its place, its keys, and what is accepted of it.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -14,16 +14,18 @@ pub(crate) struct Given {
     /// Not there once it was taken.
     source: Option<Result<Source>>,
     keys: Option<Arc<dyn Keys>>,
+    accepted_ciphers: Vec<String>,
 }
 
 impl From<Source> for Given {
     fn from(source: Source) -> Self {
         match source {
             Source::Target(Target::Keyed(keyed)) => {
-                let keys = KeyFile::new(keyed.key_file);
-                Self { source: Some(Ok(Source::Target(keyed.of))), keys: Some(Arc::new(keys)) }
+                let keys = keyed.key_file.map(|path| Arc::new(KeyFile::new(path)) as Arc<dyn Keys>);
+                let source = Some(Ok(Source::Target(keyed.of)));
+                Self { source, keys, accepted_ciphers: keyed.accepted_ciphers }
             }
-            source => Self { source: Some(Ok(source)), keys: None },
+            source => Self { source: Some(Ok(source)), keys: None, accepted_ciphers: Vec::new() },
         }
     }
 }
@@ -33,7 +35,7 @@ impl Given {
     pub fn target(target: impl AsRef<OsStr>) -> Self {
         match Target::parse(target) {
             Ok(target) => Source::Target(target).into(),
-            Err(error) => Self { source: Some(Err(error)), keys: None },
+            Err(error) => Self { source: Some(Err(error)), keys: None, accepted_ciphers: Vec::new() },
         }
     }
 
@@ -45,6 +47,15 @@ impl Given {
             // Something was wrong before.
             (Err(_), _) => {}
         }
+    }
+
+    /// Accepts a cipher of the header, exactly as it is written there.
+    pub fn accept_cipher(&mut self, spec: String) {
+        self.accepted_ciphers.push(spec);
+    }
+
+    pub fn accepted_ciphers(&self) -> &[String] {
+        &self.accepted_ciphers
     }
 
     pub fn has_keys(&self) -> bool {

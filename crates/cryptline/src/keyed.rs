@@ -1,6 +1,6 @@
-//! A target with the key file that opens it: `TARGET?key-file=PATH`.
+//! A target with what opens it: `TARGET?key-file=PATH`, `TARGET?accept-cipher=SPEC`.
 //!
-//! It stands among the parameters of a part or of an NBD URI, if there are any. Bytes that would end it are
+//! Both stand among the parameters of a part or of an NBD URI, if there are any. Bytes that would end them are
 //! percent-encoded, as in any URI: `%26` for `&`, `%3F` for `?`, `%25` for `%`.
 
 use std::ffi::OsString;
@@ -13,14 +13,17 @@ use percent_encoding::percent_decode_str;
 use crate::target::Target;
 
 const KEY: &str = "key-file";
+const ACCEPT: &str = "accept-cipher";
 
-/// A target, and the file whose bytes are its passphrase.
+/// A target, and what it is opened with.
 #[derive(Clone, Debug)]
 pub struct Keyed {
     /// What is opened.
     pub of: Target,
-    /// The key file.
-    pub key_file: PathBuf,
+    /// The key file, whose bytes are the passphrase.
+    pub key_file: Option<PathBuf>,
+    /// Ciphers that are accepted, though nothing vouches for them ([`accept_cipher`](crate::Open::accept_cipher)).
+    pub accepted_ciphers: Vec<String>,
     /// All of it as it was written, for messages.
     pub(crate) text: String,
 }
@@ -31,44 +34,74 @@ impl fmt::Display for Keyed {
     }
 }
 
-/// `text` without its key file, and that; `None` where it has none.
+/// What stands in a target that it is opened with.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct With {
+    key_file: Option<PathBuf>,
+    accepted_ciphers: Vec<String>,
+}
+
+impl With {
+    /// It together with the target that it opens. `text` is all of it as it was written.
+    pub fn of(self, of: Target, text: String) -> Target {
+        let Self { key_file, accepted_ciphers } = self;
+        Target::Keyed(Box::new(Keyed { of, key_file, accepted_ciphers, text }))
+    }
+
+    /// Takes a parameter, if it is one of these.
+    fn take(&mut self, pair: &str) -> Result<bool, String> {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let decoded = || percent_decode_str(value).collect::<Vec<u8>>();
+        match key {
+            KEY if value.is_empty() => Err(format!("{KEY} names no file")),
+            KEY if self.key_file.is_some() => Err(format!("{KEY} is given twice; give it once")),
+            KEY => {
+                self.key_file = Some(OsString::from_vec(decoded()).into());
+                Ok(true)
+            }
+            ACCEPT => match String::from_utf8(decoded()) {
+                Ok(word) if !word.is_empty() => {
+                    self.accepted_ciphers.push(word);
+                    Ok(true)
+                }
+                _ => Err(format!("{ACCEPT} names no cipher")),
+            },
+            _ => Ok(false),
+        }
+    }
+}
+
+/// `text` without what it is opened with, and that; `None` where it has nothing such.
 ///
 /// `is_uri` says that others' parameters may stand among ours.
-pub(crate) fn split(text: &str, is_uri: bool) -> Result<Option<(String, PathBuf)>, String> {
+pub(crate) fn split(text: &str, is_uri: bool) -> Result<Option<(String, With)>, String> {
     let parts = if is_uri { text.split_once('?') } else { text.rsplit_once('?') };
     let Some((named, query)) = parts else {
         return Ok(None);
     };
-    let value_of = |pair: &str| {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (key == KEY).then(|| value.to_owned())
-    };
     let mut others = Vec::new();
-    let mut found = None;
+    let mut with = With::default();
     for pair in query.split('&') {
-        match value_of(pair) {
-            None => others.push(pair),
-            Some(value) if value.is_empty() => return Err(format!("{KEY} names no file")),
-            Some(value) if found.is_none() => found = Some(value),
-            Some(_) => return Err(format!("{KEY} is given twice; give it once")),
+        if !with.take(pair)? {
+            others.push(pair);
         }
     }
-    let Some(value) = found else {
+    if with == With::default() {
         return Ok(None);
-    };
+    }
     let is_known = |pair: &&str| {
         let key = pair.split_once('=').map_or(*pair, |(key, _)| key);
         is_uri || ["partition", "offset", "length"].contains(&key)
     };
     if let Some(other) = others.iter().find(|pair| !is_known(pair)) {
-        return Err(format!("unknown '{other}'; {KEY} stands beside ?partition=N or ?offset=SIZE&length=SIZE"));
+        let ours = if with.key_file.is_some() { KEY } else { ACCEPT };
+        return Err(format!("unknown '{other}'; {ours} stands beside ?partition=N or ?offset=SIZE&length=SIZE"));
     }
     let rest = match others.as_slice() {
         [] => named.to_owned(),
         others => format!("{named}?{}", others.join("&")),
     };
-    let path = OsString::from_vec(percent_decode_str(&value).collect());
-    Ok(Some((rest, path.into())))
+    Ok(Some((rest, with)))
 }
 
 #[cfg(test)]
@@ -89,8 +122,22 @@ mod tests {
             ("nbd://h/e?key-file=k", true, Some(("nbd://h/e", "k"))),
             ("nbd+unix:///e?key-file=k&socket=/s", true, Some(("nbd+unix:///e?socket=/s", "k"))),
         ] {
-            let expected = expected.map(|(rest, key)| (rest.to_owned(), PathBuf::from(key)));
+            let with = |key: &str| With { key_file: Some(key.into()), ..With::default() };
+            let expected = expected.map(|(rest, key)| (rest.to_owned(), with(key)));
             assert_eq!(split(text, is_uri), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn accepted_ciphers_are_split_from_what_they_are_accepted_of() {
+        for (text, rest, key_file, ciphers) in [
+            ("a?accept-cipher=aes-cbc-essiv:sha256", "a", None, &["aes-cbc-essiv:sha256"][..]),
+            ("a?accept-cipher=x&partition=1&accept-cipher=y%26&key-file=k", "a?partition=1", Some("k"), &["x", "y&"]),
+        ] {
+            let (found, with) = split(text, false).unwrap().unwrap();
+            assert_eq!(found, rest);
+            assert_eq!(with.key_file, key_file.map(PathBuf::from));
+            assert_eq!(with.accepted_ciphers, ciphers);
         }
     }
 
@@ -100,7 +147,10 @@ mod tests {
             ("key-file", "names no file"),
             ("key-file=", "names no file"),
             ("key-file=a&key-file=b", "given twice"),
-            ("key-file=a&x=1", "unknown 'x=1'"),
+            ("key-file=a&x=1", "unknown 'x=1'; key-file"),
+            ("accept-cipher=a&x=1", "unknown 'x=1'; accept-cipher"),
+            ("accept-cipher", "names no cipher"),
+            ("accept-cipher=%ff", "names no cipher"),
         ] {
             let why = split(&format!("a?{query}"), false).unwrap_err();
             assert!(why.contains(what), "{query}: {why}");

@@ -13,6 +13,7 @@
 //! ...?partition=N|LABEL|UUID          a partition of any of them
 //! ...?offset=SIZE&length=SIZE         a range of any of them
 //! ...?key-file=PATH                   any of them, with the key file that opens it
+//! ...?accept-cipher=SPEC              any of them, with a cipher that is accepted of its header
 //! ```
 //!
 //! A file whose name begins like one of these is named by `./`. One whose name ends like a partition or range is
@@ -63,7 +64,7 @@ pub enum Target {
     Table(TableLine),
     /// A part of any other.
     Slice(Box<Slice>),
-    /// Any other with its key file, which opens the volume unless another key is given.
+    /// Any other with what opens it, such as its key file unless another key is given.
     Keyed(Box<Keyed>),
 }
 
@@ -260,9 +261,7 @@ impl FromStr for Target {
             Ok(None) => {}
             _ if is_file(text) => return Self::whole(text),
             Err(why) => return Err(wrong(why)),
-            Ok(Some((of, key_file))) => {
-                return Ok(Self::Keyed(Box::new(Keyed { of: of.parse()?, key_file, text: text.to_owned() })));
-            }
+            Ok(Some((of, with))) => return Ok(with.of(of.parse()?, text.to_owned())),
         }
         match window::split(text, is_uri(text)) {
             Ok(None) => Self::whole(text),

@@ -3,7 +3,11 @@
 use std::fmt;
 
 use cryptline_engine::btt::InfoBlockLost;
+use cryptline_luks::Doubted;
 use cryptline_sys::key_memory_is_locked;
+
+const DISCARDS_NOT_ASKED: &str = "the header has the flag 'allow-discards', which anybody can have set who can write to it, \
+    so discards are not passed down";
 
 /// Something that does not keep a volume from being opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +15,10 @@ use cryptline_sys::key_memory_is_locked;
 pub enum Warning {
     /// What the LUKS header's reader found, such as a damaged copy.
     Header(String),
+    /// The cipher that the header names may be somebody else's, so the volume is opened for reading only.
+    Doubted(Doubted),
+    /// The header asks for discards, and whoever opens it does not.
+    DiscardsNotAsked,
     /// A flag of the header that is not known here.
     UnknownFlag(String),
     /// A token of the header was passed over, though it should have unlocked the volume.
@@ -85,6 +93,8 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Header(text) | Self::Zones(text) | Self::WeakToken(text) => f.write_str(text),
+            Self::Doubted(doubted) => write!(f, "{doubted}, so it is opened for reading only"),
+            Self::DiscardsNotAsked => f.write_str(DISCARDS_NOT_ASKED),
             Self::UnknownFlag(name) => write!(
                 f,
                 "the header's flag '{}' is not known here and changes nothing",

@@ -7,6 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::hash::UnknownHash;
+use crate::trust::Doubted;
 
 /// What kind of failure it is, for callers that treat alike what has the same remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -137,6 +138,12 @@ pub enum Error {
     /// The header says that the data or a key slot is not encrypted at all.
     #[error("refused: {0} uses cipher_null, so it is not encrypted")]
     NullCipher(String),
+    /// The header says that the data is encrypted in a way that it may have been given by somebody else.
+    #[error("refused: {0}")]
+    DoubtedCipher(Doubted),
+    /// The new volume would be encrypted in a way that hides next to nothing.
+    #[error("refused: {} gives away more than it hides, from whoever can write to the disk; use aes-xts-plain64", quote(.0))]
+    BrokenCipher(String),
     /// The header says that this segment of several is not encrypted at all.
     #[error("refused: segment {0} is of type 'linear', so it is not encrypted")]
     ClearSegment(u32),

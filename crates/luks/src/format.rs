@@ -2,7 +2,7 @@
 
 use std::io::{Read, Seek, Write};
 
-use cryptline_cipher::{CipherError, SectorCipher, SectorOptions, SpecError};
+use cryptline_cipher::{CipherError, SectorCipher, SectorOptions, SpecError, Strength};
 use cryptline_sys::SecretBuf;
 
 pub use crate::cost::{KdfCost, KdfKind, benchmark};
@@ -86,7 +86,12 @@ impl FormatOptions {
             return Err(Error::NullCipher("the new volume".into()));
         }
         check_cipher_takes(&self.cipher, key)?;
-        if self.seed.is_some() && STREAMS.contains(&parse_cipher(&self.cipher)?.chain_mode()) {
+        let spec = parse_cipher(&self.cipher)?;
+        let is_broken = spec.strength(0) == Strength::Broken && !spec.is_null();
+        if is_broken && !self.accepted_ciphers.contains(&self.cipher) {
+            return Err(Error::BrokenCipher(self.cipher.clone()));
+        }
+        if self.seed.is_some() && STREAMS.contains(&spec.chain_mode()) {
             return Err(parameters(format!(
                 "with a seed, {} would encrypt two images with one keystream, which gives both away; use aes-xts-plain64",
                 quote(&self.cipher)
@@ -201,7 +206,9 @@ mod tests {
     #[test]
     fn seeds_and_ciphers_that_make_a_keystream_are_refused_together() {
         let with = |cipher: &str, seed: Option<Seed>| {
-            let options = FormatOptions { cipher: cipher.into(), key_len: 32, seed, ..seeded(Version::Luks2) };
+            let accepted_ciphers = vec![cipher.into()];
+            let options =
+                FormatOptions { cipher: cipher.into(), key_len: 32, seed, accepted_ciphers, ..seeded(Version::Luks2) };
             let mut device = std::io::Cursor::new(vec![0; 4 << 20]);
             let made = format(&mut device, 4 << 20, PASSPHRASE, &options);
             let untouched = device.get_ref().iter().all(|&byte| byte == 0);
@@ -246,6 +253,9 @@ mod tests {
         assert_eq!(refused(|options| options.cipher = "rot13-xts-plain64".into()).kind(), ErrorKind::Parameters);
         assert_eq!(refused(|options| options.cipher = "anubis-xts-plain64".into()).kind(), ErrorKind::Parameters);
         assert_eq!(refused(|options| options.cipher = "cipher_null-ecb".into()).kind(), ErrorKind::Device);
+        let broken = refused(|options| options.cipher = "aes-xts-null".into());
+        assert!(matches!(&broken, Error::BrokenCipher(word) if word == "aes-xts-null"), "{broken}");
+        assert_eq!(broken.kind(), ErrorKind::Device);
         assert_eq!(refused(|options| options.hash = "md4".into()).kind(), ErrorKind::Parameters);
         assert_eq!(refused(|options| options.uuid = Some("x".into())).kind(), ErrorKind::Parameters);
         assert_eq!(refused(|options| options.data_offset = Some(100)).kind(), ErrorKind::Parameters);

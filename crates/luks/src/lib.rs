@@ -19,7 +19,7 @@
 //!
 //! A LUKS header is not authenticated. Whoever can write to the disk can swap it for one of
 //! their own, whose key they know, and wait for new data. Only the owner knows what cipher and
-//! key the volume should have.
+//! key the volume should have; [`Header::trust`] says how far the key slot that was opened proves it.
 
 #![forbid(unsafe_code)]
 
@@ -45,6 +45,7 @@ pub mod recovery;
 mod segment;
 pub mod signatures;
 pub mod token;
+mod trust;
 mod unlock;
 
 #[cfg(test)]
@@ -72,6 +73,7 @@ pub use kdf::{Argon2Variant, Kdf};
 pub use memory::{Available, available_for_files, available_within_limits};
 pub use random::Seed;
 pub use segment::{Segment, SegmentPolicy};
+pub use trust::{Doubted, Trust};
 pub use unlock::{PASSPHRASE_LEN_MAX, UnlockOptions, Unlocked};
 
 use budget::Budget;

@@ -54,6 +54,8 @@ pub struct FormatOptions {
     pub sparse: bool,
     /// Allow `cipher_null`, which encrypts nothing.
     pub allow_null_cipher: bool,
+    /// Broken ciphers that are made all the same, exactly as they are written.
+    pub accepted_ciphers: Vec<String>,
     /// What all random bytes come from, so that the same options make the same header. The volume key is one of them.
     /// What is `None` in [`cost`](Self::cost) is then as in [`KdfCost::fixed`]. `None`: the kernel.
     pub seed: Option<Seed>,
@@ -80,6 +82,7 @@ impl Default for FormatOptions {
             keyslots_size: None,
             sparse: false,
             allow_null_cipher: false,
+            accepted_ciphers: Vec::new(),
             seed: None,
         }
     }

@@ -170,6 +170,11 @@ pub struct KeyArgs {
     #[arg(long, value_name = "N")]
     pub key_slot: Option<u32>,
 
+    /// Accept the cipher SPEC of a LUKS header, exactly as `cryptline info` shows it, though the key slot that is opened
+    /// does not vouch for it: it may have been put there by whoever can write to the header. May be given several times
+    #[arg(long, value_name = "SPEC", value_parser = accepted_cipher)]
+    pub accept_cipher: Vec<String>,
+
     /// Spend at most SECONDS of this machine's time on trying all key slots together; a slot that would take
     /// longer is refused, since a header can ask for anything [default: 300]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
@@ -192,11 +197,24 @@ impl KeyArgs {
         Self { volume_key_file: self.volume_key_file.clone().filter(|_| !named), passphrase, ..self.clone() }
     }
 
+    /// `builder`, which accepts what was accepted.
+    pub fn accepting<T>(&self, builder: T, accept: impl Fn(T, String) -> T) -> T {
+        self.accept_cipher.iter().cloned().fold(builder, accept)
+    }
+
     /// How long key slots may take.
     pub fn kdf_limits(&self) -> KdfLimits {
         let time = self.kdf_time_limit.map(Duration::from_secs);
         time.map_or_else(KdfLimits::default, |time| KdfLimits { time })
     }
+}
+
+/// What encrypts nothing has an option of its own.
+pub fn accepted_cipher(spec: &str) -> Result<String, String> {
+    if spec.is_empty() || spec.contains("cipher_null") {
+        return Err("that encrypts nothing, which is never accepted so".to_owned());
+    }
+    Ok(spec.to_owned())
 }
 
 /// For a new volume.
@@ -253,7 +271,9 @@ impl PassphraseSource {
     /// The same; where `target` names its key file, that one.
     pub fn of_target(&self, target: impl AsRef<OsStr>) -> Self {
         match Target::parse(target) {
-            Ok(Target::Keyed(keyed)) => Self { key_file: Some(keyed.key_file), passphrase_fd: None, ..self.clone() },
+            Ok(Target::Keyed(keyed)) if keyed.key_file.is_some() => {
+                Self { key_file: keyed.key_file, passphrase_fd: None, ..self.clone() }
+            }
             _ => self.clone(),
         }
     }

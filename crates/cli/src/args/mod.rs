@@ -15,7 +15,7 @@ mod volume;
 
 pub use dispatch::DispatchOptions;
 pub use inputs::{FromInput, Taker, is_input, refuse_needed, refuse_shared_input};
-pub use keys::{KeyArgs, NewPassphraseSource, PassphraseSource, passphrase_from_input, seed_in};
+pub use keys::{KeyArgs, NewPassphraseSource, PassphraseSource, accepted_cipher, passphrase_from_input, seed_in};
 pub use pbkdf::{PbkdfArgs, SlotCipherArgs, bytes_of_key};
 pub use remembered::Remembered;
 pub use sides::{FromArgs, ToArgs};

@@ -70,9 +70,7 @@ mod tests {
         std::fs::write(&file, "secret").unwrap();
         let remembered = Remembered::new(KeyArgs {
             passphrase: PassphraseSource::of(Some(file.clone()), None),
-            volume_key_file: None,
-            key_slot: None,
-            kdf_time_limit: None,
+            ..KeyArgs::default()
         });
         let opens = |path| Open::new(path).keys(remembered.keys()).unlock().is_ok();
         assert!(opens(&disk));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use cryptline::TpmDevice;
 
-use super::keys::{KeyArgs, PassphraseSource};
+use super::keys::{KeyArgs, PassphraseSource, accepted_cipher};
 use super::tokens::TokenArgs;
 
 /// The keys of one side: their options' heading and prefix, what is opened with them, and what else they need.
@@ -57,6 +57,16 @@ macro_rules! side {
                 $(, requires = $needed)?
             )]
             pub key_slot: Option<u32>,
+
+            #[arg(
+                id = concat!($prefix, "_accept_cipher"),
+                long = concat!($prefix, "-accept-cipher"),
+                value_name = "SPEC",
+                help = concat!("Accept this cipher of ", $whose, ", as --accept-cipher does"),
+                value_parser = accepted_cipher
+                $(, requires = $needed)?
+            )]
+            accept_cipher: Vec<String>,
 
             #[arg(
                 id = concat!($prefix, "_token_id"),
@@ -143,6 +153,7 @@ macro_rules! side {
                     passphrase: PassphraseSource::of(key_file, self.passphrase_fd),
                     volume_key_file: self.volume_key_file.clone(),
                     key_slot: self.key_slot,
+                    accept_cipher: self.accept_cipher.clone(),
                     kdf_time_limit: None,
                 }
             }

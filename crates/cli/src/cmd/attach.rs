@@ -13,7 +13,7 @@ use cryptline_serve::{kernel_nbd, ublk};
 use rustix::thread::CapabilitySet;
 
 use crate::CliError;
-use crate::args::{KeyArgs, TableArgument, TargetArgs, choice, open};
+use crate::args::{KeyArgs, TableArgument, TargetArgs, choice};
 use crate::attached::background;
 use crate::attached::server::{self, Wanted};
 use crate::attached::state::Driver;
@@ -174,7 +174,8 @@ fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
     server::be_an_io_flusher();
     let backend = Backend::probe(args.io)?;
     let target = args.target.as_deref().unwrap_or_default();
-    let volume = open(target, &args.volume, &args.keys)?;
+    // Who has a block device writes to it.
+    let volume = args.volume.to_open(target, &args.keys)?.writes(true).open()?;
     warn_of(volume.warnings());
     let source = &volume.info().source;
     check_queues(source, volume.gate(), args.queues.into(), "--queues")?;

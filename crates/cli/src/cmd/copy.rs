@@ -245,7 +245,10 @@ impl CopyArgs {
     }
 
     fn open_destination(&self, destination: &Target, keys: &Arc<Remembered>, tokens: Option<&Tokens>) -> Open {
-        inline(Open::target(destination.clone()))
+        let open = inline(Open::target(destination.clone()));
+        self.to
+            .keys()
+            .accepting(open, Open::accept_cipher)
             .keys(keys.keys())
             .with(self.to.header.as_ref(), Open::header)
             .with(tokens.cloned(), Open::tokens)

@@ -147,18 +147,22 @@ impl NewSlotArgs {
 pub(super) fn refuse_two_keys(place: &Place, keys: &KeyArgs) -> Result<(), CliError> {
     let is_named = !keys.passphrase.is_prompt() || keys.volume_key_file.is_some();
     match Target::parse(&place.target) {
-        Ok(Target::Keyed(keyed)) if is_named => Err(CliError::parameters(format!(
-            "{}: the target names its key file, {}, and another key is given; leave one of them out",
-            place.target.display(),
-            keyed.key_file.display()
-        ))),
+        Ok(Target::Keyed(keyed)) => match keyed.key_file.filter(|_| is_named) {
+            Some(own) => Err(CliError::parameters(format!(
+                "{}: the target names its key file, {}, and another key is given; leave one of them out",
+                place.target.display(),
+                own.display()
+            ))),
+            None => Ok(()),
+        },
         _ => Ok(()),
     }
 }
 
 /// With what unlocks it.
 pub(super) fn unlocking(place: &Place, keys: &KeyArgs) -> Header {
-    place.open().keys(keys.of_target(&place.target)).kdf_limits(keys.kdf_limits()).with(keys.key_slot, Header::key_slot)
+    let header = place.open().keys(keys.of_target(&place.target)).kdf_limits(keys.kdf_limits());
+    keys.accepting(header, Header::accept_cipher).with(keys.key_slot, Header::key_slot)
 }
 
 /// With the tokens, too. Whether the first line of a script's input is the old passphrase must not depend on the

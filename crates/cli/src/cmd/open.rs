@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::slice;
 
 use clap::Args;
+use cryptline::luks::Error as LuksError;
 use cryptline::{Format, Open};
 
 use crate::CliError;
@@ -21,7 +22,7 @@ Examples:
   cryptline open --check disk.img --key-slot 3 --passphrase-fd 3 3<passphrase.txt
 
 Exit codes: 0 unlocked, 1 invalid parameters, 2 no key available with this passphrase, 3 out of
-memory, 4 wrong device or damaged header.
+memory, 4 wrong device, damaged header, or one whose cipher is missing, broken or not vouched for.
 
 cryptline makes no device under /dev/mapper. To use the decrypted disk, run `cryptline serve`.")]
 pub struct OpenArgs {
@@ -83,7 +84,10 @@ pub fn run(args: &OpenArgs) -> Result<(), CliError> {
     let version = args.kind.and_then(VolumeType::version);
     let keys = args.keys.of_target(&args.target);
     let tokens = args.tokens.choice(&keys)?;
-    let open = Open::new(&args.target)
+    let open = Open::new(&args.target);
+    let open = args
+        .keys
+        .accepting(open, Open::accept_cipher)
         .format(Format::Luks(version))
         .keys(keys)
         .on_warning(|warning| warn_of(slice::from_ref(warning)))
@@ -93,13 +97,22 @@ pub fn run(args: &OpenArgs) -> Result<(), CliError> {
         .with(args.header.as_ref(), Open::header)
         .with(args.keys.key_slot, Open::key_slot);
     let unlocked = open.unlock()?;
+    let doubted = unlocked.doubted.map(LuksError::DoubtedCipher);
+    let why = unlocked.usable.err().or(doubted);
+    let told = why.as_ref().map(|why| {
+        let advice = luks_advice(why);
+        format!("the key is right, but the volume can not be served: {why}{advice}")
+    });
+    // Who asks whether all is well must not hear that it is.
+    if let (Some(told), Some(LuksError::NullCipher(_) | LuksError::ClearSegment(_) | LuksError::DoubtedCipher(_))) =
+        (&told, &why)
+    {
+        return Err(CliError::device(told));
+    }
     crate::output::print(&match unlocked.slot {
         Some(slot) => format!("Key slot {slot} unlocked.\n"),
         None => "The volume key fits.\n".to_owned(),
     })?;
-    if let Err(why) = unlocked.usable {
-        let advice = luks_advice(&why);
-        crate::output::warn(&[format!("the key is right, but the volume can not be served: {why}{advice}")]);
-    }
+    crate::output::warn(told.as_slice());
     Ok(())
 }

@@ -149,7 +149,7 @@ impl Copy {
     /// What is wrong with either side. The volume may have a part of the copy then.
     pub fn into_volume(mut self, open: impl Fn() -> Result<Open>) -> Result<Copied> {
         let open = || open().map(|to| self.holes.kept_in(to));
-        let to = open()?;
+        let to = open()?.writes(true);
         if self.resume.is_some() {
             return Err(Problem::Resume(ResumeError::Destination).into());
         }

@@ -102,6 +102,8 @@ impl Create {
             keyslots_size,
             sparse,
             allow_null_cipher,
+            // The cipher is named above.
+            accepted_ciphers: _,
             seed: _,
         } = &self.format;
         let version = match version {

@@ -243,6 +243,8 @@ impl Create {
             .key(&*prepared.key)
             .read_only(true)
             .zeroes(copy.holes.read_as())
+            // It was checked when the volume was made.
+            .accept_cipher(&self.format.cipher)
             .allow_null_cipher(self.format.allow_null_cipher)
     }
 

@@ -211,6 +211,7 @@ impl Create {
         let source = self.given.take_source()?;
         self.refuse_over_data(&source)?;
         self.format.detached |= self.header.is_some();
+        self.format.accepted_ciphers.extend_from_slice(self.given.accepted_ciphers());
         if self.format.key_len == 0 {
             // No header can hold such a key, not even for a cipher that takes none.
             let most = KEY_LEN_MAX as usize;

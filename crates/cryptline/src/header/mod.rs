@@ -16,6 +16,7 @@ mod own_device;
 mod power_tests;
 mod resize;
 mod token;
+mod trust;
 mod unbound;
 
 use std::ffi::OsStr;
@@ -129,6 +130,10 @@ impl Header {
 
         /// What opens the volume now.
         fn keys(keys: impl Keys + 'static) { given.set_keys(Ok(keys)) }
+
+        /// Accepts this cipher of the data, exactly as the header has it, though the key slot that is opened does not vouch
+        /// for it. May be called several times.
+        fn accept_cipher(spec: impl Into<String>) { given.accept_cipher(spec.into()) }
 
         /// What opens the volume now: this passphrase, of which a copy is kept in key memory.
         fn passphrase(passphrase: impl AsRef<[u8]>) { given.set_keys(Passphrase::new(passphrase)) }
@@ -302,6 +307,12 @@ impl Header {
 
     /// The volume key, and the passphrase with its slot unless the volume key itself was given.
     fn unlock(&self, opened: &Opened, header: &cryptline_luks::Header, opens: Opens) -> Result<Unlocked> {
+        let unlocked = self.unlock_any(opened, header, opens)?;
+        self.check_trust(opened, header, unlocked.old.as_ref().map(|old| old.slot))?;
+        Ok(unlocked)
+    }
+
+    fn unlock_any(&self, opened: &Opened, header: &cryptline_luks::Header, opens: Opens) -> Result<Unlocked> {
         let options = UnlockOptions {
             slot: self.slot,
             unbound: match opens {

@@ -1,6 +1,6 @@
 //! Looking at a header, and trying a key on it: nothing is locked but what must be, and nothing is changed.
 
-use cryptline_luks::{Header, SegmentPolicy};
+use cryptline_luks::{Doubted, Header, Segment, SegmentPolicy};
 use cryptline_sys::SecretBuf;
 
 use super::luks::{check_version, kind, look, look_on, unlock, warnings_of};
@@ -38,6 +38,10 @@ pub struct Unlocked {
     pub warnings: Vec<Warning>,
     /// Whether the volume could be opened, or why not.
     pub usable: std::result::Result<(), cryptline_luks::Error>,
+    /// Why it would be opened for reading only.
+    pub doubted: Option<Doubted>,
+    /// The ciphers that this is about, as the header has them.
+    pub ciphers: Vec<String>,
 }
 
 impl Inspection {
@@ -84,9 +88,14 @@ impl Open {
         if let Some(Format::Plain(_) | Format::RandomKey(_)) = self.format {
             return Err(Problem::NothingToTry.on(&target));
         }
-        let source = match &self.header {
-            Some(path) => Look::file(path)?,
-            None => target.look()?,
+        let (source, size) = match &self.header {
+            // Nobody need have the data at hand to try a key; where it may be long, that is not known to be sound.
+            Some(path) => (Look::file(path)?, target.look().map_or(u64::MAX, |data| data.size)),
+            None => {
+                let look = target.look()?;
+                let size = look.size;
+                (look, size)
+            }
         };
         let header = look(source.reader()?, source.size, &source.name)?;
         if let Some(Format::Luks(version)) = self.format {
@@ -98,6 +107,18 @@ impl Open {
         warnings.extend(notes);
         warnings.extend(Warning::of_key_memory());
         let policy = SegmentPolicy { allow_null_cipher: self.allow_null_cipher, detached: true };
-        Ok(Unlocked { key, slot, warnings, usable: header.segments(policy).map(drop) })
+        // The key of another one opens no data.
+        let is_of_volume = slot.is_none_or(|slot| header.keeps_volume_key(slot));
+        let mut ciphers = Vec::new();
+        let trust = |segments: Vec<Segment>| {
+            let specs = segments.iter().filter_map(|segment| segment.cipher.as_ref());
+            ciphers.extend(specs.map(|spec| spec.as_str().to_owned()));
+            if is_of_volume { self.trust(&header, &segments, size, slot).to_read() } else { Ok(None) }
+        };
+        let (usable, doubted) = match header.segments(policy).and_then(trust) {
+            Ok(doubted) => (Ok(()), doubted),
+            Err(error) => (Err(error), None),
+        };
+        Ok(Unlocked { key, slot, warnings, usable, doubted, ciphers })
     }
 }

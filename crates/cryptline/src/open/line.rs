@@ -40,7 +40,7 @@ impl Open {
         Ok(table)
     }
 
-    fn table_of(&self, source: &Source, show_keys: bool) -> Result<TableOf> {
+    fn table_of(&mut self, source: &Source, show_keys: bool) -> Result<TableOf> {
         let mut warnings = Vec::new();
         if let Source::Target(Target::Table(line)) = source {
             let line = self.lines_of(line.parse()?, show_keys)?;
@@ -76,7 +76,7 @@ impl Open {
 
     /// A line for each segment.
     fn luks_lines(
-        &self,
+        &mut self,
         device: &Look,
         version: Option<LuksVersion>,
         show_keys: bool,
@@ -90,10 +90,17 @@ impl Open {
         warnings.extend(warnings_of(&header, self));
         let segments = usable_segments(&header, self, name)?;
         let sizes = data_sizes(&segments, device.size, &device.name)?;
-        let (discards, perf, _) = header_flags(header.flags());
+        let (perf, _) = header_flags(header.flags(), self.discards);
         let decision = self.dispatch.decide(Stored::Header(perf))?;
         let key = Zeroizing::new(match (show_keys, header.key_len()) {
-            (true, _) => unlock(&header, source.reader()?, name, self)?.0.to_vec(),
+            (true, _) => {
+                // Whoever makes a device of it writes to that.
+                self.writes = true;
+                let (key, slot, _) = unlock(&header, source.reader()?, name, self)?;
+                let doubted = self.open_as_trusted(&header, &segments, device.size, slot, name)?;
+                warnings.extend(doubted);
+                key.to_vec()
+            }
             (false, Some(len)) => vec![0; len],
             (false, None) => return Err(Problem::KeyLengthUnknown.on(name)),
         });
@@ -108,7 +115,7 @@ impl Open {
             };
             // The feature words that cryptsetup would give the kernel.
             let options = CryptOptions {
-                allow_discards: discards || self.discards,
+                allow_discards: self.discards,
                 sector_size: segment.sector_size,
                 perf: decision.flags,
                 ..CryptOptions::default()

@@ -50,16 +50,17 @@ pub(super) fn open(mut open: Open, source: &Source, version: Option<LuksVersion>
     let segments = usable_segments(&header, &open, &name)?;
     let identity = identity(&header, &segments, &base, &open);
     let sizes = data_sizes(&segments, base.size(), &target)?;
-    let (flag_discards, perf, unknown) = header_flags(header.flags());
+    let (perf, notes_of_flags) = header_flags(header.flags(), open.discards);
     let decision = open.dispatch.decide(Stored::Header(perf))?;
     let (key, slot, notes) = with_keys(|| unlock(&header, holder.reader()?, &name, &open))?;
     warnings.extend(notes);
-    let discards = open.discards || flag_discards;
+    let doubted = open.open_as_trusted(&header, &segments, base.size(), slot, &name)?;
+    warnings.extend(doubted);
     let mut parts = Vec::with_capacity(segments.len());
     // A disk to the end of its device grows with it. One of several ranges is laid out once and for all.
     let may_grow = segments.len() == 1;
     for (segment, size) in segments.iter().zip(sizes) {
-        let crypt = segment.cipher.as_ref().map(|cipher| crypt_of(cipher, segment, &key, discards));
+        let crypt = segment.cipher.as_ref().map(|cipher| crypt_of(cipher, segment, &key, open.discards));
         parts.push(Part {
             base: 0,
             start: segment.offset,
@@ -69,7 +70,7 @@ pub(super) fn open(mut open: Open, source: &Source, version: Option<LuksVersion>
         });
     }
     drop((key, header_image));
-    warnings.extend(unknown);
+    warnings.extend(notes_of_flags);
     let plan = Plan { source: target, kind: kind(&header), dispatch: decision.dispatch, parts };
     let locks = (in_use, open.in_use.take());
     let volume = plan.build(vec![base], open, warnings)?;

@@ -16,6 +16,7 @@ mod partition;
 mod plain;
 mod stack;
 mod table;
+mod trust;
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -66,6 +67,8 @@ pub struct Open {
     access: Access,
     discards: bool,
     allow_null_cipher: bool,
+    /// Whoever opens it has no use for one that can only be read.
+    writes: bool,
     slot: Option<u32>,
     /// That key slot may keep another key.
     unbound: bool,
@@ -132,6 +135,7 @@ impl Open {
             access: Access::default(),
             discards: false,
             allow_null_cipher: false,
+            writes: false,
             slot: None,
             unbound: false,
             tokens: None,
@@ -207,6 +211,14 @@ impl Open {
         /// Accepts a header with `cipher_null`, which encrypts nothing. Somebody who can write to the header can
         /// put such a one there.
         fn allow_null_cipher(yes: bool) { allow_null_cipher = yes }
+
+        /// Accepts this cipher, exactly as the header has it, though nothing vouches for it: without that, the volume
+        /// can only be read or is refused ([`Trust`](cryptline_luks::Trust)). May be called several times. A cipher that
+        /// encrypts nothing is not accepted by it.
+        fn accept_cipher(spec: impl Into<String>) { given.accept_cipher(spec.into()) }
+
+        /// Refuses a volume that would be opened for reading only since its cipher is doubted.
+        fn writes(yes: bool) { writes = yes }
 
         /// The smallest I/O in bytes: a power of two from 512 to the cipher sector. Without it, the least that
         /// needs no rewriting.
@@ -308,16 +320,18 @@ impl Open {
     }
 }
 
-/// The flags of a LUKS2 header: discards, who runs the cipher, and those that are not known here.
-fn header_flags(names: &[String]) -> (bool, PerfFlags, Vec<Warning>) {
-    let (mut discards, mut perf, mut unknown) = (false, PerfFlags::default(), Vec::new());
+/// The flags of a LUKS2 header: who runs the cipher, and what is to be said of the others. Nothing proves that its owner
+/// has set them, so none of them has discards passed down.
+fn header_flags(names: &[String], discards: bool) -> (PerfFlags, Vec<Warning>) {
+    let (mut perf, mut notes) = (PerfFlags::default(), Vec::new());
     for name in names {
         // The header writes with dashes what tables write with underscores.
         match perf.by_name(&name.replace('-', "_")) {
             Some(flag) => *flag = true,
-            None if name == "allow-discards" => discards = true,
-            None => unknown.push(Warning::UnknownFlag(name.clone())),
+            None if name == "allow-discards" && discards => {}
+            None if name == "allow-discards" => notes.push(Warning::DiscardsNotAsked),
+            None => notes.push(Warning::UnknownFlag(name.clone())),
         }
     }
-    (discards, perf, unknown)
+    (perf, notes)
 }

@@ -221,7 +221,7 @@ impl Plan {
                     warnings.extend(torn);
                 }
                 warnings.extend(device.warnings);
-                Ok(Bottom { gate: device.gate, info: device.info, is_atomic })
+                Ok(Bottom { gate: open.access.gate(device.gate), info: device.info, is_atomic })
             }
             Base::Image(image) => {
                 let units = parts().map(|part| part.unit(block));
@@ -234,7 +234,11 @@ impl Plan {
                 if open.access.shared && !direct {
                     warnings.push(Warning::SharedPageCache);
                 }
-                Ok(Bottom { gate: Gate::new(device), info: BaseInfo::File { direct }, is_atomic: false })
+                Ok(Bottom {
+                    gate: open.access.gate(Gate::new(device)),
+                    info: BaseInfo::File { direct },
+                    is_atomic: false,
+                })
             }
         }
     }

@@ -2,10 +2,11 @@
 
 use std::io::{Read, Seek, Write};
 
+use cryptline_cipher::CipherSpec;
 use serde_json::{Value, json};
 
 use super::text::says_the_same;
-use super::{Change, Edit, Material, NewHeader, Priority, Secrets, Version, material};
+use super::{Change, Edit, Material, NewHeader, NewSlot, Priority, Secrets, Version, material};
 use crate::area::{Extent, KeyArea, first_gap, gaps, stripes_len};
 use crate::cost::KdfKind;
 use crate::device::{flush, read_at, to_u64, write_at};
@@ -13,7 +14,7 @@ use crate::error::Error;
 use crate::hash::Hash;
 use crate::luks2::binary::{BINARY_LEN, Binary, Copy};
 use crate::luks2::format::{self, AREA_ALIGNMENT, check_label, copy_salt, keyslot_json};
-use crate::luks2::metadata::{DIGESTS_MAX, OBJECTS_MAX};
+use crate::luks2::metadata::{DIGESTS_MAX, Keyslot, OBJECTS_MAX};
 use crate::luks2::validate::header_end;
 use crate::luks2::{Header, parse_metadata};
 use crate::options::parameters;
@@ -74,15 +75,16 @@ impl<'a> Version<'a> for Editing<'a> {
         if secrets.new.slot.is_some_and(|slot| slot != number) {
             return Err(parameters("the key slot keeps its number in LUKS2"));
         }
-        let old = self.header.metadata.keyslots.get(&number).ok_or(Error::SlotNotInUse(number))?.area;
-        let (material, slot) = self.store(secrets)?;
-        let change = Change { material: vec![material], wiped: vec![old], ..self.with_slot(number, &slot)? };
+        let old = self.header.metadata.keyslots.get(&number).ok_or(Error::SlotNotInUse(number))?;
+        let (material, slot) = self.store(&Secrets { new: &self.vouching_as(old, secrets.new), ..*secrets })?;
+        let change = Change { material: vec![material], wiped: vec![old.area], ..self.with_slot(number, &slot)? };
         Ok((change, number))
     }
 
     fn replace_in_place(&self, number: u32, secrets: &Secrets<'_>) -> Result<Change<'a>, Error> {
-        let old = self.header.metadata.keyslots.get(&number).ok_or(Error::SlotNotInUse(number))?.area;
-        let (material, slot) = self.store_at(old, secrets)?;
+        let old = self.header.metadata.keyslots.get(&number).ok_or(Error::SlotNotInUse(number))?;
+        let secrets = &Secrets { new: &self.vouching_as(old, secrets.new), ..*secrets };
+        let (material, slot) = self.store_at(old.area, secrets)?;
         Ok(self.with_slot(number, &slot)?.in_place(material))
     }
 
@@ -270,6 +272,24 @@ impl<'a> Editing<'a> {
         self.rewrite(json)
     }
 
+    /// A slot that vouches for the cipher of the data where `old`, whose place it takes, has done so. No other program
+    /// need have made that one as a new one is made here.
+    fn vouching_as(&self, old: &Keyslot, new: &NewSlot) -> NewSlot {
+        let data = CipherSpec::parse(self.data_cipher());
+        let vouching = old.luks2.as_ref().filter(|luks2| {
+            let area = CipherSpec::parse(&luks2.encryption);
+            data.is_ok_and(|data| area.is_ok_and(|area| !area.is_null() && area.is_alike(&data)))
+        });
+        let cipher = vouching.map(|luks2| (luks2.encryption.clone(), luks2.encryption_key_len));
+        NewSlot { cipher: new.cipher.clone().or(cipher), ..new.clone() }
+    }
+
+    /// Cipher of the data; of several segments, that of the first that is encrypted.
+    fn data_cipher(&self) -> &str {
+        let mut ciphers = self.header.metadata.segments.values().filter_map(|segment| segment.crypt.as_ref());
+        ciphers.next().map_or("", |crypt| &crypt.encryption)
+    }
+
     /// The key material of a new slot, and its JSON. No area that is in use is touched.
     fn store(&self, secrets: &Secrets<'_>) -> Result<(Material, Value), Error> {
         let size = stripes_len(len_of(secrets.key)?).next_multiple_of(AREA_ALIGNMENT);
@@ -280,11 +300,8 @@ impl<'a> Editing<'a> {
     fn store_at(&self, extent: Extent, secrets: &Secrets<'_>) -> Result<(Material, Value), Error> {
         let key_len = len_of(secrets.key)?;
         let hash = Hash::by_name(secrets.new.hash.as_deref().unwrap_or(HASH_DEFAULT))?;
-        let segments = self.header.metadata.segments.values();
-        let mut ciphers = segments.filter_map(|segment| segment.crypt.as_ref());
-        let data_cipher = ciphers.next().map_or("", |crypt| &crypt.encryption);
         let kind = secrets.new.kdf.unwrap_or(KdfKind::Argon2id);
-        let cipher = format::slot_cipher(secrets.new.cipher.as_ref(), data_cipher, key_len)?;
+        let cipher = format::slot_cipher(secrets.new.cipher.as_ref(), self.data_cipher(), key_len)?;
         let slot = format::NewSlot::new(cipher, kind, hash.name(), &secrets.new.cost, &Random::Kernel)?;
         let area = KeyArea {
             offset: extent.offset,

@@ -109,6 +109,7 @@ pub struct Change<'a> {
 }
 
 /// The makings of a new key slot.
+#[derive(Clone, Copy)]
 struct Secrets<'a> {
     key: &'a [u8],
     passphrase: &'a [u8],

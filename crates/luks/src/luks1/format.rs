@@ -6,7 +6,7 @@ use super::repair::usual_sector;
 use super::{DIGEST_LEN, HEADER_LEN, Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN};
 use super::{SLOTS, SLOTS_OFFSET, Slot};
 use crate::af::STRIPES;
-use crate::area::{Extent, KeyArea, fill_random, stripes_len};
+use crate::area::{Extent, KeyArea, fill_random, is_null_cipher, stripes_len};
 use crate::cost::{KdfKind, new_kdf, pbkdf2_iterations};
 use crate::device::{flush, write_at};
 use crate::error::Error;
@@ -138,9 +138,14 @@ fn check_options(options: &FormatOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// Name and mode of a cipher word.
+/// Name and mode of a cipher word, as cryptsetup writes the short ones.
 pub(crate) fn split_cipher(cipher: &str) -> (&str, &str) {
-    cipher.split_once('-').unwrap_or((cipher, "ecb"))
+    match cipher.split_once('-') {
+        Some((name, "plain")) => (name, "cbc-plain"),
+        Some(parts) => parts,
+        None if is_null_cipher(cipher) => (cipher, "ecb"),
+        None => (cipher, "cbc-plain"),
+    }
 }
 
 fn new_header(options: &FormatOptions, layout: &Layout, hash: Hash, key: &[u8], kdf: &Kdf) -> Result<Header, Error> {

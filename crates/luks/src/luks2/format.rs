@@ -9,7 +9,7 @@ use super::binary::{BINARY_LEN, Binary, COPY_SIZES, Copy, MAGIC_SECONDARY};
 use super::metadata::OBJECTS_MAX;
 use super::validate::KEYSLOTS_SIZE_MAX;
 use crate::af::STRIPES;
-use crate::area::{Extent, KeyArea, fill_random, is_null_cipher, stripes_len};
+use crate::area::{Extent, KeyArea, fill_random, is_null_cipher, parse_cipher, stripes_len};
 use crate::cost::{KdfCost, KdfKind, new_kdf, pbkdf2_iterations};
 use crate::device::{flush, read_at, to_u64, write_at};
 use crate::error::Error;
@@ -218,10 +218,13 @@ pub(crate) fn slot_cipher(
         check_cipher_takes(cipher, &vec![0; *len as usize])?;
         return Ok((cipher.clone(), *len));
     }
-    // The area is as strong as the data, and never weaker than the default for odd ciphers.
-    let same = data_cipher == AREA_CIPHER && [32, 64].contains(&key_len);
-    let len = if same { key_len } else { AREA_KEY_LEN };
-    Ok((AREA_CIPHER.to_owned(), len))
+    // What is as the data vouches for it. What is broken is nothing to keep a key under.
+    let usual = parse_cipher(data_cipher).ok().and_then(|spec| spec.in_usual_form());
+    let takes = |cipher: &String| check_cipher_takes(cipher, &vec![0; key_len as usize]).is_ok();
+    Ok(match usual.filter(takes) {
+        Some(cipher) => (cipher, key_len),
+        None => (AREA_CIPHER.to_owned(), AREA_KEY_LEN),
+    })
 }
 
 pub(crate) fn no_slot(number: u32) -> Error {

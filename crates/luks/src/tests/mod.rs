@@ -1,6 +1,6 @@
 //! Headers, made here and by others.
 
-mod common;
+pub(crate) mod common;
 mod made_by_cryptsetup;
 mod made_by_qemu;
 mod made_here;

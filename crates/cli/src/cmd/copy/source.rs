@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use cryptline::luks::Error as LuksError;
 use cryptline::{CopySource, DirectMode, Open, Problem, Target, Zeroes};
 
 use super::{FileSystem, How, folder, inline};
@@ -32,6 +33,9 @@ pub fn refuse_same(source: &Path, destination: &Target) -> Result<(), CliError> 
     }
     Ok(())
 }
+
+/// What helps where the options of a new volume have the usual names.
+const OF_SOURCE: &str = "; if the volume was made so, give --from-accept-cipher with that cipher";
 
 impl From<'_> {
     /// Whether it has to be opened with a key. Nothing is asked for yet, nor is standard input read.
@@ -104,7 +108,10 @@ impl From<'_> {
             }
             return Ok(CopySource::raw(self.name)?);
         }
-        let open = inline(Open::target(Target::parse(self.name)?))
+        let open = inline(Open::target(Target::parse(self.name)?));
+        let open = self
+            .keys
+            .accepting(open, Open::accept_cipher)
             .read_only(true)
             // What was just made is in the page cache, and O_DIRECT would fetch it from the disk.
             .direct(DirectMode::Uncached)
@@ -114,7 +121,12 @@ impl From<'_> {
             .with(self.header, Open::header)
             .with(self.tokens.choice(&self.keys)?, Open::tokens)
             .with(self.keys.key_slot, Open::key_slot);
-        let volume = open.open()?;
+        let volume = open.open().map_err(|error| {
+            let is_beside = self.key_option.starts_with("--from");
+            let is_doubted = matches!(error.problem(), Problem::Luks(LuksError::DoubtedCipher(_)));
+            let error = CliError::from(error);
+            if is_doubted && is_beside { error.advised(OF_SOURCE) } else { error }
+        })?;
         warn_of(volume.warnings());
         Ok(CopySource::volume(&volume))
     }

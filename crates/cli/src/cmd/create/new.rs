@@ -11,7 +11,7 @@ use cryptline::size;
 use super::LayoutArgs;
 use crate::CliError;
 use crate::args::choice::{self, Words};
-use crate::args::{PassphraseSource, PbkdfArgs, bytes_of_key, seed_in};
+use crate::args::{PassphraseSource, PbkdfArgs, accepted_cipher, bytes_of_key, seed_in};
 
 /// Versions of headers.
 pub const VERSIONS: &Words<Version> = &[("luks1", "LUKS1", Version::Luks1), ("luks2", "LUKS2", Version::Luks2)];
@@ -47,6 +47,10 @@ pub struct FormatArgs {
     /// Cipher for the data
     #[arg(long, value_name = "SPEC", default_value = "aes-xts-plain64")]
     pub cipher: String,
+
+    /// Make a volume of the cipher SPEC, though it gives away more than it hides; the same must be said to open it
+    #[arg(long, value_name = "SPEC", value_parser = accepted_cipher)]
+    pub accept_cipher: Vec<String>,
 
     /// Size of the volume key in bits: 512 is AES-256 in XTS mode
     #[arg(long, value_name = "BITS", default_value_t = 512)]
@@ -134,6 +138,7 @@ impl FormatArgs {
             cost: self.pbkdf.cost(),
             uuid: self.uuid.clone(),
             label: self.label.clone(),
+            accepted_ciphers: self.accept_cipher.clone(),
             seed: self.seed_file.as_deref().map(seed_in).transpose()?,
             ..FormatOptions::default()
         })

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::slice;
 
 use clap::Args;
-use cryptline::{Open, SecretBuf, Target};
+use cryptline::{Open, SecretBuf, Target, Unlocked, Warning};
 use cryptline_engine::base::Image;
 use nix::unistd::User;
 use rustix::pipe::PipeFlags;
@@ -79,14 +79,16 @@ impl AddArgs {
         }
         let found = Open::target(Target::Path(path.to_owned())).inspect()?;
         let in_use = found.in_use()?;
-        let key = key_pipe(&self.unlock()?)?;
+        let unlocked = self.unlock()?;
+        let key = key_pipe(&unlocked.key)?;
         let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let add = Add {
             name: name.unwrap_or_default(),
             description: self.description.clone(),
             target: whole.display().to_string(),
-            read_only: self.read_only,
+            read_only: self.read_only || unlocked.doubted.is_some(),
             allow_discards: self.allow_discards,
+            accept_cipher: unlocked.ciphers,
         };
         let mut files = vec![image.file().as_fd(), key.as_fd()];
         files.extend(in_use.as_ref().map(AsFd::as_fd));
@@ -114,16 +116,17 @@ impl AddArgs {
         ))
     }
 
-    /// The volume key.
-    fn unlock(&self) -> Result<SecretBuf, CliError> {
+    /// The volume key, and how far the header is to be believed: the server sees no key slot that could tell.
+    fn unlock(&self) -> Result<Unlocked, CliError> {
         let options = TargetArgs { tokens: self.tokens.clone(), ..TargetArgs::default() };
         let open = options.to_open(&self.target, &self.keys)?.on_warning(|warning| warn_of(slice::from_ref(warning)));
         let unlocked = open.unlock()?;
-        if let Err(why) = unlocked.usable {
-            let advice = luks_advice(&why);
+        if let Err(why) = &unlocked.usable {
+            let advice = luks_advice(why);
             return Err(CliError::device(format!("{}: {why}{advice}", self.target.display())));
         }
-        Ok(unlocked.key)
+        warn_of(&unlocked.doubted.clone().map(Warning::Doubted).into_iter().collect::<Vec<_>>());
+        Ok(unlocked)
     }
 }
 

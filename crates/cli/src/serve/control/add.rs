@@ -129,6 +129,9 @@ impl Control {
             .key(&key[..])
             .read_only(add.read_only)
             .discards(add.allow_discards);
+        for spec in &add.accept_cipher {
+            open = open.accept_cipher(spec);
+        }
         if let Some(in_use) = in_use {
             open = open.in_use(in_use);
         }

@@ -85,6 +85,9 @@ pub struct Add {
     pub read_only: bool,
     #[serde(default)]
     pub allow_discards: bool,
+    /// Ciphers of the header that the client believes, having seen the key slot; the key alone proves none.
+    #[serde(default)]
+    pub accept_cipher: Vec<String>,
 }
 
 /// The kinds of failures by their names.

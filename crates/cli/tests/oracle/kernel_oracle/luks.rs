@@ -156,7 +156,8 @@ fn made_by_the_guest<'a>(bench: &'a Bench, kind: &str, options: &str) -> Volume<
 fn with_flags(bench: &Bench) -> Volume<'_> {
     let image = bench.image("flags", LUKS2_HEADER + CLEAR_BYTES);
     luks_format(bench, &format!("--type luks2 --sector-size 4096 {ARGON2ID}"), &image);
-    let ours = opening(bench, &image);
+    // Of discards the header alone persuades nobody here.
+    let ours = opening(bench, &image).with(["--allow-discards"]);
     let theirs = "cryptsetup open --persistent --allow-discards --perf-same_cpu_crypt \
         --perf-submit_from_crypt_cpus --perf-no_read_workqueue --perf-no_write_workqueue \
         --disable-keyring --key-file $key $disk v";

@@ -40,7 +40,7 @@ fn what_luks1_cannot_have_is_refused_by_name() {
     refused(&image(|it| it.kdf = Some(KdfKind::Argon2id)), "key slot 0 has another key derivation");
     refused(&image(|it| it.label = "x".into()), "label");
     refused(&image(|it| it.data_offset = Some(1 << 20)), "no room");
-    refused(&image(|it| it.cipher = "aes-cbc-essiv:sha256".into()), "key slot 0 has another cipher");
+    refused(&image(|it| it.slot_cipher = Some(("serpent-xts-plain64".into(), 64))), "key slot 0 has another cipher");
     let edited = |change: &dyn Fn(&mut Value)| {
         let mut image = image(|_| {});
         image.edit(change);
