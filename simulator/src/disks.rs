@@ -1,35 +1,32 @@
-//! Two disks: one over files in the page-cache model, one over an NBD server below; their media, power cuts, and what these
+//! Two disks: one over files in the page-cache model, one over a server or a cluster below; their media, power cuts, and what these
 //! have left.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use cryptline_engine::base::NbdDevice;
 use cryptline_engine::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
 use cryptline_engine::{BackendChoice, Buffer, Channel, Gate, Operation, Request, Submitted};
-use cryptline_nbd::NbdUri;
 use cryptline_testkit::cache::{FileOf, Machine, Survivors, Temper};
 use tempfile::TempDir;
 
 use crate::audit::{Export, fill};
-use crate::below::Below;
 use crate::cells::{Cells, SECTOR};
+use crate::copy;
 use crate::history::{Door, Faults, History, MORE, SECTORS};
 use crate::media::Media;
 use crate::sim;
 use crate::stack::{Bed, Stack, after_crash};
+use crate::under::{Last, Under};
 use crate::world::Known;
 
 /// Bytes of a disk.
 pub const SIZE: usize = SECTORS * SECTOR;
-/// How long lost connections to the server below are made again.
-const RECONNECT: Duration = Duration::from_secs(2);
 
 /// The files of all stacks, for one history after the other.
 pub struct Disks {
     pub media: &'static Media,
+    pub copies: copy::Place,
     folder: TempDir,
     beds: Vec<(Stack, Bed)>,
     _memory: Option<TempDir>,
@@ -41,7 +38,7 @@ pub struct Laid<'a> {
     pub bed: &'a Bed,
     pub of: Vec<FileOf>,
     stack: Stack,
-    seed: u64,
+    history: &'a History,
 }
 
 /// Leftovers of a power cut, with the promises made by then.
@@ -75,11 +72,13 @@ impl Disks {
                 Err(why) => return Err(why),
             }
         }
-        Ok(Self { media, folder, beds, _memory: memory })
+        let copies = copy::Place::new(media, folders[1])?;
+        sim::ask_of_syncs(media);
+        Ok(Self { media, copies, folder, beds, _memory: memory })
     }
 
     /// Lays out the disks of a history. The stack is the first of all, where its own cannot be had here.
-    pub fn lay(&self, history: &History) -> Laid<'_> {
+    pub fn lay<'a>(&'a self, history: &'a History) -> Laid<'a> {
         let (stack, bed) = self.beds.iter().find(|(stack, _)| *stack == history.stack).unwrap_or(&self.beds[0]);
         let Faults { loses, refuses, unsynced, short, interrupts, .. } = history.faults;
         let temper = Temper {
@@ -95,7 +94,7 @@ impl Disks {
         self.media.reset(history.seed, history.careless);
         bed.shrink();
         let of = bed.attach(&bed.content);
-        Laid { disks: self, bed, of, stack: *stack, seed: history.seed }
+        Laid { disks: self, bed, of, stack: *stack, history }
     }
 
     /// A path for a socket.
@@ -113,34 +112,35 @@ impl Disks {
 
 impl Laid<'_> {
     /// What is known of the disks at first.
-    pub fn known(&self, history: &History) -> Vec<Known> {
-        let faults = &history.faults;
+    pub fn known(&self) -> Vec<Known> {
+        let History { faults, rbd, doors, .. } = self.history;
         let (of, machine) = (self.of.clone(), self.disks.media.machine());
         let has_lost = move || of.iter().any(|of| machine.has_lost(*of));
         let is_sound = faults.loses == 0 && faults.interrupts == 0 && faults.unsynced == 0;
-        let is_unwell = faults.below.late > 0 || faults.below.drops > 0;
+        let is_unwell = rbd.is_none() && (faults.below.late > 0 || faults.below.drops > 0);
+        let is_sound_below = rbd.is_none_or(|habits| !habits.can_fail());
         let export = |number: usize| {
-            let cells = match history.doors[number] {
+            let cells = match doors[number] {
                 Door::Nbd | Door::VhostUser => Cells::sectors(SECTORS + MORE),
-                Door::Mount => Cells::odd(SECTORS + MORE, sim::mix(&[self.seed, number as u64])),
+                Door::Mount => Cells::odd(SECTORS + MORE, sim::mix(&[self.history.seed, number as u64])),
             };
             Export::new(number as u64, cells)
         };
         vec![
             Known { is_sound, ..Known::new(export(0), has_lost) },
-            Known { is_unwell, ..Known::new(export(1), || false) },
+            Known { is_unwell, is_sound: is_sound_below, ..Known::new(export(1), || false) },
         ]
     }
 
-    /// Starts the server below.
-    pub fn start_below(&self, faults: &Faults) -> Below {
+    /// Starts what is below.
+    pub fn start_below(&self) -> Under {
         let mut data = vec![0; SIZE];
         fill(&mut data, 1, 0, 0);
-        Below::start(&self.disks.socket("below"), data, faults.below, self.seed).expect("a server below")
+        Under::start(self.history, &self.disks.socket("below"), data).expect("a server below")
     }
 
-    /// Ends it. What it holds.
-    pub fn end_below(&self, below: Below) -> Vec<u8> {
+    /// Ends it. What it has come to.
+    pub fn end_below(&self, below: Under) -> Last {
         below.end(&self.disks.path("below"))
     }
 
@@ -149,10 +149,7 @@ impl Laid<'_> {
         if number == 0 {
             return self.bed.open();
         }
-        let uri = format!("nbd+unix:///?socket={}", self.disks.path("below").display());
-        let uri = uri.parse::<NbdUri>().expect("a URI");
-        let remote = NbdDevice::open_again(&uri, false, Some(RECONNECT));
-        Ok(Gate::new(remote.map_err(|error| error.to_string())?))
+        Under::open(self.history, &self.disks.path("below"))
     }
 
     /// The same, for those who know no blocks.
@@ -169,7 +166,7 @@ impl Laid<'_> {
     }
 
     /// Makes the medium of a disk silent.
-    pub fn silence(&self, number: usize, below: &Below) {
+    pub fn silence(&self, number: usize, below: &Under) {
         if number == 0 {
             self.bed.files.iter().for_each(|file| self.disks.media.silence(file));
         } else {
@@ -178,7 +175,7 @@ impl Laid<'_> {
     }
 
     /// All media speak again.
-    pub fn speak(&self, below: &Below) {
+    pub fn speak(&self, below: &Under) {
         self.disks.media.speak();
         below.speak();
     }
@@ -186,7 +183,7 @@ impl Laid<'_> {
     /// Leftovers of a power cut now: nothing that was not synced, or some of it.
     pub fn cut(&self, when: &str, promises: &Export) -> [Left; 2] {
         let machine: &Machine = self.disks.media.machine();
-        let some = Survivors::Some(sim::mix(&[self.seed, 9]));
+        let some = Survivors::Some(sim::mix(&[self.history.seed, 9]));
         [(Survivors::None, "nothing"), (some, "some")].map(|(survivors, what)| Left {
             what: format!("{when} that left {what} of what was not synced"),
             images: after_crash(machine, &self.of, survivors),

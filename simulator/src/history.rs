@@ -6,6 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::below::Habits;
+use crate::copy::Plan;
+use crate::rbd;
 use crate::sim::mix;
 use crate::stack::Stack;
 
@@ -18,6 +20,8 @@ pub const EXPORTS: usize = 2;
 
 /// One history in so many has a mount.
 const MOUNTS: u64 = 3;
+/// One history in so many is a copy.
+const COPIES: u64 = 20;
 
 /// A history.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -49,6 +53,12 @@ pub struct History {
     pub careless: Option<Careless>,
     /// The server is stopped then, at the latest.
     pub stop: Duration,
+    /// Export 1 is an image of a cluster, with these habits, and not on an NBD server.
+    #[serde(default)]
+    pub rbd: Option<rbd::Habits>,
+    /// Nothing of all that happens, but a copy.
+    #[serde(default)]
+    pub copy: Option<Plan>,
 }
 
 /// A front: the door through which clients reach an export.
@@ -181,15 +191,15 @@ pub enum Step {
 }
 
 /// Numbers drawn one after the other.
-struct Draw(u64, u64);
+pub struct Draw(u64, u64);
 
 impl Draw {
-    fn below(&mut self, end: u64) -> u64 {
+    pub fn below(&mut self, end: u64) -> u64 {
         self.1 += 1;
         mix(&[self.0, self.1]) % end
     }
 
-    fn one_in(&mut self, count: u64) -> bool {
+    pub fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 }
@@ -197,6 +207,9 @@ impl Draw {
 impl History {
     /// The history of a seed.
     pub fn of(seed: u64) -> Self {
+        if Draw(mix(&[seed, 111]), 0).one_in(COPIES) {
+            return Self::of_copy(seed);
+        }
         let mut draw = Draw(mix(&[seed, 100]), 0);
         let clients = (0..2 + draw.below(3)).map(|number| client(&mut Draw(mix(&[seed, 101, number]), 0), number));
         let clients = clients.collect();
@@ -214,6 +227,8 @@ impl History {
             cut: Duration::from_micros(Draw(mix(&[seed, 105]), 0).below(40_000)),
             careless: None,
             stop: Duration::from_secs(8),
+            rbd: cluster(&mut Draw(mix(&[seed, 113]), 0)),
+            copy: None,
         };
         let mut draw = Draw(mix(&[seed, 109]), 0);
         if draw.one_in(MOUNTS) { history.mounted(&mut draw) } else { history.with_machines() }
@@ -221,12 +236,35 @@ impl History {
 
     /// The same, with steps that only machines have, for those clients that are some.
     fn with_machines(mut self) -> Self {
+        if self.doors.contains(&Door::VhostUser) {
+            // A machine has its disks on files and on the NBD server below.
+            self.rbd = None;
+        }
         for (number, client) in (0..).zip(&mut self.clients) {
             if self.doors[client.export] == Door::VhostUser {
                 be_a_machine(&mut Draw(mix(&[self.seed, 110, number]), 0), &mut client.steps);
             }
         }
         self
+    }
+
+    fn of_copy(seed: u64) -> Self {
+        Self {
+            seed,
+            stack: Stack::Plain,
+            doors: [Door::Nbd; EXPORTS],
+            cut_off: None,
+            growth: None,
+            clients: Vec::new(),
+            faults: Faults::default(),
+            orders: Vec::new(),
+            nature: Vec::new(),
+            cut: Duration::ZERO,
+            careless: None,
+            stop: Duration::ZERO,
+            rbd: None,
+            copy: Some(Plan::of(&mut Draw(mix(&[seed, 112]), 0))),
+        }
     }
 
     /// The same, with its disks as files of a mount. Programs know no discard, and no zeroing is durable at once.
@@ -237,6 +275,10 @@ impl History {
         self.faults.below.late = 0;
         self.orders.clear();
         self.cut_off = draw.one_in(6).then(|| Duration::from_micros(draw.below(60_000)));
+        if let (Some(_), Some(habits)) = (self.cut_off, &mut self.rbd) {
+            // Nobody says when a mount that was cut off has had its last flush.
+            habits.shrinks = None;
+        }
         self.growth = draw.one_in(3).then(|| Duration::from_micros(draw.below(20_000)));
         for client in &mut self.clients {
             client.steps.iter_mut().for_each(|step| match *step {
@@ -311,6 +353,24 @@ fn faults(draw: &mut Draw) -> Faults {
         }
     }
     faults
+}
+
+/// In one history of five.
+fn cluster(draw: &mut Draw) -> Option<rbd::Habits> {
+    if !draw.one_in(5) {
+        return None;
+    }
+    let mut habits = rbd::Habits::default();
+    for _ in 0..draw.below(3) {
+        let at = Some(Duration::from_micros(draw.below(40_000)));
+        match draw.below(6) {
+            0 | 1 => habits.fails = 4 + draw.below(30),
+            2 => habits.shuts_out = at,
+            3 | 4 => habits.grows = at,
+            _ => habits.shrinks = at,
+        }
+    }
+    Some(habits)
 }
 
 fn nature(draw: &mut Draw, fails: bool) -> Vec<(Duration, Nature)> {

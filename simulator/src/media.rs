@@ -4,6 +4,7 @@
 //! none: its operations begin when it speaks again.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::history::Careless;
 use crate::points::{Point, sometimes};
-use crate::sim::{self, Held};
+use crate::sim::{self, Held, Syncs};
 
 /// A ring over a silent medium waits so long, unless it speaks again: nothing else must end that wait by chance.
 const SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -32,6 +33,10 @@ struct Plans {
     seed: u64,
     careless: Option<Careless>,
     count: u64,
+    /// All takes so many times as long.
+    slowness: u64,
+    /// Transfers that fail, one in so many.
+    errors: u32,
     /// By number: when an operation takes effect, and when it is reported, after it was handed over at the first.
     moments: Vec<Moments>,
     silent: Vec<Silence>,
@@ -68,7 +73,13 @@ impl Media {
 
     /// Begins a history.
     pub fn reset(&self, seed: u64, careless: Option<Careless>) {
-        *self.plans() = Plans { seed, careless, ..Plans::default() };
+        *self.plans() = Plans { seed, careless, slowness: 1, ..Plans::default() };
+    }
+
+    /// From here on all takes so many times as long, and one transfer in so many fails; none where that is 0.
+    pub fn be(&self, slowness: u64, errors: u32) {
+        let mut plans = self.plans();
+        (plans.slowness, plans.errors) = (slowness, errors);
     }
 
     /// Makes the medium of a file silent.
@@ -133,7 +144,7 @@ impl Plans {
         let word = sim::mix(&[self.seed, 7, self.count]);
         let range = [20_000, 100_000, 100_000, 4_000_000][(word % 4) as usize];
         let slow = if self.careless == Some(Careless::IsSlow) && word.is_multiple_of(64) { 2_000_000_000 } else { 0 };
-        1_000 + (word >> 8) % range + slow
+        (1_000 + (word >> 8) % range) * self.slowness.max(1) + slow
     }
 }
 
@@ -158,6 +169,17 @@ fn point_of(io: &Io, result: Result<usize, Errno>) -> Option<Point> {
     }
 }
 
+impl Syncs for Media {
+    fn sync(&self, file: &File) -> Option<io::Result<()>> {
+        if !sim::bypass(|| self.machine.watches(file)) {
+            return None;
+        }
+        self.take_time(file, true);
+        self.begin_step();
+        sim::bypass(|| self.machine.synced(file))
+    }
+}
+
 impl Kernel for Media {
     fn opened(&self, file: &Arc<OwnedFd>) {
         sim::bypass(|| self.machine.opened(file));
@@ -174,9 +196,16 @@ impl Kernel for Media {
     }
 
     fn run(&self, file: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
-        let careless = self.plans().careless;
+        let (careless, errors) = {
+            let plans = self.plans();
+            (plans.careless, u64::from(plans.errors))
+        };
         let chance = self.begin_step();
+        let fails = errors > 0 && sim::mix(&[chance, 11]).is_multiple_of(errors);
         let result = match (careless, &mut *io) {
+            (_, Io::Read { .. } | Io::Write { .. } | Io::Allocate { .. }) if fails => {
+                Err(if chance.is_multiple_of(2) { Errno::IO } else { Errno::NOSPC })
+            }
             (Some(Careless::SyncsNothing), Io::Sync { .. }) => Ok(0),
             (Some(Careless::Fails), Io::Read { .. } | Io::Write { .. }) if chance.is_multiple_of(16) => Err(Errno::IO),
             (Some(Careless::LosesWrites), Io::Write { len, .. }) if chance.is_multiple_of(8) => Ok(*len),

@@ -43,8 +43,10 @@ impl Play<'_> {
         if added.is_ok() {
             sometimes(Point::AddedAgain);
             let mut world = self.world.lock();
+            // What has come once the server was to stop is not asked about.
+            let is_stopping = world.is_stopping;
             let known = &mut world.exports[export];
-            known.is_gone = false;
+            known.is_gone = is_stopping;
             known.has_failed = false;
             known.life += 1;
             // Whatever its last flush has said: that may have been told to the log only.

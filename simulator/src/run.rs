@@ -8,8 +8,8 @@ use cryptline_serve::nbd::Server;
 use rustix::io::Errno;
 
 use crate::actor::{Actor, Dialogue};
-use crate::below::Below;
 use crate::cells::SECTOR;
+use crate::copy;
 use crate::disks::{Disks, Laid, SIZE};
 use crate::guest::Guest;
 use crate::history::{Client, Door, History, MORE, Nature};
@@ -19,6 +19,7 @@ use crate::points::{Point, sometimes};
 use crate::program::Program;
 use crate::serving::Running;
 use crate::sim;
+use crate::under::{Last, Under};
 use crate::world::World;
 
 /// How long a stopping server waits for its clients, and for the flushes.
@@ -38,8 +39,13 @@ pub fn watch_panics() {
     }));
 }
 
+/// Panics since they were last taken.
+pub fn take_panics() -> Vec<String> {
+    std::mem::take(&mut *PANICS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 /// Descriptors that this process has open.
-fn descriptors() -> usize {
+pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
@@ -69,11 +75,14 @@ impl Stage {
 
     /// Lets a history happen.
     pub fn run(&self, history: &History) -> Outcome {
+        if let Some(plan) = &history.copy {
+            return copy::run(&self.disks.copies, history, plan);
+        }
         let laid = self.disks.lay(history);
-        let world = World::new(laid.known(history));
+        let world = World::new(laid.known());
         let open_before = descriptors();
         let happen = || Play { laid: &laid, history, world: &world }.happen();
-        let (below, ended) = sim::simulate(history.seed, PATIENCE, happen);
+        let (last, ended) = sim::simulate(history.seed, PATIENCE, happen);
         let mut inner = world.lock();
         let inner = &mut *inner;
         if let Some(left) = &ended.left {
@@ -87,14 +96,18 @@ impl Stage {
                 }
             }
         }
-        inner.findings.extend(std::mem::take(&mut *PANICS.lock().unwrap_or_else(PoisonError::into_inner)));
+        inner.findings.extend(take_panics());
         let open_after = descriptors();
         if open_after > open_before {
             inner.findings.push(format!("A10: {} descriptors are left open", open_after - open_before));
         }
+        inner.findings.extend(last.findings);
         let audit = &mut inner.exports[1].audit;
         let sent = audit.tick();
-        if let Err(wrong) = audit.read(0, &below, sent, false) {
+        if let Err(wrong) = last.least.map_or(Ok(()), |least| audit.clone().left(&least)) {
+            inner.findings.push(format!("A4: what the cluster below has to keep: {wrong}"));
+        }
+        if let Err(wrong) = audit.read(0, &last.data, sent, false) {
             inner.findings.push(format!("A1: what the server below holds at last: {wrong}"));
         }
         let promised = inner.exports.iter().map(|known| known.audit.promised).sum();
@@ -127,9 +140,12 @@ struct Served {
 }
 
 impl Play<'_> {
-    /// All that happens. What the server below holds at last.
-    fn happen(&self) -> Vec<u8> {
-        let below = self.laid.start_below(&self.history.faults);
+    /// All that happens. What the server below has come to.
+    fn happen(&self) -> Last {
+        let below = self.laid.start_below();
+        if let Some(has_lost) = below.has_lost() {
+            self.world.lock().exports[1].has_lost = has_lost;
+        }
         let mut served = Served::default();
         match self.serve(&mut served) {
             Ok(()) => self.live(&below, served),
@@ -177,7 +193,7 @@ impl Play<'_> {
         }
     }
 
-    fn live(&self, below: &Below, served: Served) {
+    fn live(&self, below: &Under, served: Served) {
         let Served { running, operated, mount } = served;
         let (world, mount): (&World, _) = (self.world, mount.as_ref());
         std::thread::scope(|scope| {
@@ -264,7 +280,7 @@ impl Play<'_> {
     }
 
     /// A medium falls silent, and perhaps speaks again.
-    fn trouble(&self, below: &Below) {
+    fn trouble(&self, below: &Under) {
         let Some((export, begins, ends)) = self.history.faults.silence else { return };
         if export == 0 && self.laid.bed.is_mapped() {
             // Whoever touched the mapping would wait, which is no call.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use cryptline_serve::{Flushed, StopHandle};
 
 use crate::audit::Tick;
-use crate::below::Below;
 use crate::run::Play;
 use crate::sim;
+use crate::under::Under;
 use crate::world::{Inner, Known};
 
 /// A server stops within twice the grace and three seconds, and what it takes besides.
@@ -27,7 +27,7 @@ pub struct Running {
 
 impl Play<'_> {
     /// Stops all servers.
-    pub fn stop(&self, servers: Vec<Running>, below: &Below) {
+    pub fn stop(&self, servers: Vec<Running>, below: &Under) {
         let (sent, is_cut_off): (Vec<_>, _) = {
             let mut world = self.world.lock();
             world.is_stopping = true;
@@ -45,7 +45,7 @@ impl Play<'_> {
         }
     }
 
-    fn see_the_end(&self, server: Running, limit: u64, sent: &[(Tick, bool)], below: &Below) {
+    fn see_the_end(&self, server: Running, limit: u64, sent: &[(Tick, bool)], below: &Under) {
         let Running { thread, exports, stop } = server;
         while !thread.is_finished() && sim::now() < limit {
             sim::wait_for(None, Some(Duration::from_millis(20)));

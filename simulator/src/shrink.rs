@@ -1,6 +1,8 @@
 //! Makes a history that has failed shorter: clients, faults and steps are left out as long as it fails in the same way.
 
+use crate::copy::Plan;
 use crate::history::{Faults, History, Step};
+use crate::rbd::Habits;
 
 /// Runs, at most.
 const TRIES: usize = 1_500;
@@ -8,10 +10,19 @@ const TRIES: usize = 1_500;
 /// The shortest history found for which `fails` holds.
 pub fn shortest(history: History, fails: impl FnMut(&History) -> bool) -> History {
     let mut search = Search { history, fails, left: TRIES };
+    if search.history.copy.is_some() {
+        search.shorten_copy();
+        return search.history;
+    }
     loop {
         let before = size(&search.history);
         for calmer in CALMER {
             search.keep(|history| calmer(&mut history.faults));
+        }
+        if search.history.rbd.is_some() {
+            for calmer in CALMER_CLUSTER {
+                search.keep(|history| history.rbd.iter_mut().for_each(calmer));
+            }
         }
         search.keep(|history| history.cut_off = None);
         search.keep(|history| history.growth = None);
@@ -52,6 +63,17 @@ impl<F: FnMut(&History) -> bool> Search<F> {
         is_kept
     }
 
+    /// Leaves out parts of a copy as long as there is one that can be left out.
+    fn shorten_copy(&mut self) {
+        let smaller = |history: &History| history.copy.as_ref().map_or_else(Vec::new, Plan::smaller);
+        let mut plans = smaller(&self.history).into_iter();
+        while let Some(plan) = plans.next() {
+            if self.keep(|history| history.copy = Some(plan)) {
+                plans = smaller(&self.history).into_iter();
+            }
+        }
+    }
+
     /// Leaves out steps of a client, many at a time at first.
     fn shorten(&mut self, client: usize) {
         let mut len = self.history.clients[client].steps.len().div_ceil(2);
@@ -83,6 +105,7 @@ fn size(history: &History) -> usize {
         silence.is_some(),
         below.late > 0,
         below.drops > 0,
+        history.rbd.is_some_and(|habits| habits != Habits::default()),
     ];
     usize::from(history.cut_off.is_some())
         + usize::from(history.growth.is_some())
@@ -104,10 +127,22 @@ const CALMER: [fn(&mut Faults); 8] = [
     |faults| faults.below.drops = 0,
 ];
 
+/// The same for a cluster.
+const CALMER_CLUSTER: [fn(&mut Habits); 4] = [
+    |habits| habits.fails = 0,
+    |habits| habits.shuts_out = None,
+    |habits| habits.grows = None,
+    |habits| habits.shrinks = None,
+];
+
 /// A history for people.
 pub fn tell(history: &History) -> String {
+    if let Some(plan) = &history.copy {
+        return plan.tell().join("\n");
+    }
     let (stack, doors, faults) = (history.stack, history.doors, history.faults);
     let mut lines = vec![format!("over {stack:?}, behind {doors:?}, faults: {faults:?}")];
+    lines.extend(history.rbd.map(|habits| format!("over a cluster with {habits:?}")));
     lines.extend(history.cut_off.map(|at| format!("the mount is cut off after {at:?}")));
     lines.extend(history.growth.map(|at| format!("the file below grows after {at:?}")));
     lines.extend(history.orders.iter().map(|(at, order)| format!("order after {at:?}: {order:?}")));

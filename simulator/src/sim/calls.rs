@@ -180,6 +180,15 @@ pub unsafe extern "C" fn pthread_setname_np(thread: pthread_t, name: *const c_ch
     0
 }
 
+/// Calls by which a thread gives up rights: of the system's threads there is only one.
+const RIGHTS: [c_long; 5] = [
+    libc::SYS_prctl,
+    libc::SYS_capset,
+    libc::SYS_landlock_create_ruleset,
+    libc::SYS_landlock_add_rule,
+    libc::SYS_landlock_restrict_self,
+];
+
 /// Futexes, and what else is called by number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall(
@@ -194,6 +203,10 @@ pub unsafe extern "C" fn syscall(
     if number == libc::SYS_futex && is_managed() {
         // SAFETY: as futex(2) has it.
         return unsafe { futex(a as usize as *const u32, b as c_int, c, d as usize as *const timespec) };
+    }
+    if RIGHTS.contains(&number) && is_managed() {
+        set_errno(libc::ENOSYS);
+        return -1;
     }
     // SAFETY: the caller answers for the arguments.
     let result = unsafe { os::raw(number, [a, b, c, d, e, f]) };
@@ -495,6 +508,7 @@ pub unsafe extern "C" fn fstat(fd: c_int, found: *mut c_void) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t {
     if is_managed() {
+        scheduler::chance();
         until_told(fd);
     }
     real!(lseek64(fd, offset, whence) as fn(c_int, off_t, c_int) -> off_t)
@@ -521,13 +535,18 @@ pub extern "C" fn munlock(_: *const c_void, _: size_t) -> c_int {
 
 // ---- chance ----
 
-/// The same numbers in each history.
+/// Numbers of the seed. Those by which a thread hashes, which are so many bytes once for all histories, are always the same.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getrandom(buffer: *mut c_void, len: size_t, flags: c_uint) -> ssize_t {
+    const OF_HASHES: usize = 16;
     if !is_managed() {
         return real!(getrandom(buffer, len, flags) as fn(*mut c_void, size_t, c_uint) -> ssize_t);
     }
     // SAFETY: getrandom(2) wants so many bytes.
     unsafe { buffer.cast::<u8>().write_bytes(0x5a, len) };
+    if len > OF_HASHES {
+        // SAFETY: as above, and they were just written.
+        scheduler::fill(unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), len) });
+    }
     len as ssize_t
 }

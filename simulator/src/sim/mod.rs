@@ -16,10 +16,13 @@
 //! away until they are ready. So the code under test is the shipped one, without a seam.
 
 mod calls;
+pub mod ceph;
 mod context;
+mod files;
 pub(crate) mod os;
 mod scheduler;
 
 pub use calls::{Held, hold};
+pub use files::{Syncs, ask_of_syncs, set_processors};
 pub use os::ring_after;
-pub use scheduler::{bypass, describe, is_managed, kick, me, mix, note, now, rouse, simulate, wait_for};
+pub use scheduler::{Ended, bypass, describe, is_managed, kick, me, mix, note, now, rouse, simulate, wait_for};

@@ -1,6 +1,6 @@
 //! The system below the simulation: the C library's functions that this program has taken the names of, and the kernel.
 
-use std::ffi::{CStr, c_int, c_long, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// A function of the C library behind the one of the same name here.
@@ -18,7 +18,7 @@ impl Real {
             return known;
         }
         // SAFETY: the name ends with a zero byte and lives for good; RTLD_NEXT looks behind this program.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.0.as_ptr()) };
+        let found = unsafe { real_dlsym(libc::RTLD_NEXT, self.0.as_ptr()) };
         assert!(!found.is_null(), "the C library has no {:?}", self.0);
         self.1.store(found, Ordering::Relaxed);
         found
@@ -46,6 +46,37 @@ macro_rules! real {
     }};
 }
 pub(crate) use real;
+
+unsafe extern "C" {
+    /// Of the GNU C library: dlsym(3) of a version.
+    fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void;
+}
+
+/// The first version of the C library on this architecture.
+#[cfg(target_arch = "x86_64")]
+const FIRST: &CStr = c"GLIBC_2.2.5";
+#[cfg(target_arch = "aarch64")]
+const FIRST: &CStr = c"GLIBC_2.17";
+
+/// The C library's dlsym(3), whose name this program has taken.
+///
+/// # Safety
+/// As dlsym(3) wants its arguments to be.
+pub unsafe fn real_dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    static FOUND: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    let mut found = FOUND.load(Ordering::Relaxed);
+    if found.is_null() {
+        // SAFETY: both texts end with a zero byte and live for good; RTLD_NEXT looks behind this program.
+        found = unsafe { dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), FIRST.as_ptr()) };
+        assert!(!found.is_null(), "the C library has no dlsym");
+        FOUND.store(found, Ordering::Relaxed);
+    }
+    // SAFETY: the C library's function of this name has this signature; the caller answers for the arguments.
+    unsafe {
+        let function: extern "C" fn(*mut c_void, *const c_char) -> *mut c_void = std::mem::transmute(found);
+        function(handle, name)
+    }
+}
 
 /// A system call as the kernel answers it: a negative error number on failure.
 ///

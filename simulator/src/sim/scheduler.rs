@@ -163,6 +163,18 @@ pub(super) fn chance() {
     }
 }
 
+/// Numbers that are as good as random, and others each time.
+pub(super) fn fill(bytes: &mut [u8]) {
+    for part in bytes.chunks_mut(8) {
+        let word = with(|it| {
+            let me = ME.get();
+            it.threads[me].chances += 1;
+            mix(&[it.seed, 5, me as u64, it.threads[me].chances])
+        });
+        part.copy_from_slice(&word.to_le_bytes()[..part.len()]);
+    }
+}
+
 pub(super) fn give_way() {
     let me = ME.get();
     with(|it| it.threads[me].state = State::Ready(Woken::Ready));

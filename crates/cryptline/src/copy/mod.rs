@@ -108,7 +108,6 @@ pub struct Copy {
     /// What else than the source decides about the bytes, where the copy can go on later.
     pub(crate) resume: Option<String>,
     observer: Option<Observer>,
-    /// Of the rings on which it is done.
     pub(crate) backend: BackendChoice,
 }
 
@@ -157,6 +156,9 @@ impl Copy {
         /// in one, which has its name when it is whole. A source that has changed meanwhile is refused. `how` is what
         /// else decides about the bytes, such as the options that the source was opened with.
         fn resume(how: impl Into<String>) { resume = Some(how.into()) }
+
+        /// Kind of the rings on which it is done, for machines that are simulated.
+        fn backend(backend: BackendChoice) { backend = backend }
 
         /// Ends the copy as a failure once it is set; within a second, if the devices let it.
         fn stop(flag: Arc<AtomicBool>) { stop = flag }

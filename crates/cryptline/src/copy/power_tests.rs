@@ -86,7 +86,7 @@ impl World {
     fn copy(&self) -> Copy {
         let copy = Copy::new(CopySource::raw(&self.source).unwrap()).verify(self.verify);
         let copy = if self.made == Made::Once { copy } else { copy.resume("") };
-        Copy { backend: self.machine.backend(), ..copy }
+        copy.backend(self.machine.backend())
     }
 
     fn run(&self) -> Result<()> {

@@ -32,6 +32,11 @@ const ROOM: u64 = 64 << 20;
 /// A size that all sectors divide, for a disk that nobody knows the size of yet.
 const UNKNOWN: u64 = 1 << 50;
 
+/// The threads of a copy, and of a comparison, are as many as there are cores.
+fn inline() -> DispatchOptions {
+    DispatchOptions { both: Some(Mode::Inline), ..DispatchOptions::default() }
+}
+
 /// What is where a header goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
@@ -198,9 +203,7 @@ impl Create {
 
     /// The volume under a header that is not there yet.
     pub(super) fn volume(&self, base: Base, name: &str, prepared: &Prepared, zeroes: Zeroes) -> Result<crate::Volume> {
-        // The threads of the copy are as many as there are cores.
-        let inline = DispatchOptions { both: Some(Mode::Inline), ..DispatchOptions::default() };
-        let open = Open::new(name).dispatch(inline).zeroes(zeroes).allow_null_cipher(self.format.allow_null_cipher);
+        let open = Open::new(name).dispatch(inline()).zeroes(zeroes).allow_null_cipher(self.format.allow_null_cipher);
         with_header(open, self.header.as_deref()).under(base, &prepared.header, &prepared.key)
     }
 
@@ -242,6 +245,7 @@ impl Create {
         Open::target(Target::Path(draft.path().to_owned()))
             .key(&*prepared.key)
             .read_only(true)
+            .dispatch(inline())
             .zeroes(copy.holes.read_as())
             // It was checked when the volume was made.
             .accept_cipher(&self.format.cipher)

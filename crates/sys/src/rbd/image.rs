@@ -24,7 +24,9 @@ const DIFF_IS_WHOLE: (c_int, c_int) = (1, 17);
 const FLAG_FAST_DIFF_INVALID: u64 = 1 << 1;
 /// More than the id of any image has bytes.
 const ID_MAX: usize = 96;
-/// How long the end waits for requests that nobody waits for any more, and for the cluster to be told.
+/// How long the end waits for requests that nobody waits for any more: whoever closes it may be about to end a process.
+const UNDER_WAY_MAX: Duration = Duration::from_secs(2);
+/// How long the cluster may take to be told of the end.
 const END_MAX: Duration = Duration::from_secs(10);
 
 /// An open image. Cheap to clone; the last one closes it.
@@ -232,7 +234,7 @@ impl Drop for Open {
         let Some(pool) = self.pool.take() else {
             return;
         };
-        if !self.under_way.wait(END_MAX) {
+        if !self.under_way.wait(UNDER_WAY_MAX) {
             // Their memory stays, and so must what they belong to.
             std::mem::forget(Arc::clone(&self.changes));
             std::mem::forget(pool);

@@ -13,6 +13,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use super::errseq::Since;
 use super::inode::Inode;
 use super::{FileOf, Machine, State, Survivors, name_of};
@@ -110,6 +112,13 @@ impl Machine {
         self.lock().folder_after(cut)
     }
 
+    /// Tells if a file, or a folder, is of the watched folder.
+    pub fn watches(&self, file: &File) -> bool {
+        let mut state = self.lock();
+        let of_folder = state.folder.as_ref().map(|folder| folder.identity);
+        of_folder.is_some_and(|identity| identity == name_of(file)) || state.adopted(file).is_some()
+    }
+
     /// A program syncs a file or a folder, not by a ring; `None` where it is none of this machine.
     pub fn synced(&self, file: &File) -> Option<io::Result<()>> {
         let mut state = self.lock();
@@ -128,6 +137,21 @@ impl Machine {
         Some(synced.map_err(Into::into))
     }
 
+    /// The kernel writes back what is dirty of all files of the folder, and fails where there is a `fault`. How many
+    /// units.
+    pub fn write_back_folder(&self, fault: Option<Errno>) -> usize {
+        let members = self.lock().members();
+        let write_back = |number| {
+            let mut state = self.lock();
+            state.take_stores(number, None);
+            let State { files, chance, .. } = &mut *state;
+            let count = files[number.0].write_back(0..usize::MAX, fault, chance);
+            state.show(number, None);
+            count
+        };
+        members.into_iter().map(write_back).sum()
+    }
+
     /// Drops what is clean of all files of the folder from the cache.
     pub fn evict_folder(&self) {
         let mut state = self.lock();
@@ -144,8 +168,11 @@ impl State {
         self.folder.as_mut().expect("a folder is watched")
     }
 
+    /// In the order in which they were met.
     fn members(&self) -> Vec<FileOf> {
-        self.folder.iter().flat_map(|folder| folder.files.keys().copied().map(FileOf)).collect()
+        let mut members: Vec<_> = self.folder.iter().flat_map(|folder| folder.files.keys().copied()).collect();
+        members.sort_unstable();
+        members.into_iter().map(FileOf).collect()
     }
 
     pub(super) fn is_member(&self, file: FileOf) -> bool {
@@ -204,8 +231,9 @@ impl State {
                 Names::Durable => self.watched().files[&number.0].len,
                 Names::Latest => self.len_of(number),
             };
-            let bytes = self.files[number.0].after_crash(cut.content);
-            (name, bytes[..len].to_vec())
+            let mut bytes = Arc::unwrap_or_clone(self.files[number.0].after_crash(cut.content));
+            bytes.truncate(len);
+            (name, bytes)
         };
         names.into_iter().map(after).collect()
     }
@@ -224,7 +252,7 @@ impl State {
     }
 
     /// All of a file made durable, as by a sync.
-    pub(super) fn sync_adopted(&mut self, file: FileOf, since: &mut Since) -> Result<(), rustix::io::Errno> {
+    pub(super) fn sync_adopted(&mut self, file: FileOf, since: &mut Since) -> Result<(), Errno> {
         self.take_stores(file, None);
         let synced = self.sync(file, None, since);
         self.show(file, None);
@@ -238,8 +266,9 @@ impl State {
     /// Takes over what was stored past the rings, in a range or anywhere: behind the end there are zeros.
     pub(super) fn take_stores(&mut self, file: FileOf, range: Option<Range<usize>>) {
         let (real, inode) = (&self.real_members[&file.0], &mut self.files[file.0]);
-        for (at, page) in pages_of(real, &pages(range, inode.size())) {
-            inode.note_stores(at, &page);
+        let pages = pages(range, inode.size());
+        for (page, at) in bytes_of(real, &pages).chunks(PAGE).zip(pages.step_by(PAGE)) {
+            inode.note_stores(at, page);
         }
     }
 
@@ -247,8 +276,8 @@ impl State {
     pub(super) fn show(&mut self, file: FileOf, range: Option<Range<usize>>) {
         let len = self.len_of(file);
         let (real, inode) = (&self.real_members[&file.0], &self.files[file.0]);
-        let mut shown = vec![0; PAGE];
-        for (at, stored) in pages_of(real, &pages(range, len)) {
+        let (mut shown, pages) = (vec![0; PAGE], pages(range, len));
+        for (stored, at) in bytes_of(real, &pages).chunks(PAGE).zip(pages.step_by(PAGE)) {
             inode.read(at, &mut shown, false);
             let within = PAGE.min(len.saturating_sub(at));
             if shown[..within] != stored[..within] {
@@ -264,7 +293,7 @@ fn pages(range: Option<Range<usize>>, most: usize) -> Range<usize> {
     range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE)
 }
 
-fn pages_of(file: &File, range: &Range<usize>) -> Vec<(usize, Vec<u8>)> {
+fn bytes_of(file: &File, range: &Range<usize>) -> Vec<u8> {
     let mut bytes = vec![0; range.len()];
     let mut read = 0;
     while read < bytes.len() {
@@ -274,7 +303,7 @@ fn pages_of(file: &File, range: &Range<usize>) -> Vec<(usize, Vec<u8>)> {
             Err(error) => panic!("a file can be read: {error}"),
         }
     }
-    bytes.chunks(PAGE).enumerate().map(|(number, page)| (range.start + number * PAGE, page.to_vec())).collect()
+    bytes
 }
 
 fn files_in(path: &Path) -> impl Iterator<Item = (OsString, File)> {

@@ -108,6 +108,11 @@ impl Machine {
         state.chance.restart(None);
     }
 
+    /// From here on the machine is as wild as `temper` says.
+    pub fn change_temper(&self, temper: Temper) {
+        self.lock().chance.temper = temper;
+    }
+
     /// Puts a file of the system on this machine, with the content `image`, on a medium that writes
     /// `unit` bytes at once.
     ///

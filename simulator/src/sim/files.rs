@@ -1,0 +1,76 @@
+//! The same for syncs that are made without a ring, and for how many processors there are.
+
+use std::ffi::{c_int, c_void};
+use std::fs::File;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use libc::size_t;
+
+use super::os::{real, set_errno};
+use super::scheduler::{bypass, chance, is_managed};
+
+/// Whoever knows what a sync does to a file; `None` for files that are the system's.
+pub trait Syncs: Sync {
+    /// Syncs a file.
+    fn sync(&self, file: &File) -> Option<io::Result<()>>;
+}
+
+static SYNCS: OnceLock<&'static dyn Syncs> = OnceLock::new();
+/// Processors that threads of the simulation find; 0 for those that there are.
+static PROCESSORS: AtomicUsize = AtomicUsize::new(0);
+
+/// Has `syncs` asked from here on.
+pub fn ask_of_syncs(syncs: &'static dyn Syncs) {
+    let _ = SYNCS.set(syncs);
+}
+
+/// Lets code under test find so many processors; as many as there are where that is 0.
+pub fn set_processors(count: usize) {
+    PROCESSORS.store(count, Ordering::Relaxed);
+}
+
+/// The simulated sync of a descriptor; `None` where the system's is meant.
+fn sync(fd: c_int) -> Option<c_int> {
+    let syncs = SYNCS.get().filter(|_| is_managed())?;
+    // SAFETY: fsync(2) and fdatasync(2) are given a descriptor that their caller keeps open; one that is not open
+    // cannot be doubled, and the system tells of that.
+    let file = bypass(|| unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().ok()).map(File::from)?;
+    let synced = syncs.sync(&file);
+    bypass(|| drop(file));
+    Some(match synced? {
+        Ok(()) => 0,
+        Err(error) => {
+            set_errno(error.raw_os_error().unwrap_or(libc::EIO));
+            -1
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fsync(fd: c_int) -> c_int {
+    sync(fd).unwrap_or_else(|| real!(fsync(fd) as fn(c_int) -> c_int))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
+    sync(fd).unwrap_or_else(|| real!(fdatasync(fd) as fn(c_int) -> c_int))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sched_getaffinity(thread: libc::pid_t, len: size_t, set: *mut c_void) -> c_int {
+    let result = real!(sched_getaffinity(thread, len, set) as fn(libc::pid_t, size_t, *mut c_void) -> c_int);
+    let count = PROCESSORS.load(Ordering::Relaxed);
+    if result == 0 && count > 0 && is_managed() {
+        chance();
+        let mask = (1_u64 << count.min(63)) - 1;
+        // SAFETY: after success the set has `len` bytes, of which the first hold the first processors.
+        unsafe {
+            set.cast::<u8>().write_bytes(0, len);
+            set.cast::<u8>().copy_from_nonoverlapping(mask.to_ne_bytes().as_ptr(), len.min(8));
+        }
+    }
+    result
+}
