@@ -1,5 +1,5 @@
-//! Requests of disks that hold much of a lane already. One that falls silent keeps what it has, so each may have as much
-//! as is left: there is always some for the others.
+//! Requests of disks that hold much of a lane already. One that falls silent keeps what it has, so something stays free
+//! for each of the others: a job and the buffers of the largest request, for up to [`BUFFERS`] / [`LARGEST`] disks.
 //!
 //! ```text
 //! message ─► admitted ─► lane
@@ -19,6 +19,8 @@ use crate::lane::{Asked, CHUNK, JOBS_MAX, LARGE_COUNT, Room, SMALL, Work};
 
 /// Large buffers for what disks are asked; the others are where messages come in.
 const BUFFERS: usize = LARGE_COUNT - MESSAGES * PARTS;
+/// Buffers that one request takes, at most.
+const LARGEST: usize = 2 * PARTS;
 /// A disk that has answered nothing for so long is silent.
 const SILENT: Duration = Duration::from_millis(200);
 /// Bytes of parked writes, at most, and so many requests. More of them keep others waiting.
@@ -28,11 +30,15 @@ const PARKED_MAX: usize = 1024;
 /// What the disks of a lane have of it, and the requests that wait for some.
 pub struct Waiting {
     disks: Vec<Disk>,
+    /// Jobs and buffers that stay free for each disk.
+    least: (usize, usize),
     jobs_left: usize,
     buffers_left: usize,
     held: VecDeque<(usize, Message)>,
     parked_bytes: usize,
     parked_count: usize,
+    /// There was no memory for a parked request: answers that are not written yet have it.
+    lacks_memory: bool,
 }
 
 #[derive(Default)]
@@ -58,18 +64,28 @@ impl Waiting {
         let several = if disks > 1 { disks } else { 0 };
         Self {
             disks: (0..several).map(|_| Disk::default()).collect(),
+            least: (JOBS_MAX.div_ceil(4 * disks.max(1)), LARGEST.min(BUFFERS / disks.max(1))),
             jobs_left: JOBS_MAX,
             buffers_left: BUFFERS,
             held: VecDeque::with_capacity(MESSAGES),
             parked_bytes: 0,
             parked_count: 0,
+            lacks_memory: false,
         }
     }
 
     /// Whether a disk may have one more request, with so many buffers, in front of those that wait.
     pub fn admits(&self, disk: usize, buffers: usize) -> bool {
-        let left = |disk: &Disk| disk.jobs < self.jobs_left && disk.buffers + buffers <= self.buffers_left;
-        self.disks.get(disk).is_none_or(left)
+        let Some(own) = self.disks.get(disk) else { return true };
+        let (jobs, large) = self.least;
+        if own.jobs < jobs && own.buffers + buffers <= large {
+            return true;
+        }
+        let others = self.disks.iter().enumerate().filter(|(number, _)| *number != disk);
+        let (jobs, large) = others.fold((0, 0), |sum, (_, other)| {
+            (sum.0 + jobs.saturating_sub(other.jobs), sum.1 + large.saturating_sub(other.buffers))
+        });
+        own.jobs + jobs < self.jobs_left && own.buffers + buffers + large <= self.buffers_left
     }
 
     /// Whether one that has just come must wait.
@@ -111,7 +127,7 @@ impl Waiting {
 
     /// The next request that was parked and whose disk may have more by now.
     pub fn next_parked(&mut self) -> Option<(usize, Parked)> {
-        if self.parked_count == 0 {
+        if self.parked_count == 0 || self.lacks_memory {
             return None;
         }
         let may = |disk: &usize| {
@@ -125,11 +141,17 @@ impl Waiting {
         Some((disk, parked))
     }
 
-    /// Takes a request back that was parked.
+    /// Takes a request back for which there is no memory, until an answer has been written.
     pub fn put_back(&mut self, disk: usize, parked: Parked) {
         self.parked_count += 1;
         self.parked_bytes += parked.data.len();
         self.disks[disk].parked.push_front(parked);
+        self.lacks_memory = true;
+    }
+
+    /// Notes that an answer has been written, whose memory is free.
+    pub fn is_written(&mut self) {
+        self.lacks_memory = false;
     }
 
     /// Whether something waits whose disk may have more by now.
@@ -138,7 +160,7 @@ impl Waiting {
         let next = |(number, disk): (usize, &Disk)| {
             disk.parked.front().is_some_and(|next| self.admits(number, needs(&next.call)))
         };
-        held || self.parked_count > 0 && self.disks.iter().enumerate().any(next)
+        held || self.parked_count > 0 && !self.lacks_memory && self.disks.iter().enumerate().any(next)
     }
 
     /// Parks what is held for disks that are silent: the memory of each goes to `free`. Where one is not silent yet, the
@@ -224,7 +246,7 @@ fn pieces(length: u64, is_written: bool) -> usize {
         return 0;
     }
     // Zeros are written in as many pieces at a time as a long job has.
-    usize::try_from(length.div_ceil(CHUNK.into())).unwrap_or(usize::MAX).min(2 * PARTS)
+    usize::try_from(length.div_ceil(CHUNK.into())).unwrap_or(usize::MAX).min(LARGEST)
 }
 
 /// Buffers of a lane with the bytes of a parked write; `None` where it has too few.
@@ -236,4 +258,48 @@ pub fn buffers(data: &[u8], room: &Room) -> Option<[Option<Buffer>; PARTS]> {
         *place = Some(buffer);
     }
     Some(buffers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes for a disk whatever it is admitted to, in requests with so many buffers.
+    fn fill(waiting: &mut Waiting, disk: usize, buffers: usize) {
+        while waiting.admits(disk, buffers) {
+            waiting.begin(disk, buffers);
+        }
+    }
+
+    #[test]
+    fn silent_disks_leave_room_for_the_largest_request_of_each_other() {
+        for disks in [2, 3, 8, BUFFERS / LARGEST] {
+            for buffers in [0, 1, PARTS, LARGEST] {
+                let mut waiting = Waiting::new(disks);
+                (1..disks).for_each(|disk| fill(&mut waiting, disk, buffers));
+                assert!(waiting.admits(0, LARGEST), "{disks} disks, requests of {buffers}");
+                waiting.begin(0, LARGEST);
+            }
+        }
+    }
+
+    #[test]
+    fn busy_disk_beside_idle_ones_has_most_of_the_lane() {
+        let mut waiting = Waiting::new(2);
+        fill(&mut waiting, 0, 0);
+        assert!(waiting.disks[0].jobs >= JOBS_MAX / 4, "{}", waiting.disks[0].jobs);
+        fill(&mut waiting, 1, 0);
+        assert!(waiting.jobs_left <= JOBS_MAX / 3, "{}", waiting.jobs_left);
+    }
+
+    #[test]
+    fn parked_request_without_memory_waits_for_an_answer_to_be_written() {
+        let mut waiting = Waiting::new(2);
+        let header = Header { unique: 0, node: 0 };
+        let call = Call::Write { offset: 0, size: CHUNK, durable: false };
+        waiting.put_back(1, Parked { header, call, data: Vec::new() });
+        assert!(waiting.next_parked().is_none() && !waiting.can_go_on());
+        waiting.is_written();
+        assert!(waiting.can_go_on() && waiting.next_parked().is_some());
+    }
 }

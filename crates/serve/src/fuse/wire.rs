@@ -188,6 +188,7 @@ impl FuseWire {
             debug_assert!(false, "nothing else was submitted");
             return;
         };
+        self.waiting.is_written();
         match result {
             // Whoever waited for the answer has given up.
             Ok(_) | Err(Errno::NOENT) => {}

@@ -202,7 +202,11 @@ impl FileQueue {
             self.syncs.end(number);
         }
         match result {
-            Ok(()) if sync.is_none() => Some(request.complete(Ok(()))),
+            Ok(()) if sync.is_none() => {
+                // A write beside it may have used up the report that this sync would have had.
+                let is_lost = self.shared.keeper.is_lost();
+                Some(request.complete(if is_lost { Err(Fault::Latched) } else { Ok(()) }))
+            }
             Ok(()) => {
                 self.syncs.hold(request.complete(Ok(())));
                 None
@@ -284,14 +288,20 @@ impl FileQueue {
 
     /// Asks what else a sync must be good on. The answer is there at once, unless the thread serves others meanwhile.
     fn ask(&mut self, ring: &mut Ring, question: Question) -> Option<Completion> {
+        let asks = question.keeper || self.asks_size(&question);
         let unasked = match &mut self.questions {
-            Some(questions) if question.keeper || question.checks_size() => questions.ask(question).err()?,
+            Some(questions) if asks => questions.ask(question).err()?,
             _ => question,
         };
         let vouched = if unasked.keeper { self.ask_keeper(ring) } else { Ok(()) };
         let checks_size = unasked.checks_size();
         let good = vouched.and_then(|()| if checks_size { self.shared.check_size(&self.fd) } else { Ok(()) });
         self.settle(Answer { question: unasked, good })
+    }
+
+    /// Tells if the medium is asked for its size. A block device is not.
+    fn asks_size(&self, question: &Question) -> bool {
+        question.checks_size() && self.shared.block_device.is_none()
     }
 
     /// Ends a sync, as it was found to be.

@@ -77,14 +77,30 @@ impl Server {
 
     /// The same, for at most as long as usual.
     pub fn again_until(&self, before: &Agreed, peer: Peer, until: Instant) -> Result<(Line, Peer), OpenError> {
+        self.connect_if(peer, until, |now| is_still(before, now))
+    }
+
+    /// The same for a volume that has lost its server. Another one may be there by now, with another disk: an export of
+    /// another size is not taken for the same.
+    pub fn anew_until(&self, before: &Agreed, peer: Peer, until: Instant) -> Result<(Line, Peer), OpenError> {
+        self.connect_if(peer, until, |now| is_still(before, now) && now.size == before.size)
+    }
+
+    fn connect_if(
+        &self,
+        peer: Peer,
+        until: Instant,
+        is_good: impl Fn(&Agreed) -> bool,
+    ) -> Result<(Line, Peer), OpenError> {
         let negotiate = |stream: &mut Timed<'_>| negotiate(stream, &self.uri.export);
         let patience = PATIENCE.min(until.saturating_duration_since(Instant::now()));
         let (line, now, peer) = self.connect_to(Some(peer), patience, negotiate)?;
-        if is_still(before, &now) {
+        if is_good(&now) {
             Ok((line, peer))
         } else {
-            Err(self
-                .error("the export has changed since it was opened: it is smaller now, or can do less; open it again"))
+            Err(self.error(
+                "the export has changed since it was opened: it has another size now, or can do less; open it again",
+            ))
         }
     }
 

@@ -329,7 +329,7 @@ impl Shared {
             if is_over.load(Ordering::Relaxed) || self.is_lost() {
                 return Err(self.server.error("nobody wants the connection any more"));
             }
-            self.server.again_until(&self.agreed, self.peer, until)
+            self.server.anew_until(&self.agreed, self.peer, until)
         };
         if self.reconnect.is_some() && !self.is_first_server(servers, self.peer, until) {
             self.dismiss_witness(servers);
