@@ -182,7 +182,7 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
         error => CliError::device(error.to_string()),
     })?;
     front.serve(|stop| {
-        starter.tell();
+        starter.tell(stop);
         let flushed = serve(session, stop, janitor, &mut mount);
         last_word.say(matches!(flushed, Ok(Ok(()))));
         flushed

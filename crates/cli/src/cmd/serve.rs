@@ -238,7 +238,7 @@ pub fn run(args: &mut ServeArgs) -> Result<ExitCode, CliError> {
         socket.start(Control::new(&server, volumes, front.poll(), how))?;
     }
     front.serve(|stop| {
-        starter.tell();
+        starter.tell(stop);
         server
             .run(&sockets.listeners, stop)
             .map_err(|error| CliError::device(format!("cannot accept clients: {error}")))
@@ -248,6 +248,9 @@ pub fn run(args: &mut ServeArgs) -> Result<ExitCode, CliError> {
 impl ServeArgs {
     /// A server in the background leaves the folder in which it was started.
     fn make_absolute(&mut self) -> Result<(), CliError> {
+        if !self.background.background {
+            return Ok(());
+        }
         self.server.control.as_mut().map_or(Ok(()), make_absolute)?;
         self.front.process.make_absolute()
     }

@@ -130,7 +130,9 @@ pub fn run(args: &mut VhostUserArgs) -> Result<ExitCode, CliError> {
         print(CAPABILITIES)?;
         return Ok(ExitCode::SUCCESS);
     }
-    args.front.process.make_absolute()?;
+    if args.background.background {
+        args.front.process.make_absolute()?;
+    }
     let args = &*args;
     if args.background.starts_another() {
         args.device.check_for_background()?;
@@ -177,7 +179,7 @@ pub fn run(args: &mut VhostUserArgs) -> Result<ExitCode, CliError> {
     front.serve(|stop| {
         let server = Server::new(disks, options(backend, poll)).map_err(|error| CliError::device(error.to_string()))?;
         let failed = |error| CliError::device(format!("cannot serve virtual machines: {error}"));
-        starter.tell();
+        starter.tell(stop);
         server.run(stop).map_err(failed)
     })
 }

@@ -16,6 +16,7 @@ use rustix::io::{Errno, FdFlags};
 use rustix::pipe::PipeFlags;
 
 use clap::Args;
+use cryptline_serve::StopHandle;
 
 use super::options::FrontArgs;
 use crate::CliError;
@@ -25,7 +26,8 @@ use crate::args::TableArgument;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Server options")]
 pub struct BackgroundArgs {
-    /// Return once clients can connect; the server goes on in the background
+    /// Return once clients can connect; the server goes on in the background, where nobody hears of a last flush that fails:
+    /// flush before you stop it (from a client, or with `cryptline ctl SOCKET flush`)
     #[arg(long, visible_alias = "fork")]
     pub background: bool,
 
@@ -55,7 +57,8 @@ impl BackgroundArgs {
                 "--exit-with-parent: a server in the background outlives its parent; leave out --background",
             ));
         }
-        if std::env::var_os("LISTEN_FDS").is_some() {
+        let process = std::process::id().to_string();
+        if std::env::var("LISTEN_PID").is_ok_and(|pid| pid == process) {
             return Err(CliError::parameters(
                 "--background: sockets that a service manager passes (LISTEN_FDS) belong to a server in the foreground; leave out --background",
             ));
@@ -88,11 +91,12 @@ impl Starter {
         rustix::process::chdir("/").map_err(|error| failed(error.into()))
     }
 
-    /// Says that clients can connect.
-    pub fn tell(self) {
-        if let Some(mut pipe) = self.0 {
-            // Whoever has gone needs to know nothing.
-            let _ = pipe.write_all(b"1");
+    /// Says that clients can connect. Where nobody is left to hear it, the server is not wanted any more.
+    pub fn tell(self, stop: &StopHandle) {
+        if let Some(mut pipe) = self.0
+            && pipe.write_all(b"1").is_err()
+        {
+            stop.stop();
         }
     }
 }

@@ -138,7 +138,7 @@ fn libvirt_runs_the_domains_and_they_boot_from_the_disk() {
         // Without its daemon for logs, too.
         fs::create_dir_all(place.path(".tmp/v/etc")).unwrap();
         place.write(".tmp/v/etc/qemu.conf", b"stdio_handler = \"file\"\n");
-        let script = format!("{BEGIN}{serve}\n{LIBVIRT}\nkill $(cat *.pid)\n");
+        let script = format!("{BEGIN}{serve}\n{LIBVIRT}\npid=$(cat *.pid); kill $pid; tail --pid=$pid -f /dev/null\n");
         place.write(".script", script.as_bytes());
         peer::run(&mut place.shell(&server[0], &["bash", ".script"]), READY).success();
         assert_booted(&place);

@@ -5,8 +5,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cryptline_testkit::peer::{self, Peer, Run};
 
@@ -14,8 +13,6 @@ use crate::common::{LoopDevice, PASSPHRASE, command};
 use crate::recipes::page::{Block, Step};
 
 const TIMEOUT: Duration = Duration::from_secs(180);
-/// Exit code where a disk is in use.
-const IN_USE: i32 = 5;
 /// Bytes of the decrypted disk.
 pub const SIZE: u64 = 8 << 20;
 /// Where the program lies, on the path of the recipe.
@@ -383,20 +380,12 @@ impl Place {
         }
     }
 
-    /// Contents of the decrypted disk, as soon as a server that has been told to end has let go of it.
+    /// Contents of the decrypted disk.
     pub fn clear(&self) -> Vec<u8> {
-        let until = Instant::now() + TIMEOUT;
-        let run = loop {
-            let mut copy = command();
-            copy.arg("copy").arg(self.path("disk.img"));
-            copy.arg(self.path("now.raw")).arg("--key-file").arg(self.path("key"));
-            let run = peer::run(&mut copy, TIMEOUT);
-            if run.status.code() != Some(IN_USE) || Instant::now() > until {
-                break run;
-            }
-            thread::sleep(Duration::from_millis(20));
-        };
-        run.success();
+        let mut copy = command();
+        copy.arg("copy").arg(self.path("disk.img"));
+        copy.arg(self.path("now.raw")).arg("--key-file").arg(self.path("key"));
+        peer::run(&mut copy, TIMEOUT).success();
         fs::read(self.path("now.raw")).expect("it was copied")
     }
 }
