@@ -168,33 +168,39 @@ def _path(path):
     return None if path is None else os.fsdecode(path)
 
 
+def _words(words):
+    return [words] if isinstance(words, str) else list(words)
+
+
 def open(target, *, passphrase=None, volume_key=None, key_file=None, key_slot=None, header=None, readonly=False,
-         discards=False, shared=False, direct=False, partition=None, time_budget=None):
+         discards=False, shared=False, direct=False, partition=None, time_budget=None, accept_cipher=()):
     """Opens a volume: at a path, at what else names a target ("ram:1G", "nbd://...", "disk.img?partition=2"), or on a
     file object with seek() and read().
 
     `direct` bypasses the page cache where that is possible: for many large transfers, and for disks with zones.
-    `time_budget` is what deriving keys may cost, in seconds: a header can ask for anything.
+    `time_budget` is what deriving keys may cost, in seconds: a header can ask for anything. `accept_cipher` is a cipher of
+    the header, or several, that is believed though no key slot vouches for it: without that, the disk can only be read, or
+    is refused.
     """
     return Disk(_cryptline.open(
         _target(target), passphrase=passphrase, volume_key=volume_key, key_file=_path(key_file), key_slot=key_slot,
         header=_path(header), readonly=readonly, discards=discards, shared=shared, direct=direct,
         partition=None if partition is None else str(partition),
-        time_budget=time_budget,
+        time_budget=time_budget, accept_cipher=_words(accept_cipher),
     ))
 
 
 def create(target, size=None, *, passphrase, version=2, label=None, cipher=None, key_bits=None, sector_size=None,
            uuid=None, replace=False, preallocate=False, source=None, kdf=None, iterations=None, memory_kib=None,
-           threads=None, kdf_time=None):
-    """Makes a volume and opens it. `size` is that of the new file, header included; `source` names what to fill it
-    with, and makes the size as large as that takes."""
+           threads=None, kdf_time=None, accept_cipher=()):
+    """Makes a volume and opens it. `size` is that of the new file, header included; `source` names what to fill it with,
+    and makes the size as large as that takes. A broken cipher is made only if `accept_cipher` names it."""
     _cryptline.create(
         _target(target), size=size, passphrase=passphrase, version=version, label=label, cipher=cipher, key_bits=key_bits,
         sector_size=sector_size, uuid=uuid, replace=replace, preallocate=preallocate, source=_path(source),
-        cost=(kdf, iterations, memory_kib, threads, kdf_time),
+        cost=(kdf, iterations, memory_kib, threads, kdf_time), accept_cipher=_words(accept_cipher),
     )
-    return open(target, passphrase=passphrase)
+    return open(target, passphrase=passphrase, accept_cipher=accept_cipher)
 
 
 def copy(disk, target, *, verify=False, replace=False):
@@ -211,9 +217,9 @@ def info(target, *, header=None):
 class Keys:
     """The key slots of a volume. What opens it is kept until the end of the `with` block."""
 
-    def __init__(self, target, way, header, time_budget):
+    def __init__(self, target, way, header, time_budget, accept_cipher):
         self._target = target
-        self._common = {**way, "header": header, "time_budget": time_budget}
+        self._common = {**way, "header": header, "time_budget": time_budget, "accept_cipher": accept_cipher}
 
     def __enter__(self):
         return self
@@ -251,12 +257,12 @@ class Keys:
         return self._common
 
 
-def keys(target, *, passphrase=None, volume_key=None, key_file=None, header=None, time_budget=None):
+def keys(target, *, passphrase=None, volume_key=None, key_file=None, header=None, time_budget=None, accept_cipher=()):
     """The key slots of a volume, to be listed and changed."""
     way = {"passphrase": passphrase, "volume_key": volume_key, "key_file": _path(key_file)}
     if sum(value is not None for value in way.values()) > 1:
         raise ValueError("give one of passphrase, volume_key and key_file")
-    return Keys(_target(target), way, _path(header), time_budget)
+    return Keys(_target(target), way, _path(header), time_budget, _words(accept_cipher))
 
 
 class Server:

@@ -1,6 +1,6 @@
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from socket import socket as Socket
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
@@ -73,20 +73,21 @@ def open(
     target: _Target, *, passphrase: _Secret | None = None, volume_key: _Secret | None = None,
     key_file: _Path | None = None, key_slot: int | None = None, header: _Path | None = None, readonly: bool = False,
     discards: bool = False, shared: bool = False, direct: bool = False, partition: int | str | None = None,
-    time_budget: float | None = None,
+    time_budget: float | None = None, accept_cipher: str | Iterable[str] = (),
 ) -> Disk: ...
 def create(
     target: _Target, size: int | None = None, *, passphrase: _Secret, version: int = 2, label: str | None = None,
     cipher: str | None = None, key_bits: int | None = None, sector_size: int | None = None, uuid: str | None = None,
     replace: bool = False, preallocate: bool = False, source: _Path | None = None, kdf: str | None = None,
     iterations: int | None = None, memory_kib: int | None = None, threads: int | None = None,
-    kdf_time: float | None = None,
+    kdf_time: float | None = None, accept_cipher: str | Iterable[str] = (),
 ) -> Disk: ...
 def copy(disk: Disk, target: _Path, *, verify: bool = False, replace: bool = False) -> int: ...
 def info(target: _Target, *, header: _Path | None = None) -> dict[str, Any]: ...
 def keys(
     target: _Target, *, passphrase: _Secret | None = None, volume_key: _Secret | None = None,
     key_file: _Path | None = None, header: _Path | None = None, time_budget: float | None = None,
+    accept_cipher: str | Iterable[str] = (),
 ) -> Keys: ...
 def serve(
     target: Disk | _Target, *, socket: _Path | Socket | None = None, name: str = "", **how: Any

@@ -207,7 +207,7 @@ fn clamp(count: usize, offset: u64, size: u64) -> usize {
 
 /// Opens a volume.
 #[pyfunction]
-#[pyo3(signature = (target, *, passphrase, volume_key, key_file, key_slot, header, readonly, discards, shared, direct, partition, time_budget))]
+#[pyo3(signature = (target, *, passphrase, volume_key, key_file, key_slot, header, readonly, discards, shared, direct, partition, time_budget, accept_cipher))]
 #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "Python's keywords")]
 pub fn open(
     python: Python<'_>,
@@ -223,6 +223,7 @@ pub fn open(
     direct: bool,
     partition: Option<&str>,
     time_budget: Option<f64>,
+    accept_cipher: Vec<String>,
 ) -> PyResult<Disk> {
     let (place, raised) = Place::new(target)?;
     let limits = limits(time_budget)?;
@@ -246,6 +247,7 @@ pub fn open(
         let mut open = open.direct(page_cache).kdf_limits(limits);
         with!(open, header: header.as_ref(), key_slot: key_slot, passphrase: passphrase.as_ref());
         with!(open, key: volume_key.as_ref(), key_file: key_file, partition: partition);
+        let open = accept_cipher.into_iter().fold(open, Open::accept_cipher);
         Ok((open.open()?.disk()?, inspected))
     };
     let (disk, header) = raised.run(python, work, errors::of)?;

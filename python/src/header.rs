@@ -38,7 +38,7 @@ fn cost(given: Cost) -> PyResult<(Option<KdfKind>, KdfCost)> {
 
 /// Makes a volume; bytes of its decrypted disk.
 #[pyfunction]
-#[pyo3(signature = (target, *, size, passphrase, version, label, cipher, key_bits, sector_size, uuid, replace, preallocate, source, cost))]
+#[pyo3(signature = (target, *, size, passphrase, version, label, cipher, key_bits, sector_size, uuid, replace, preallocate, source, cost, accept_cipher))]
 #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
 pub fn create(
     python: Python<'_>,
@@ -55,6 +55,7 @@ pub fn create(
     preallocate: bool,
     source: Option<OsString>,
     cost: Cost,
+    accept_cipher: Vec<String>,
 ) -> PyResult<u64> {
     let (place, raised) = Place::new(target)?;
     let mut format = FormatOptions {
@@ -66,6 +67,7 @@ pub fn create(
         sector_size,
         uuid,
         label: label.unwrap_or_default(),
+        accepted_ciphers: accept_cipher,
         ..FormatOptions::default()
     };
     (format.kdf, format.cost) = self::cost(cost)?;
@@ -117,7 +119,7 @@ pub fn inspect(python: Python<'_>, target: &Bound<'_, PyAny>, header: Option<OsS
 
 /// Changes key slots: `add`, `change` or `remove`; the number of the key slot.
 #[pyfunction]
-#[pyo3(signature = (what, target, *, passphrase, volume_key, key_file, header, new_passphrase, slot, last, time_budget, cost))]
+#[pyo3(signature = (what, target, *, passphrase, volume_key, key_file, header, new_passphrase, slot, last, time_budget, cost, accept_cipher))]
 #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
 pub fn edit(
     python: Python<'_>,
@@ -132,6 +134,7 @@ pub fn edit(
     last: bool,
     time_budget: Option<f64>,
     cost: Cost,
+    accept_cipher: Vec<String>,
 ) -> PyResult<Option<u32>> {
     let (place, raised) = Place::new(target)?;
     let limits = limits(time_budget)?;
@@ -143,7 +146,7 @@ pub fn edit(
             Place::Name(name) => Header::new(name),
             Place::Object(object) => Header::medium(std::sync::Arc::clone(object)),
         };
-        edit = edit.kdf_limits(limits);
+        edit = accept_cipher.into_iter().fold(edit.kdf_limits(limits), Header::accept_cipher);
         let volume_key = volume_key.as_ref().map(VolumeKey::new).transpose()?;
         with!(edit, passphrase: passphrase.as_ref(), keys: volume_key, keys: key_file.map(KeyFile::new));
         with!(edit, header: header, new_passphrase: new_passphrase.as_ref());

@@ -594,6 +594,22 @@ class Keys(WithFolder):
 
 
 class Making(WithFolder):
+    def test_cipher_that_nothing_vouches_for_is_accepted_by_name(self):
+        path = self.folder / "broken.img"
+        how = {"cipher": "aes-xts-null", **CHEAP}
+        with self.assertRaises(cryptline.Error):
+            cryptline.create(path, 20 * MIB, passphrase=PHRASE, **how)
+        cryptline.create(path, 20 * MIB, passphrase=PHRASE, accept_cipher="aes-xts-null", **how).close()
+        for other in (), "aes-xts-plain64", ["aes-xts-benbi"]:
+            with self.assertRaises(cryptline.Error):
+                cryptline.open(path, passphrase=PHRASE, accept_cipher=other)
+        with cryptline.open(path, passphrase=PHRASE, accept_cipher=["x", "aes-xts-null"]) as disk:
+            self.assertTrue(disk.writable())
+        with cryptline.keys(path, passphrase=PHRASE) as keys, self.assertRaises(cryptline.Error):
+            keys.add("another", **CHEAP)
+        with cryptline.keys(path, passphrase=PHRASE, accept_cipher="aes-xts-null") as keys:
+            self.assertEqual(keys.add("another", **CHEAP), 1)
+
     def test_cryptsetup_takes_what_is_made(self):
         path = self.folder / "new.img"
         how = {"version": 1, "sector_size": None}, {"label": "root", "sector_size": 4096}

@@ -93,6 +93,9 @@ typedef struct cryptline_open_options {
   const char *partition;
   // What deriving keys may cost, in milliseconds: a header can ask for anything. 0 for five minutes.
   uint64_t kdf_limit_ms;
+  // A cipher of the LUKS header that is accepted, exactly as it has it, though no key slot vouches for it; several are
+  // separated by spaces.
+  const char *accept_cipher;
 } cryptline_open_options;
 
 // A run of bytes in one state of allocation.
@@ -145,6 +148,8 @@ typedef struct cryptline_create_options {
   const char *label;
   // The UUID; null for a random one.
   const char *uuid;
+  // A broken cipher, which is made only if it is named here, too.
+  const char *accept_cipher;
 } cryptline_create_options;
 
 // How to change key slots. Set all bytes to zero, then `size`.
@@ -173,6 +178,9 @@ typedef struct cryptline_key_options {
   uint32_t reserved;
   // What deriving keys may cost, in milliseconds. 0 for five minutes.
   uint64_t kdf_limit_ms;
+  // A cipher of the LUKS header that is accepted, exactly as it has it, though no key slot vouches for it; several are
+  // separated by spaces.
+  const char *accept_cipher;
 } cryptline_key_options;
 
 // How a request has ended.

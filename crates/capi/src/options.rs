@@ -85,6 +85,9 @@ pub struct cryptline_open_options {
     pub partition: *const c_char,
     /// What deriving keys may cost, in milliseconds: a header can ask for anything. 0 for five minutes.
     pub kdf_limit_ms: u64,
+    /// A cipher of the LUKS header that is accepted, exactly as it has it, though no key slot vouches for it; several are
+    /// separated by spaces.
+    pub accept_cipher: *const c_char,
 }
 
 /// How to make a volume. Set all bytes to zero, then `size`.
@@ -113,6 +116,8 @@ pub struct cryptline_create_options {
     pub label: *const c_char,
     /// The UUID; null for a random one.
     pub uuid: *const c_char,
+    /// A broken cipher, which is made only if it is named here, too.
+    pub accept_cipher: *const c_char,
 }
 
 /// How to change key slots. Set all bytes to zero, then `size`.
@@ -143,6 +148,9 @@ pub struct cryptline_key_options {
     pub reserved: u32,
     /// What deriving keys may cost, in milliseconds. 0 for five minutes.
     pub kdf_limit_ms: u64,
+    /// A cipher of the LUKS header that is accepted, exactly as it has it, though no key slot vouches for it; several are
+    /// separated by spaces.
+    pub accept_cipher: *const c_char,
 }
 
 /// A struct that begins with its size and may be all zeros.
@@ -205,6 +213,12 @@ fn check_flags(flags: u32, known: u32, name: &str) -> Outcome {
         0 => Ok(()),
         others => Err(Failure::invalid(format!("{name}: flags {others:#x} have no meaning here"))),
     }
+}
+
+/// Ciphers that are accepted.
+fn ciphers(words: Option<&OsStr>) -> Outcome<Vec<String>> {
+    let words = words.map(|words| utf8(words, "accept_cipher")).transpose()?;
+    Ok(words.unwrap_or_default().split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect())
 }
 
 fn limits(limit_ms: u64) -> KdfLimits {
@@ -285,16 +299,19 @@ impl cryptline_open_options {
         let known = known | CRYPTLINE_KEY_SLOT | CRYPTLINE_PAGE_CACHE | CRYPTLINE_DIRECT;
         check_flags(self.flags, known, Self::NAME)?;
         // SAFETY: the caller's promise is the same for each.
-        let (way, header, partition) = unsafe {
+        let (way, header, partition, accepted) = unsafe {
             let way = Way {
                 passphrase: self.passphrase.get("passphrase")?,
                 volume_key: self.volume_key.get("volume_key")?,
                 key_file: optional_text(self.key_file),
             };
-            (way.checked(Self::NAME)?, optional_text(self.header), optional_text(self.partition))
+            let accepted = ciphers(optional_text(self.accept_cipher))?;
+            (way.checked(Self::NAME)?, optional_text(self.header), optional_text(self.partition), accepted)
         };
         let partition = partition.map(|name| utf8(name, "partition")?.parse().map_err(Failure::invalid)).transpose()?;
-        Ok(Open::new(target)
+        Ok(accepted
+            .into_iter()
+            .fold(Open::new(target), Open::accept_cipher)
             .read_only(self.flags & CRYPTLINE_READ_ONLY != 0)
             .discards(self.flags & CRYPTLINE_DISCARDS != 0)
             .shared(self.flags & CRYPTLINE_SHARED != 0)
@@ -338,6 +355,7 @@ impl cryptline_create_options {
         // SAFETY: the caller's promise is the same for each.
         let (passphrase, cipher, label, uuid) = unsafe {
             (format.kdf, format.cost) = self.kdf.cost()?;
+            format.accepted_ciphers = ciphers(optional_text(self.accept_cipher))?;
             (
                 self.passphrase.get("passphrase")?,
                 optional_text(self.cipher),
@@ -383,16 +401,19 @@ impl cryptline_key_options {
         check_flags(self.flags, known, Self::NAME)?;
         check_flags(self.reserved, 0, Self::NAME)?;
         // SAFETY: the caller's promise is the same for each.
-        let (way, new, detached) = unsafe {
+        let (way, new, detached, accepted) = unsafe {
             let way = Way {
                 passphrase: self.passphrase.get("passphrase")?,
                 volume_key: self.volume_key.get("volume_key")?,
                 key_file: optional_text(self.key_file),
             };
             let new = self.new_passphrase.get("new_passphrase")?;
-            (way.checked(Self::NAME)?, new, optional_text(self.header))
+            let accepted = ciphers(optional_text(self.accept_cipher))?;
+            (way.checked(Self::NAME)?, new, optional_text(self.header), accepted)
         };
-        Ok(Header::new(target)
+        Ok(accepted
+            .into_iter()
+            .fold(Header::new(target), Header::accept_cipher)
             .kdf_limits(limits(self.kdf_limit_ms))
             .with(way.passphrase, Header::passphrase)
             .with(way.volume_key.map(VolumeKey::new).transpose()?, Header::keys)

@@ -116,6 +116,33 @@ static void options_of_other_sizes(const char *path)
     IS(cryptline_open(&volume, path, &older), -EINVAL);
 }
 
+/* The cipher has to be accepted for making the volume and for opening it, since nothing vouches for it. */
+static void broken_ciphers_are_accepted_by_name(const char *folder)
+{
+    char path[512];
+    cryptline_volume *volume;
+    struct cryptline_create_options create;
+    struct cryptline_open_options open = opening("first");
+    struct cryptline_key_options edit = editing("first", "second");
+    uint32_t slot;
+    memset(&create, 0, sizeof create);
+    create.size = sizeof create;
+    create.passphrase = open.passphrase;
+    create.kdf = edit.kdf;
+    create.file_size = 20 << 20;
+    create.cipher = "aes-xts-null";
+    snprintf(path, sizeof path, "%s/broken", folder);
+    IS(cryptline_create(path, &create, NULL), -EIO);
+    create.accept_cipher = "aes-xts-plain64 aes-xts-null";
+    IS(cryptline_create(path, &create, NULL), 0);
+    IS(cryptline_open(&volume, path, &open), -EIO);
+    IS(cryptline_key_add(path, &edit, &slot), -EIO);
+    open.accept_cipher = edit.accept_cipher = "aes-xts-null";
+    IS(cryptline_open(&volume, path, &open), 0);
+    IS(cryptline_close(volume), 0);
+    IS(cryptline_key_add(path, &edit, &slot), 0);
+}
+
 static void wrong_handles(const char *path)
 {
     struct cryptline_open_options options = opening("first");
@@ -453,6 +480,7 @@ int main(int argc, char **argv)
     IS(strcmp(cryptline_last_error(), ""), 0);
     volumes_are_made(path);
     options_of_other_sizes(path);
+    broken_ciphers_are_accepted_by_name(argv[1]);
     wrong_handles(path);
     bytes_are_kept(path);
     page_cache_is_used_or_bypassed(path);

@@ -1,10 +1,13 @@
 //! Volumes that cost next to nothing to open, what they hold, and disks in memory to put them on.
 
+use std::fs;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use cryptline::luks::Hash;
 use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
 use cryptline::{Create, Medium, Volume};
 use rustix::io::Errno;
@@ -21,6 +24,26 @@ pub fn cheap() -> FormatOptions {
 pub fn make(path: &Path, size: u64) {
     let create = Create::new(path).size(size).format(cheap());
     create.passphrase(PHRASE).create().unwrap();
+}
+
+/// Changes the JSON of both copies of a LUKS2 header, under the right checksums: what anybody can do who can write to it.
+pub fn edit(path: &Path, change: impl Fn(&str) -> String) {
+    const COPY: usize = 0x4000;
+    const BINARY: usize = 4096;
+    const CHECKSUM: Range<usize> = 448..512;
+    let mut bytes = fs::read(path).unwrap();
+    for start in [0, COPY] {
+        let copy = &mut bytes[start..start + COPY];
+        let json = copy[BINARY..].split(|&byte| byte == 0).next().unwrap();
+        let json = change(std::str::from_utf8(json).unwrap());
+        copy[BINARY..].fill(0);
+        copy[BINARY..BINARY + json.len()].copy_from_slice(json.as_bytes());
+        copy[CHECKSUM].fill(0);
+        let mut sum = [0; 32];
+        Hash::Sha256.digest(&[copy], &mut sum);
+        copy[CHECKSUM.start..][..sum.len()].copy_from_slice(&sum);
+    }
+    fs::write(path, bytes).unwrap();
 }
 
 /// All of a volume.

@@ -14,3 +14,4 @@ mod segments;
 mod slices;
 mod table;
 mod tokens;
+mod trust;

@@ -1,24 +1,18 @@
 //! LUKS2 volumes of several segments: the same disk as device-mapper lines that say what the header says.
 
 use std::fs;
-use std::ops::Range;
 use std::path::PathBuf;
 
-use cryptline::luks::Hash;
 use cryptline::{Open, TableLine, Target, Volume, VolumeKind};
 use tempfile::TempDir;
 
-use crate::common::{PHRASE, make, read, write};
+use crate::common::{PHRASE, edit, make, read, write};
 
 const SIZE: u64 = 20 << 20;
 /// Where the data begins, in sectors.
 const DATA: u64 = 32768;
 /// Sectors of data.
 const SECTORS: u64 = (SIZE >> 9) - DATA;
-/// Bytes of one copy of the header, of its binary part, and where its checksum is.
-const COPY: usize = 0x4000;
-const BINARY: usize = 4096;
-const CHECKSUM: Range<usize> = 448..512;
 
 struct Image {
     _folder: TempDir,
@@ -31,23 +25,12 @@ impl Image {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("disk");
         make(&path, SIZE);
-        let mut bytes = fs::read(&path).unwrap();
-        for start in [0, COPY] {
-            let copy = &mut bytes[start..start + COPY];
-            let json = copy[BINARY..].split(|&byte| byte == 0).next().unwrap();
-            let json = String::from_utf8(json.to_vec()).unwrap();
+        edit(&path, |json| {
             let (before, rest) = json.split_once("\"segments\":{").unwrap();
             let (_, after) = rest.split_once("}}").unwrap();
             let after = after.replace("\"segments\":[\"0\"]", encrypted);
-            let json = format!("{before}\"segments\":{{{segments}}}{after}");
-            copy[BINARY..].fill(0);
-            copy[BINARY..BINARY + json.len()].copy_from_slice(json.as_bytes());
-            copy[CHECKSUM].fill(0);
-            let mut sum = [0; 32];
-            Hash::Sha256.digest(&[copy], &mut sum);
-            copy[CHECKSUM.start..][..sum.len()].copy_from_slice(&sum);
-        }
-        fs::write(&path, bytes).unwrap();
+            format!("{before}\"segments\":{{{segments}}}{after}")
+        });
         Self { _folder: folder, path }
     }
 
