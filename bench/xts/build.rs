@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const SOURCE: &str = "arch/x86/crypto/aes-xts-avx-x86_64.S";
-/// What it includes, as far as it takes any of that.
+/// Contents of its includes, as far as it needs them.
 const LINKAGE: &str = "\
 #define SYM_TYPED_FUNC_START(name) .globl name; .type name, @function; .p2align 4; name:
 #define SYM_FUNC_END(name) .size name, . - name
@@ -18,7 +18,7 @@ const LINKAGE: &str = "\
 .section .note.GNU-stack, \"\", @progbits
 .text
 ";
-/// What `linux.rs` calls.
+/// Entry points that `linux.rs` calls.
 const FUNCTIONS: [&str; 3] = ["aes_xts_encrypt_iv", "aes_xts_encrypt_vaes_avx2", "aes_xts_encrypt_vaes_avx10_512"];
 
 fn main() {

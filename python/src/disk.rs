@@ -14,7 +14,7 @@ use zeroize::Zeroize;
 use crate::errors;
 use crate::medium::{FileObject, Raised};
 
-/// What a key is given as.
+/// Key in one of the forms that Python has for it.
 #[derive(FromPyObject)]
 pub enum Secret {
     Text(String),
@@ -49,7 +49,7 @@ pub fn limits(seconds: Option<f64>) -> PyResult<KdfLimits> {
     Ok(KdfLimits { time })
 }
 
-/// What a volume lies on.
+/// Medium of a volume.
 pub enum Place {
     Name(OsString),
     Object(Arc<FileObject>),
@@ -81,7 +81,7 @@ pub struct Disk {
     /// Until it is closed.
     disk: RwLock<Option<Arc<cryptline::Disk>>>,
     pub raised: Raised,
-    /// What the header says, as JSON.
+    /// Contents of the header, as JSON.
     #[pyo3(get)]
     header: Option<String>,
 }
@@ -127,7 +127,7 @@ impl Disk {
         Ok(self.get()?.size())
     }
 
-    /// What was opened, as JSON.
+    /// Description of the volume, as JSON.
     fn info(&self) -> PyResult<String> {
         Ok(self.get()?.volume().to_json())
     }

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use crate::disk::{Disk, Place, Secret, limits};
 use crate::errors;
 
-/// What a passphrase costs to try: a function's name, iterations, KiB of memory, threads, seconds.
+/// Cost of trying a passphrase: a function's name, iterations, KiB of memory, threads, seconds.
 type Cost = (Option<String>, Option<u32>, Option<u32>, Option<u32>, Option<f64>);
 
 fn cost(given: Cost) -> PyResult<(Option<KdfKind>, KdfCost)> {
@@ -104,7 +104,7 @@ pub fn copy(python: Python<'_>, disk: &Disk, target: OsString, verify: bool, rep
     Ok(disk.raised.run(python, work, errors::of)?.bytes)
 }
 
-/// What a header says, as JSON.
+/// Contents of a header, as JSON.
 #[pyfunction]
 #[pyo3(signature = (target, *, header))]
 pub fn inspect(python: Python<'_>, target: &Bound<'_, PyAny>, header: Option<OsString>) -> PyResult<String> {

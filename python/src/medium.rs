@@ -1,6 +1,6 @@
 //! A Python file object as a place for a volume: an E01 image, a split one, an object in a store.
 //!
-//! It is used by one thread at a time, since it has one position. What it raises becomes the cause of the exception
+//! One thread at a time uses it, since it has one position. An exception that it raises becomes the cause of the one
 //! that the caller gets; what is no `Exception`, such as `KeyboardInterrupt`, comes out as itself.
 
 use std::cell::{Cell, RefCell};
@@ -32,7 +32,7 @@ pub struct FileObject {
 }
 
 thread_local! {
-    /// What has been raised on this thread during a call and is to end more than the call.
+    /// Exception that was raised on this thread during a call and is to end more than the call.
     static INTERRUPT: RefCell<Option<PyErr>> = const { RefCell::new(None) };
     /// File objects that this thread has.
     static HELD: Cell<u32> = const { Cell::new(0) };
@@ -43,7 +43,7 @@ thread_local! {
     };
 }
 
-/// What the object raised last, and who has it: known to the object and to whoever uses the volume on it.
+/// Exception that the object raised last, and the thread that has it: known to the object and to whoever uses the volume on it.
 #[derive(Clone, Default)]
 pub struct Raised(Arc<Shared>);
 
@@ -67,7 +67,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Whether this runs inside of a file object, for which others may be waiting.
+/// Tells if this runs inside of a file object, for which others may be waiting.
 pub fn is_inside() -> bool {
     HELD.with(Cell::get) > 0
 }
@@ -79,13 +79,13 @@ impl Raised {
         std::mem::replace(&mut *last, error)
     }
 
-    /// Whether this runs inside of this very object.
+    /// Tells if this runs inside of this very object.
     fn is_inside(&self) -> bool {
         // Only this thread puts its number there.
         self.0.holder.load(Ordering::Relaxed) == OWN.with(|own| *own)
     }
 
-    /// What was raised is no cause of what fails later.
+    /// Forgets the exception: it is no cause of later failures.
     pub fn forget(&self) {
         drop(self.replace(None));
     }
@@ -229,7 +229,7 @@ fn sync(descriptor: i32) -> io::Result<()> {
     cryptline_sys::sync_all(borrowed)
 }
 
-/// Whether the system puts everything at the end of the file, wherever it belongs.
+/// Tells if the system puts everything at the end of the file, wherever it belongs.
 fn appends(python: Python<'_>, descriptor: i32) -> PyResult<bool> {
     let fcntl = python.import("fcntl")?;
     let flags = fcntl.call_method1("fcntl", (descriptor, fcntl.getattr("F_GETFL")?))?;

@@ -17,7 +17,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// What there is to end, once.
+    /// Server that is to end, once.
     fn take(&self) -> Option<Background> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         // In a forked child there is nothing to wait for, and dropping it does nothing.

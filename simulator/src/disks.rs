@@ -111,7 +111,7 @@ impl Disks {
 }
 
 impl Laid<'_> {
-    /// What is known of the disks at first.
+    /// Knowledge of the disks at first.
     pub fn known(&self) -> Vec<Known> {
         let History { faults, rbd, doors, .. } = self.history;
         let (of, machine) = (self.of.clone(), self.disks.media.machine());

@@ -186,7 +186,7 @@ pub enum Step {
     Halt,
     /// Its front-end goes without a word and comes again, with what is under way, where it keeps that.
     Return,
-    /// It turns the write cache on or off.
+    /// Turns the write cache on or off.
     Cache(bool),
 }
 

@@ -93,7 +93,7 @@ pub struct Flying {
     write: Option<usize>,
     sent: Tick,
     at: u64,
-    /// That of the export.
+    /// Life of the export in which it was sent.
     life: u32,
     /// A write had been lost, or had failed, when it was sent.
     after_loss: bool,

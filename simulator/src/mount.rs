@@ -42,7 +42,7 @@ pub struct Kernel {
 #[derive(Default)]
 struct Table {
     unique: u64,
-    /// Who waits for the answer to a message.
+    /// Programs that wait for the answer to a message.
     asked: HashMap<u64, mpsc::Sender<Answer>>,
     /// Messages whose answers nobody waits for any more.
     forgotten: HashSet<u64>,

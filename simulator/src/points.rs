@@ -11,7 +11,7 @@ macro_rules! points {
             $($name,)*
         }
 
-        /// What has happened there.
+        /// Event that has happened there.
         const NAMES: &[&str] = &[$($what,)*];
     };
 }

@@ -95,7 +95,7 @@ fn parse(text: &str) -> Result<Baseline, Failed> {
     Ok(Baseline { compiler, counts })
 }
 
-/// What is not as it was, in words.
+/// Lists, in words, what is not as it was.
 fn changes(before: &Counts, now: &Counts) -> Vec<String> {
     let mut changed = Vec::new();
     for (shape, count) in now {

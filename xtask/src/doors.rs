@@ -17,7 +17,7 @@ use crate::{arm, counts, deny, miri, package, portable, python, simulate, tidy};
 const CI_LIMIT: Duration = Duration::from_secs(84 * 60);
 /// No installation takes so long, on a slow network either.
 const PEERS_LIMIT: Duration = Duration::from_secs(30 * 60);
-/// What is built from a clean clone, in bytes.
+/// Bytes that are built from a clean clone.
 const CHECK_BYTES: u64 = 5 << 30;
 const TEST_BYTES: u64 = 12 << 30;
 const NIGHTLY_BYTES: u64 = 30 << 30;
@@ -85,7 +85,7 @@ pub fn nightly() -> Result<(), Failed> {
     if failed.is_empty() { ran.check_skips() } else { Err(Failed(format!("failed: {}", failed.join(", ")))) }
 }
 
-/// What reads the source only.
+/// Runs the steps that read the source only.
 fn lints(steps: &mut Steps) -> Result<(), Failed> {
     steps.run("format", || cargo(&["fmt", "--all", "--check"]))?;
     steps.run("tidy", tidy::run)?;

@@ -54,7 +54,7 @@ Opens encrypted disks (LUKS, dm-crypt) in user space and serves them
  export, as the disk of a virtual machine (vhost-user-blk), as a file (FUSE) or
  as a block device (ublk). No root, no device-mapper.
 ";
-/// What a whole program may weigh on a disk.
+/// Size that a whole program may have on a disk.
 const PROGRAM_BYTES_MAX: u64 = 24 << 20;
 const TIMEOUT: Duration = Duration::from_secs(60);
 

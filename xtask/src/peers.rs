@@ -7,7 +7,7 @@ use cryptline_peers as peer;
 
 use crate::step::{Failed, run as run_command, succeeds};
 
-/// What the kernel oracle downloads; apt must know it.
+/// Package that the kernel oracle downloads; apt must know it.
 const KERNEL_PACKAGE: &str = "linux-image-amd64";
 
 /// One round may push out a peer of another Debian release; the next brings back the one that fits.

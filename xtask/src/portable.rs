@@ -25,11 +25,11 @@ pub struct Build {
     /// In the place of the default ones.
     pub features: Option<&'static str>,
     flags: Option<&'static str>,
-    /// What it may weigh on a disk.
+    /// Limit of its size on a disk.
     bytes_max: u64,
 }
 
-/// What is distributed.
+/// Build that is distributed.
 pub const DIST: Build = Build {
     target: if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-musl" } else { "x86_64-unknown-linux-musl" },
     profile: DISTRIBUTED,
@@ -39,7 +39,7 @@ pub const DIST: Build = Build {
 };
 /// The same without optimisation across crates, which takes longer than all else: what each landing tries.
 pub const TRIED: Build = Build { profile: "release", bytes_max: 40_000_000, ..DIST };
-/// What CI tries where Rust cannot compile for musl: whatever takes a static program is tested even so.
+/// Build that CI tries where Rust cannot compile for musl: whatever takes a static program is tested even so.
 const GLIBC: Build = Build { target: GLIBC_TARGET, flags: Some("-C target-feature=+crt-static"), ..TRIED };
 /// As `cargo build --release` builds it here.
 pub const USUAL: Build = Build { target: GLIBC_TARGET, features: None, ..TRIED };

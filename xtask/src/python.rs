@@ -1,6 +1,7 @@
 //! The Python module: built, tested by Debian's own Python, and made a wheel by maturin.
 //!
-//! It is a workspace of its own, so that nothing else needs a Python. What both need is built once, in the same folder.
+//! The module is a workspace of its own, so that nothing else needs a Python. What both need is built once, in the same
+//! folder.
 
 use std::fs;
 use std::io;
@@ -13,9 +14,10 @@ const PYTHON: &str = "/usr/bin/python3";
 const MANIFEST: &str = "--manifest-path=python/Cargo.toml";
 /// The profiles of the workspace, so that its builds are used again.
 const PROFILES: &str = "--config=Cargo.toml";
-/// What builds the wheel, and what knows the form of the list that `notices` writes.
+/// Tool that builds the wheel, and the one that knows the form of the list that `notices` writes.
 const TOOLS: [&str; 2] = ["maturin==1.16.0", "cyclonedx-python-lib[json-validation]==11.12.0"];
-/// What the module is tested and measured beside. Newer versions of them may be faster: they are part of the result.
+/// Packages beside which the module is tested and measured. Newer versions of them may be faster: they are part of the
+/// result.
 const BESIDE: [&str; 3] = ["libluksde-python==20260902", "dissect.fve==4.6", "libewf-python==20260924"];
 /// Compares the stubs with the module.
 const STUBTEST: &str = "mypy==2.4.1";
@@ -119,7 +121,7 @@ fn compare_stubs(python: &Path) -> Result<(), Failed> {
     run_command(stubtest.arg("python/stubtest-allowlist.txt"))
 }
 
-/// Whether the measurement runs and writes its report; nothing is said of speed.
+/// Verifies that the measurement runs and writes its report; nothing is said of speed.
 fn try_bench(python: &Path) -> Result<(), Failed> {
     let report = crate::root().join("target/python/tried.json");
     run_command(readers(python, &report).args(["--rounds=2", "--seconds=0"]))

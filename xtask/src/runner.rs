@@ -17,12 +17,12 @@ use cryptline_peers as peer;
 use crate::step::{Failed, cannot_run, cargo, cargo_command, skips, succeeds, watch};
 
 const SHOWN: usize = 20;
-/// What CI may leave out, and why.
+/// Skips that CI allows, and why.
 const ALLOWED: &str = include_str!("../skips.txt");
-/// What the runner said from its summary on.
+/// Output of the runner from its summary on.
 static SUMMARY: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
-/// What is known about tests that have run.
+/// Known facts about tests that have run.
 #[derive(Default, Debug, PartialEq)]
 pub struct Ran {
     /// Seconds and names.
@@ -100,7 +100,7 @@ fn report(profile: &str) -> PathBuf {
     crate::target().join("nextest").join(profile).join("junit.xml")
 }
 
-/// What the tests of a profile did when they ran last.
+/// Returns what the tests of a profile did when they ran last.
 pub fn ran(profile: &str) -> Ran {
     read(&std::fs::read_to_string(report(profile)).unwrap_or_default())
 }

@@ -35,7 +35,7 @@ pub struct Done {
 #[derive(Default)]
 pub struct Steps {
     pub done: Vec<Done>,
-    /// Whether the others are tried after one has failed.
+    /// Set if the others are tried after one has failed.
     pub goes_on: bool,
 }
 
@@ -62,7 +62,7 @@ impl Steps {
         Ok(())
     }
 
-    /// What each step took.
+    /// Formats what each step took.
     pub fn table(&self) -> String {
         let mut table = format!("{:<34} {:>8} {:>12}\n", "step", "wall s", "processor s");
         let sum = |of: fn(&Done) -> Duration| self.done.iter().map(of).sum::<Duration>();
@@ -93,7 +93,7 @@ pub fn skip(what: &str, why: &str) {
     lock(&SKIPS).push(format!("SKIP {what}: {why}"));
 }
 
-/// What steps have left out so far.
+/// Returns what steps have left out so far.
 pub fn skips() -> Vec<String> {
     lock(&SKIPS).clone()
 }
@@ -145,7 +145,7 @@ pub fn cargo_command() -> Command {
     cargo
 }
 
-/// Whether a program runs and says yes; nothing is shown.
+/// Tells if a program runs and says yes; nothing is shown.
 pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(crate::root());

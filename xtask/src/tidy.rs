@@ -9,6 +9,7 @@
 //! | the same, but `deny` at the root and one file excepted | `testkit`, for its counting allocator |
 //! | nothing left to do later: no placeholder macros or marks | Rust files |
 //! | no test called `test_…` | Rust files |
+//! | a doc comment begins with none of `VAGUE` | Rust files |
 //! | no answer is no yes: none of `UNKNOWN_AS_YES` | functions below a comment that begins with `// Guard:` |
 //! | the worst fault is kept, not the first: no `get_or_insert` of a fault | Rust files |
 //! | what is made durable is so by way of `durable.rs`, where tests see it | `cryptline`, but for the medium that a file is |
@@ -50,10 +51,10 @@ const UNSAFE_PLACES: &[&str] = &[
     "bench/xts/src/linux.rs",
     "simulator/src/sim/",
 ];
-/// What each crate's root says, and the root that has to make an exception.
+/// Attribute of each crate's root, and the root that has to make an exception.
 const FORBID: &str = "#![forbid(unsafe_code)]";
 const DENY: (&str, &str) = ("crates/testkit/src/lib.rs", "#![deny(unsafe_code)]");
-/// What takes an answer that is not there for one that allows.
+/// Calls that take an answer that is not there for one that allows.
 const UNKNOWN_AS_YES: &[&str] = &["is_none_or(", "unwrap_or(true)", "map_or(true"];
 const GUARD: &str = "// Guard:";
 // In pieces, so that this file keeps its own rules.
@@ -65,6 +66,8 @@ const UNSEEN_SYNCS: &[&str] =
     &[concat!("sys::sync", "_all("), concat!("sys::sync", "_data("), concat!("fs::f", "sync(")];
 const SEEN_SYNCS: (&str, &[&str]) =
     ("crates/cryptline/src/", &["crates/cryptline/src/durable.rs", "crates/cryptline/src/medium.rs"]);
+/// Words with which a doc comment says nothing of the item that the signature does not say.
+const VAGUE: &[&str] = &["What ", "Who ", "That ", "Whether ", "How it ", "It "];
 const LEFT_FOR_LATER: &[&str] = &[
     concat!("to", "do!("),
     concat!("unimple", "mented!("),
@@ -177,13 +180,17 @@ fn check_rust(path: &str, text: &str, report: &mut impl FnMut(usize, String)) {
         if let Some(mark) = LEFT_FOR_LATER.iter().find(|mark| line.contains(**mark)) {
             report(number, format!("{mark:?}: do it, or open an issue"));
         }
+        let doc = ["/// ", "//! "].iter().find_map(|mark| line.trim_start().strip_prefix(mark));
+        if let Some(word) = VAGUE.iter().find(|word| doc.is_some_and(|doc| doc.starts_with(**word))) {
+            report(number, format!("a doc comment with {word:?}: begin with a noun or a verb in the third person"));
+        }
         if code.trim_start().starts_with("fn test_") {
             report(number, "name the test after the behaviour, without `test_`".to_owned());
         }
     }
 }
 
-/// Whether the keyword opens a block, a function, an implementation or an attribute here.
+/// Tells if the keyword opens a block, a function, an implementation or an attribute here.
 fn is_unsafe(code: &str) -> bool {
     let uses = ["{", "fn ", "impl ", "impl<", "trait ", "extern "];
     code.match_indices("unsafe").any(|(at, word)| {
@@ -242,6 +249,7 @@ mod tests {
             ("a.rs", concat!("//! A.\nto", "do!();\n"), "a.rs:2: \"to"),
             ("a.rs", concat!("//! A.\n// TO", "DO later\n"), "a.rs:2: \"TO"),
             ("a.rs", "//! A.\nfn test_x() {}\n", "a.rs:2: name the test"),
+            ("a.rs", "//! A.\n    /// Whether x.\n", "a.rs:2: a doc comment with"),
             (
                 "a.rs",
                 "//! A.\n// Guard: x.\nfn a() {\n    x.is_none_or(b);\n}\nfn b() { x.is_none_or(b) }\n",

@@ -25,7 +25,7 @@ pub fn run() -> Result<(), Failed> {
     [CARGO_DENY, FSX].iter().try_for_each(Tool::install)
 }
 
-/// Whether the compiler has the standard library for `target`, or gets it now.
+/// Tells if the compiler has the standard library for `target`, or gets it now.
 pub fn has_target(target: &str) -> Result<bool, Failed> {
     let mut rustc = Command::new("rustc");
     let folder = output(rustc.args(["--print=target-libdir", "--target", target]))?;

@@ -40,7 +40,7 @@
 // The last key slot may be removed.
 #define CRYPTLINE_LAST_SLOT (1 << 5)
 
-// What is there already is replaced.
+// Replace a file that is there already.
 #define CRYPTLINE_REPLACE (1 << 6)
 
 // The space of a file is reserved on disk now.
@@ -91,7 +91,7 @@ typedef struct cryptline_open_options {
   const char *header;
   // Only this partition of the decrypted disk: its number, label or UUID.
   const char *partition;
-  // What deriving keys may cost, in milliseconds: a header can ask for anything. 0 for five minutes.
+  // Most that deriving keys may cost, in milliseconds: a header can ask for anything. 0 for five minutes.
   uint64_t kdf_limit_ms;
   // A cipher of the LUKS header that is accepted, exactly as it has it, though no key slot vouches for it; several are
   // separated by spaces.
@@ -110,7 +110,7 @@ typedef struct cryptline_extent {
   uint32_t reserved;
 } cryptline_extent;
 
-// What a passphrase costs to try. What is 0 is measured, or taken from the machine.
+// Cost of trying a passphrase. A member that is 0 is measured, or taken from the machine.
 typedef struct cryptline_kdf {
   // "argon2id", "argon2i" or "pbkdf2"; null for what cryptsetup would choose.
   const char *name;
@@ -136,7 +136,7 @@ typedef struct cryptline_create_options {
   uint64_t file_size;
   // The passphrase.
   struct cryptline_bytes passphrase;
-  // What it costs to try.
+  // Cost of trying it.
   struct cryptline_kdf kdf;
   // The cipher, such as "aes-xts-plain64", which null stands for.
   const char *cipher;
@@ -160,7 +160,7 @@ typedef struct cryptline_key_options {
   uint32_t flags;
   // With CRYPTLINE_KEY_SLOT: the key slot that is meant.
   uint32_t key_slot;
-  // What opens the volume now: a passphrase,
+  // Key that opens the volume now: a passphrase,
   struct cryptline_bytes passphrase;
   // or the volume key,
   struct cryptline_bytes volume_key;
@@ -170,13 +170,13 @@ typedef struct cryptline_key_options {
   const char *header;
   // The new passphrase.
   struct cryptline_bytes new_passphrase;
-  // What it costs to try.
+  // Cost of trying it.
   struct cryptline_kdf kdf;
   // With CRYPTLINE_NEW_SLOT: the new key slot. Otherwise the lowest that is free.
   uint32_t new_slot;
   // Always 0.
   uint32_t reserved;
-  // What deriving keys may cost, in milliseconds. 0 for five minutes.
+  // Most that deriving keys may cost, in milliseconds. 0 for five minutes.
   uint64_t kdf_limit_ms;
   // A cipher of the LUKS header that is accepted, exactly as it has it, though no key slot vouches for it; several are
   // separated by spaces.
@@ -197,7 +197,7 @@ typedef struct cryptline_completion {
 extern "C" {
 #endif // __cplusplus
 
-// What was wrong with the last call of this thread that failed, in one line; never null. The text is good until the
+// Reason of the last failure of a call of this thread, in one line; never null. The text is good until the
 // next call of this thread that fails.
 const char *cryptline_last_error(void);
 
@@ -255,7 +255,7 @@ int cryptline_discard(struct cryptline_volume *volume,
 // Makes a range read as zeros.
 int cryptline_zero(struct cryptline_volume *volume, uint64_t offset, uint64_t len);
 
-// What is known of the allocation from `offset` on: up to `room` runs, one behind the other; `*count` says how many.
+// Allocation from `offset` on, as far as it is known: up to `room` runs, one behind the other; `*count` says how many.
 // Go on behind the last of them until the disk ends.
 //
 // # Safety
@@ -266,7 +266,7 @@ int cryptline_extents(struct cryptline_volume *volume,
                       size_t room,
                       size_t *count);
 
-// What was opened, as a JSON object in `text`, with a zero byte behind it: cipher, size, warnings and so on.
+// Description of the disk, as a JSON object in `text`, with a zero byte behind it: cipher, size, warnings and so on.
 // `*needed` (if not null) says how many bytes that takes; -ERANGE where `room` is less.
 //
 // # Safety
@@ -286,7 +286,7 @@ int cryptline_create(const char *target,
                      const struct cryptline_create_options *given,
                      uint64_t *data_size);
 
-// What a LUKS header says, as a JSON object: version, label, `keyslots`, `tokens` and so on. No key is needed; of the
+// Contents of a LUKS header, as a JSON object: version, label, `keyslots`, `tokens` and so on. No key is needed; of the
 // options only `header` counts, and they may be null. For `room` and `needed` see cryptline_info.
 //
 // # Safety

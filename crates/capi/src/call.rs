@@ -79,7 +79,7 @@ fn keep(text: &str) {
     let _ = LAST.try_with(|last| *last.borrow_mut() = text);
 }
 
-/// What was wrong with the last call of this thread that failed, in one line; never null. The text is good until the
+/// Reason of the last failure of a call of this thread, in one line; never null. The text is good until the
 /// next call of this thread that fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn cryptline_last_error() -> *const c_char {

@@ -156,7 +156,7 @@ pub extern "C" fn cryptline_zero(volume: *mut cryptline_volume, offset: u64, len
     call(|| Ok(disk(volume)?.write_zeroes(offset, len)?))
 }
 
-/// What is known of the allocation from `offset` on: up to `room` runs, one behind the other; `*count` says how many.
+/// Allocation from `offset` on, as far as it is known: up to `room` runs, one behind the other; `*count` says how many.
 /// Go on behind the last of them until the disk ends.
 ///
 /// # Safety
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn cryptline_extents(
     })
 }
 
-/// What was opened, as a JSON object in `text`, with a zero byte behind it: cipher, size, warnings and so on.
+/// Description of the disk, as a JSON object in `text`, with a zero byte behind it: cipher, size, warnings and so on.
 /// `*needed` (if not null) says how many bytes that takes; -ERANGE where `room` is less.
 ///
 /// # Safety

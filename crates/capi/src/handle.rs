@@ -32,13 +32,13 @@ pub(crate) fn number<H>(handle: *const H, what: &str) -> Outcome<u64> {
     }
 }
 
-/// That a handle stands for nothing.
+/// Failure of a call with a handle that stands for nothing.
 pub(crate) fn unknown(what: &str) -> Failure {
     let text = format!("this is no {what} that is open");
     Failure::new(Errno::BADF, text)
 }
 
-/// What the handles of one kind stand for. Calls look it up under a lock that only opening and closing take alone.
+/// Objects behind the handles of one kind. Calls look them up under a lock that only opening and closing take alone.
 pub(crate) struct Table<T: 'static> {
     what: &'static str,
     open: RwLock<Option<HashMap<u64, Arc<T>>>>,
@@ -49,7 +49,7 @@ pub(crate) struct Table<T: 'static> {
     ended: Condvar,
 }
 
-/// What a handle stands for, while a call uses it.
+/// Object behind a handle, while a call uses it.
 pub(crate) struct Use<T: 'static> {
     /// Until it is dropped.
     value: Option<Arc<T>>,
@@ -96,7 +96,7 @@ impl<T> Table<T> {
         handle
     }
 
-    /// What `handle` stands for, which lives as long as it is used, even if it is closed meanwhile.
+    /// Object behind `handle`, which lives as long as it is used, even if it is closed meanwhile.
     pub fn get<H>(&'static self, handle: *const H) -> Outcome<Use<T>> {
         let number = number(handle, self.what)?;
         let open = self.read();

@@ -36,7 +36,7 @@ pub unsafe extern "C" fn cryptline_create(
     })
 }
 
-/// What a LUKS header says, as a JSON object: version, label, `keyslots`, `tokens` and so on. No key is needed; of the
+/// Contents of a LUKS header, as a JSON object: version, label, `keyslots`, `tokens` and so on. No key is needed; of the
 /// options only `header` counts, and they may be null. For `room` and `needed` see cryptline_info.
 ///
 /// # Safety

@@ -25,7 +25,7 @@ pub const CRYPTLINE_KEY_SLOT: u32 = 1 << 3;
 pub const CRYPTLINE_NEW_SLOT: u32 = 1 << 4;
 /// The last key slot may be removed.
 pub const CRYPTLINE_LAST_SLOT: u32 = 1 << 5;
-/// What is there already is replaced.
+/// Replace a file that is there already.
 pub const CRYPTLINE_REPLACE: u32 = 1 << 6;
 /// The space of a file is reserved on disk now.
 pub const CRYPTLINE_PREALLOCATE: u32 = 1 << 7;
@@ -46,7 +46,7 @@ pub struct cryptline_bytes {
     pub len: usize,
 }
 
-/// What a passphrase costs to try. What is 0 is measured, or taken from the machine.
+/// Cost of trying a passphrase. A member that is 0 is measured, or taken from the machine.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct cryptline_kdf {
@@ -83,7 +83,7 @@ pub struct cryptline_open_options {
     pub header: *const c_char,
     /// Only this partition of the decrypted disk: its number, label or UUID.
     pub partition: *const c_char,
-    /// What deriving keys may cost, in milliseconds: a header can ask for anything. 0 for five minutes.
+    /// Most that deriving keys may cost, in milliseconds: a header can ask for anything. 0 for five minutes.
     pub kdf_limit_ms: u64,
     /// A cipher of the LUKS header that is accepted, exactly as it has it, though no key slot vouches for it; several are
     /// separated by spaces.
@@ -104,7 +104,7 @@ pub struct cryptline_create_options {
     pub file_size: u64,
     /// The passphrase.
     pub passphrase: cryptline_bytes,
-    /// What it costs to try.
+    /// Cost of trying it.
     pub kdf: cryptline_kdf,
     /// The cipher, such as "aes-xts-plain64", which null stands for.
     pub cipher: *const c_char,
@@ -130,7 +130,7 @@ pub struct cryptline_key_options {
     pub flags: u32,
     /// With CRYPTLINE_KEY_SLOT: the key slot that is meant.
     pub key_slot: u32,
-    /// What opens the volume now: a passphrase,
+    /// Key that opens the volume now: a passphrase,
     pub passphrase: cryptline_bytes,
     /// or the volume key,
     pub volume_key: cryptline_bytes,
@@ -140,13 +140,13 @@ pub struct cryptline_key_options {
     pub header: *const c_char,
     /// The new passphrase.
     pub new_passphrase: cryptline_bytes,
-    /// What it costs to try.
+    /// Cost of trying it.
     pub kdf: cryptline_kdf,
     /// With CRYPTLINE_NEW_SLOT: the new key slot. Otherwise the lowest that is free.
     pub new_slot: u32,
     /// Always 0.
     pub reserved: u32,
-    /// What deriving keys may cost, in milliseconds. 0 for five minutes.
+    /// Most that deriving keys may cost, in milliseconds. 0 for five minutes.
     pub kdf_limit_ms: u64,
     /// A cipher of the LUKS header that is accepted, exactly as it has it, though no key slot vouches for it; several are
     /// separated by spaces.
@@ -156,7 +156,7 @@ pub struct cryptline_key_options {
 /// A struct that begins with its size and may be all zeros.
 ///
 /// # Safety
-/// It is `repr(C)`, begins with a `usize`, and is valid whatever its bytes are.
+/// The type is `repr(C)`, begins with a `usize`, and is valid whatever its bytes are.
 pub(crate) unsafe trait Sized: Copy {
     const NAME: &'static str;
 }
@@ -174,7 +174,7 @@ unsafe impl Sized for cryptline_key_options {
     const NAME: &'static str = "cryptline_key_options";
 }
 
-/// What the caller's struct says: what it lacks is zero, and what is unknown here must be.
+/// Members of the caller's struct: those that it lacks are zero, and those that are unknown here must be.
 ///
 /// # Safety
 /// `given` is null, or a size can be read there, and as many bytes from there on as it says.
@@ -228,7 +228,7 @@ fn limits(limit_ms: u64) -> KdfLimits {
     }
 }
 
-/// What opens a volume.
+/// Key that opens a volume.
 struct Way<'a> {
     passphrase: Option<&'a [u8]>,
     volume_key: Option<&'a [u8]>,

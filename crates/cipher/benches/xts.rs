@@ -50,7 +50,7 @@ struct Figure {
     value: f64,
     unit: &'static str,
     goal: Option<f64>,
-    /// Whether less is better.
+    /// Set if less is better.
     at_most: bool,
 }
 
@@ -196,8 +196,8 @@ impl Shape {
 }
 
 impl Shape {
-    /// What a call for one sector of 512 bytes takes: the goal is 1.6 times its 32 blocks at the
-    /// ceiling, plus one IV, which is 14 rounds one after another.
+    /// Cost of a call for one sector of 512 bytes: the goal is 1.6 times its 32 blocks at the ceiling, plus one IV,
+    /// which is 14 rounds one after another.
     fn single_call(self, measured: &Share, width: Width) -> Option<Figure> {
         let call = 512e9 / measured.rate;
         let blocks = call * measured.of_ceiling;

@@ -32,7 +32,7 @@ enum Registers {
     Xmm,
 }
 
-/// What [`Width::share`] measured: medians of the samples that nothing disturbed.
+/// Measurement by [`Width::share`]: medians of the samples that nothing disturbed.
 #[derive(Debug, Clone, Copy)]
 pub struct Share {
     /// Bytes a second.

@@ -36,7 +36,7 @@ pub enum BackendError {
     /// The variable names none.
     #[error("{CPU_VARIABLE}={value} is no back end: unset it, or set one of {}", names(&Backend::ALL))]
     Unknown {
-        /// What the variable says, printable.
+        /// Value of the variable, printable.
         value: String,
     },
     /// The CPU lacks the features.
@@ -198,13 +198,13 @@ pub(crate) mod detection {
 
     pub(crate) use super::elsewhere::Armv8;
 
-    /// Whether this is an Intel CPU that lowers its clock for 512-bit registers by more than they
-    /// bring: the ones for which Linux's AES-XTS prefers 256 bits (`arch/x86/crypto`).
+    /// Tells if this is an Intel CPU that lowers its clock for 512-bit registers by more than they bring: the ones for
+    /// which Linux's AES-XTS prefers 256 bits (`arch/x86/crypto`).
     pub(crate) fn wide_registers_slow_the_clock() -> bool {
         is_of_intel() && cpuid(0).eax >= 1 && is_slowed_model(cpuid(1))
     }
 
-    /// Whether bit shifts leave the AES units alone, as on AMD's CPUs. On Intel's carry-less multiplications do.
+    /// Tells if bit shifts leave the AES units alone, as on AMD's CPUs. On Intel's carry-less multiplications do.
     pub(crate) fn shifts_beside_aes() -> bool {
         !is_of_intel()
     }

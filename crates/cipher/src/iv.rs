@@ -71,7 +71,7 @@ pub(crate) struct IvSequence {
     pub(crate) layout: IvLayout,
     /// `t + iv_offset` of the next cipher sector, in 512-byte sectors.
     pub(crate) next: u64,
-    /// What one cipher sector adds to `next`.
+    /// Increment of `next` for one cipher sector.
     pub(crate) step: u64,
     /// `iv_large_sectors`: `next` is shifted right by this when it becomes an IV. The kernel too
     /// shifts last, which shows when `next` wraps.

@@ -11,7 +11,7 @@ use crate::xts::{XtsKernel, kernel};
 /// Bytes in a sector, always (dm's unit; not the cipher sector).
 const SECTOR_BYTES: u32 = 512;
 
-/// What a table or header says about sectors and IVs, besides the cipher word.
+/// Settings of a table or header for sectors and IVs, besides the cipher word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SectorOptions {
     /// Bytes in a cipher sector: 512, 1024, 2048 or 4096.
@@ -46,7 +46,7 @@ pub enum CipherError {
     IvOffset {
         /// The offset in 512-byte sectors.
         iv_offset: u64,
-        /// What it must be a multiple of, in 512-byte sectors.
+        /// Required divisor of the offset, in 512-byte sectors.
         multiple: u64,
     },
     /// loop-AES and TrueCrypt know sectors of 512 bytes only.
@@ -123,7 +123,7 @@ impl SectorCipher {
         })
     }
 
-    /// Whether a key of `size` bytes fits `spec`: 32, 48 or 64 for `aes-xts`, 0 for the null cipher.
+    /// Checks that a key of `size` bytes fits `spec`: 32, 48 or 64 for `aes-xts`, 0 for the null cipher.
     /// Any size passes for a cipher that is not supported yet.
     ///
     /// # Errors
@@ -216,7 +216,7 @@ impl SectorCipher {
         }
     }
 
-    /// What does the work on this machine, for people.
+    /// Returns the name of the implementation used on this machine, for people.
     #[must_use]
     pub fn backend_name(&self) -> &'static str {
         match &self.engine {
@@ -226,7 +226,7 @@ impl SectorCipher {
         }
     }
 
-    /// Whether this is the cipher that encrypts nothing.
+    /// Tells if this is the cipher that encrypts nothing.
     #[must_use]
     pub fn is_null(&self) -> bool {
         matches!(self.engine, Engine::Null)

@@ -163,8 +163,8 @@ impl CipherSpec {
     /// Parses a cipher word of either form.
     ///
     /// # Errors
-    /// What the kernel would say, in the kernel's order. A valid word whose cipher cannot be
-    /// served yet parses; [`CipherSpec::check_supported`] refuses it.
+    /// The error that the kernel would give, in the kernel's order. A valid word whose cipher cannot be served yet
+    /// parses; [`CipherSpec::check_supported`] refuses it.
     pub fn parse(text: &str) -> Result<CipherSpec, SpecError> {
         Self::parse_with_aead(text, false)
     }
@@ -210,7 +210,7 @@ impl CipherSpec {
         self.key_count
     }
 
-    /// Whether this is the cipher that encrypts nothing.
+    /// Tells if this is the cipher that encrypts nothing.
     #[must_use]
     pub fn is_null(&self) -> bool {
         self.cipher == "cipher_null"

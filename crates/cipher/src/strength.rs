@@ -54,13 +54,13 @@ impl CipherSpec {
         }
     }
 
-    /// Whether two of so many sectors of 512 bytes have one IV, since its number is cut to 32 bits.
+    /// Tells if two of so many sectors of 512 bytes have one IV, since its number is cut to 32 bits.
     #[must_use]
     pub fn wraps(&self, sectors: u64) -> bool {
         *self.iv_mode() == IvMode::Plain && sectors > SECTORS_OF_PLAIN
     }
 
-    /// Whether both encrypt the first 2 TiB alike, however they are written: `plain` is `plain64` there.
+    /// Tells if both encrypt the first 2 TiB alike, however they are written: `plain` is `plain64` there.
     #[must_use]
     pub fn is_alike(&self, other: &Self) -> bool {
         let of = |spec: &Self| {

@@ -1,6 +1,6 @@
 //! Advice names only options that the verb has.
 //!
-//! What the library tells goes to users of every verb, and what would help one of them may be no option for another.
+//! The library's messages go to users of every verb, and what would help one of them may be no option for another.
 
 use clap::{ArgMatches, Command};
 
@@ -16,7 +16,7 @@ pub fn verb_of(program: Command, matches: &ArgMatches) -> Command {
     verb
 }
 
-/// What of `advice` a user of `verb` can follow: all of it, or all but what is in brackets, or nothing.
+/// Returns what of `advice` a user of `verb` can follow: all of it, or all but what is in brackets, or nothing.
 pub fn advice_for(verb: &Command, advice: &str) -> String {
     let fits = |text: &str| options(text).all(|option| has(verb, option));
     if fits(advice) {
@@ -26,7 +26,7 @@ pub fn advice_for(verb: &Command, advice: &str) -> String {
     without.filter(|text| fits(text)).unwrap_or("").to_owned()
 }
 
-/// Whether the verb takes `option`, which begins with `--`.
+/// Tells if the verb takes `option`, which begins with `--`.
 pub fn has(verb: &Command, option: &str) -> bool {
     let name = option.trim_start_matches("--");
     matches!(name, "help" | "version")

@@ -43,7 +43,7 @@ Exit codes (as cryptsetup's):
 #[command(name = "cryptline", version, long_version = crate::version::LONG.as_str())]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Cli {
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -109,7 +109,7 @@ pub(crate) enum Command {
     Certs(cmd::certs::CertsArgs),
     /// Print a shell completion script
     Completions(cmd::completions::CompletionsArgs),
-    /// What cryptsetup calls these verbs.
+    /// Names that cryptsetup has for these verbs.
     #[command(flatten)]
     Word(Box<cmd::words::Word>),
 }
@@ -118,7 +118,7 @@ impl Command {
     /// Runs the verb.
     ///
     /// # Errors
-    /// What to tell the user, and the exit code.
+    /// Message for the user, and exit code.
     pub fn run(self) -> Result<ExitCode, CliError> {
         let touches_keys = matches!(
             self,

@@ -1,6 +1,6 @@
 //! A failure as the user sees it: one line that says what to do next, and an exit code.
 //!
-//! What the library says names no option and no verb; here they are added.
+//! The library names no option and no verb in its messages; here they are added.
 
 use std::fmt;
 use std::io;
@@ -25,7 +25,7 @@ use crate::advice::advice_for;
 pub struct CliError {
     kind: Kind,
     message: String,
-    /// What to do about it.
+    /// Hint on what to do about it.
     advice: String,
 }
 
@@ -87,12 +87,12 @@ impl CliError {
         cryptline::Error::from_keys(self.kind, self)
     }
 
-    /// What went wrong with a header, or in making one, of `source`.
+    /// Describes what went wrong with a header, or in making one, of `source`.
     pub fn luks(source: &str, error: &LuksError) -> Self {
         Self::new(error.kind(), format!("{source}: {error}")).advised(luks_advice(error))
     }
 
-    /// What kind of failure it is.
+    /// Returns the kind of failure.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -177,7 +177,7 @@ impl CliError {
     }
 }
 
-/// What helps where a header is to be changed.
+/// Returns what helps where a header is to be changed.
 fn header_advice(error: &LuksError) -> &'static str {
     match error {
         LuksError::NotLuks => "",
@@ -211,7 +211,7 @@ impl From<AttachError> for CliError {
     }
 }
 
-/// What helps where no block device could be made.
+/// Returns what helps where no block device could be made.
 fn attach_advice(error: &AttachError) -> &'static str {
     match error {
         AttachError::NoDriver("nbd") => {
@@ -245,10 +245,10 @@ fn attach_advice(error: &AttachError) -> &'static str {
     }
 }
 
-/// What to do with a volume that has zones, which only a block device can have.
+/// Hint on a volume that has zones, which only a block device can have.
 pub const ZONED_ADVICE: &str = "; `cryptline attach` makes a zoned block device of it";
 
-/// What the library says, and what to do about it here.
+/// Returns what the library says, and what to do about it here.
 fn words(error: &cryptline::Error) -> (String, &'static str) {
     let message = match error.problem() {
         Problem::CipherWord { error: refused @ SpecError::NotSupportedYet(_), .. } => refused.to_string(),
@@ -321,7 +321,7 @@ fn advice(problem: &Problem) -> &'static str {
     }
 }
 
-/// What helps where a volume keeps its size.
+/// Returns what helps where a volume keeps its size.
 fn resize_advice(error: &ResizeError) -> &'static str {
     match error {
         ResizeError::Smaller { .. } => "; use --shrink to make it smaller (data beyond is lost)",
@@ -331,7 +331,7 @@ fn resize_advice(error: &ResizeError) -> &'static str {
     }
 }
 
-/// What helps with what is no LUKS volume.
+/// Returns what helps with what is no LUKS volume.
 fn contents_advice(contents: &Contents) -> &'static str {
     match contents {
         Contents::Partitioned(_) => "; name a partition, as in 'TARGET?partition=1'",
@@ -340,7 +340,7 @@ fn contents_advice(contents: &Contents) -> &'static str {
     }
 }
 
-/// What helps with a header.
+/// Returns what helps with a header.
 pub(crate) fn luks_advice(error: &LuksError) -> &'static str {
     match error {
         LuksError::NotLuks => "; for a volume without a header give --type plain or --table",
@@ -419,7 +419,7 @@ pub(crate) fn warning(warning: &cryptline::Warning) -> String {
     }
 }
 
-/// What a server tells of its clients, with what can be done about it here.
+/// Returns what a server tells of its clients, with what can be done about it here.
 pub(crate) fn event(event: &Event) -> String {
     match event {
         Event::Ended { why: Some(ClientError::Protocol(ProtocolError::BlockSizeRequired)), .. } => {

@@ -1,4 +1,4 @@
-//! What people are told, and by whom.
+//! Tests of what people are told, and by whom.
 
 use super::*;
 

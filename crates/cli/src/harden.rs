@@ -45,8 +45,8 @@ pub fn outlive_file_size_limit() {
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
-/// What to say of a key that every user of this machine can read; `None` where they cannot, or where
-/// it is no regular file.
+/// Returns what to say of a key that every user of this machine can read; `None` where they cannot, or where it is no
+/// regular file.
 pub fn exposed_key(path: &Path) -> Option<String> {
     let whole = path.canonicalize().ok()?;
     let mode = |path: &Path| fs::metadata(path).map_or(0, |found| found.permissions().mode());

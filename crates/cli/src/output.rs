@@ -31,7 +31,7 @@ pub fn say(text: &str) -> Result<(), CliError> {
     print(&(on_one_line(text) + "\n"))
 }
 
-/// What a change of a header came to, once its warnings are told.
+/// Returns what a change of a header came to, once its warnings are told.
 ///
 /// # Errors
 /// Why it was not changed.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// The pause between two drawings.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What the remaining time is reckoned from.
+/// Time from which the remaining time is reckoned.
 const WINDOW: Duration = Duration::from_secs(10);
 const TURNS: [char; 4] = ['|', '/', '-', '\\'];
 /// Columns of a bar.

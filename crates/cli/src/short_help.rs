@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-/// What `-h` may be long.
+/// Most options that `-h` shows.
 const OPTIONS_MAX: usize = 15;
 
 /// Shown by `-h` of a verb that has more options than that.

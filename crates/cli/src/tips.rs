@@ -55,7 +55,7 @@ const ANSWERS: &[(&[&str], &str)] = &[
     (&["luksConvert"], "`cryptline header convert` changes LUKS1 to LUKS2 and back"),
     (&["connect", "export"], "`cryptline serve` serves the decrypted disk over NBD"),
 ];
-/// What to do instead of giving a volume a name.
+/// Hint on what to do instead of giving a volume a name.
 const NO_NAMES: &str = "volumes have no names here; `cryptline attach DEVICE` makes a block device of it";
 
 /// The error with a tip that helps, or none.

@@ -1,4 +1,4 @@
-//! What `--version` tells.
+//! Output of `--version`.
 
 use std::sync::LazyLock;
 

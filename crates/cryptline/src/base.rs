@@ -1,4 +1,4 @@
-//! What a volume lies on: a target opened and locked, before anybody has looked at what it holds.
+//! Foundation of a volume: a target opened and locked, before anybody has looked at what it holds.
 
 use std::fmt;
 use std::fs::File;
@@ -140,7 +140,7 @@ fn sector_of(image: &Image) -> Option<u32> {
     image.is_block_device().then(|| image.block())
 }
 
-/// What messages call a [`Medium`], and a device that the caller has.
+/// Name in messages of a [`Medium`], and of a device that the caller has.
 const MEDIUM: &str = "the volume";
 
 /// How to open a target.
@@ -155,7 +155,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// What lets nobody write who may not, though it was opened for that.
+    /// Returns a gate that lets nobody write who may not, though it was opened for that.
     pub fn gate(self, gate: Gate) -> Gate {
         if self.read_only { gate.read_only() } else { gate }
     }
@@ -334,7 +334,7 @@ impl BaseDevice {
         }
     }
 
-    /// What nothing is stored in.
+    /// Makes a device in which nothing is stored.
     pub fn blank(what: Blank, size: u64, read_only: bool) -> Result<Self> {
         let device = BlankDevice::new(what, size, read_only)?;
         Ok(Self::new(Gate::new(device), BaseInfo::Nothing))
@@ -403,7 +403,7 @@ impl BaseDevice {
         }
     }
 
-    /// Whether a crash can tear cipher sectors of `sector` bytes, though a table is there to prevent that.
+    /// Warns if a crash can tear cipher sectors of `sector` bytes, though a table is there to prevent that.
     pub fn torn_sectors(&self, sector: u32) -> Option<Warning> {
         match self.info {
             BaseInfo::Btt { sector_size, .. } if sector > sector_size => {

@@ -53,7 +53,7 @@ impl GateBytes {
         })
     }
 
-    /// Whether anything has been written through it.
+    /// Tells if anything has been written through it.
     pub fn is_written(&self) -> bool {
         self.is_written
     }

@@ -1,6 +1,6 @@
 //! A target whose name is no text. Names of files are bytes, and one that is not UTF-8 is as good as any other.
 //!
-//! It is understood as one that is text: the words before a colon, and what follows the last `?`, are ASCII.
+//! Such a name is understood as one that is text: the words before a colon, and what follows the last `?`, are ASCII.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -62,7 +62,7 @@ fn whole(name: &[u8]) -> Result<Target, String> {
     })
 }
 
-/// Whether `name` is the whole name of a file that exists, whatever follows its `?`.
+/// Tells if `name` is the whole name of a file that exists, whatever follows its `?`.
 fn is_file(name: &[u8]) -> bool {
     let path = name.strip_prefix(b"pmem:").or_else(|| name.strip_prefix(b"btt:")).unwrap_or(name);
     Path::new(OsStr::from_bytes(path)).symlink_metadata().is_ok()

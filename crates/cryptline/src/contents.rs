@@ -1,4 +1,4 @@
-//! What lies where a volume was looked for: other formats, by the names that people know them by.
+//! Contents of a place where a volume was looked for: other formats, by the names that people know them by.
 
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use crate::create::look;
 use crate::partition::PartitionTable;
 
-/// What a target holds that is no LUKS volume.
+/// Data that a target holds in place of a LUKS volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Contents {
@@ -16,7 +16,7 @@ pub enum Contents {
     Image {
         /// Its name, with its article.
         what: &'static str,
-        /// What QEMU calls the format.
+        /// QEMU's name of the format.
         format: &'static str,
     },
     /// A compressed file.
@@ -59,8 +59,8 @@ const COMPRESSED: &[Known] = &[
     ("a ZIP file", "unzip", &[(0, b"PK\x03\x04")]),
 ];
 
-/// What `device`, which has `size` bytes, holds, if it is known. LUKS is called what it is. `sector` is the size of the
-/// device's sectors, where it is known.
+/// Returns what `device`, which has `size` bytes, holds, if it is known. LUKS is called what it is. `sector` is the
+/// size of the device's sectors, where it is known.
 pub(crate) fn find(device: &mut (impl Read + Seek), size: u64, sector: Option<u32>) -> io::Result<Option<Contents>> {
     if let Some((what, format)) = first_of(IMAGES, device, size)? {
         return Ok(Some(Contents::Image { what, format }));

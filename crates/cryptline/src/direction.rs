@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a mode was asked for.
+/// Kind of request that a mode was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// All of them.

@@ -48,7 +48,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// What was opened. Its own gate must not be used beside this: small writes of both would be lost.
+    /// Returns what was opened. Its own gate must not be used beside this: small writes of both would be lost.
     #[must_use]
     pub fn volume(&self) -> &Volume {
         &self.volume
@@ -120,7 +120,7 @@ impl Disk {
         })
     }
 
-    /// What is known of the allocation of all bytes from `offset` on, run by run.
+    /// Returns what is known of the allocation of all bytes from `offset` on, run by run.
     pub fn extents(&self, offset: u64) -> impl Iterator<Item = std::result::Result<Extent, Fault>> {
         self.volume.extents(offset)
     }

@@ -1,4 +1,4 @@
-//! Who runs the cipher, from what the caller, the table and the header say about it.
+//! Choice of who runs the cipher, from what the caller, the table and the header say about it.
 //!
 //! ```text
 //! flags      the caller's, the words of all lines of the table and the header's flags, all together
@@ -22,7 +22,7 @@ use crate::Warning;
 use crate::direction::Direction;
 use crate::error::{Error, Problem};
 
-/// Who is to run the cipher. What is left out the volume decides.
+/// Choice of who is to run the cipher. What is left out the volume decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DispatchOptions {
     /// For both directions.
@@ -93,7 +93,7 @@ pub(crate) enum Stored {
     Table(PerfFlags),
 }
 
-/// Who will run the cipher, and the flags that say so in a table.
+/// Choice of who will run the cipher, and the flags that say so in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
     pub dispatch: Dispatch,
@@ -115,7 +115,7 @@ struct Demand {
 }
 
 impl DispatchOptions {
-    /// Who runs the cipher of a volume that brings `stored` with it.
+    /// Chooses who runs the cipher of a volume that brings `stored` with it.
     pub(crate) fn decide(&self, stored: Stored) -> Result<Decision, Error> {
         let asked = self.asked();
         self.refuse_contradictions(asked)?;

@@ -27,7 +27,7 @@ fn with_flags(options: DispatchOptions, perf: PerfFlags) -> DispatchOptions {
     DispatchOptions { perf, ..options }
 }
 
-/// What one direction must be.
+/// Returns what one direction must be.
 fn expected(given: Option<Mode>, no_workqueue: bool, flags: PerfFlags) -> Mode {
     match (given, no_workqueue) {
         (Some(mode), _) => mode,

@@ -31,7 +31,7 @@ impl Error {
         }
     }
 
-    /// What the system said, where it was the system.
+    /// Returns the error of the system, where it was the system.
     fn system_errno(&self) -> Option<Errno> {
         if let Problem::Draft { source, .. } | Problem::Io { source, .. } = self.problem() {
             return Errno::from_io_error(source);

@@ -31,7 +31,7 @@ pub struct Error {
     problem: Box<Problem>,
 }
 
-/// What exactly failed.
+/// Exact cause of a failure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
@@ -92,7 +92,7 @@ pub enum Problem {
     /// The volume is of another version than was asked for.
     #[error("this is {found}, and another version was asked for")]
     Version {
-        /// What it is.
+        /// Actual kind.
         found: VolumeKind,
     },
     /// The detached header is the target itself.
@@ -113,7 +113,7 @@ pub enum Problem {
     /// Memory that cannot be written would stay empty for ever.
     #[error("it starts empty, so opening it read-only makes no sense")]
     StartsEmpty,
-    /// What starts empty holds no header.
+    /// No header, since it starts empty.
     #[error("it starts empty, so it holds no volume")]
     HoldsNothing,
     /// A new random key is in no table.
@@ -124,7 +124,7 @@ pub enum Problem {
         "a logical block of {block} bytes is not possible: give a power of two from 512 to the volume's cipher sector, {sector}"
     )]
     LogicalBlock {
-        /// What was asked for, in bytes.
+        /// Size that was asked for, in bytes.
         block: u32,
         /// The largest, in bytes.
         sector: u32,
@@ -134,9 +134,9 @@ pub enum Problem {
         "a write of {block} bytes has to read and write {least} here, which cannot be made safe while others write to the target"
     )]
     SharedRewrites {
-        /// What was asked for, in bytes.
+        /// Size that was asked for, in bytes.
         block: u32,
-        /// What a write has to rewrite, in bytes.
+        /// Bytes that a write has to rewrite.
         least: u32,
     },
     /// A block translation table has larger sectors than the volume is written in.
@@ -164,9 +164,9 @@ pub enum Problem {
     Dispatch {
         /// The flag's name in a table.
         flag: &'static str,
-        /// It is one of the table's.
+        /// Set if it is one of the table's.
         stored: bool,
-        /// What the mode was asked for.
+        /// Requests that the mode was asked for.
         asked: Direction,
         /// The mode.
         mode: Mode,
@@ -209,7 +209,7 @@ pub enum Problem {
     /// A tang server cannot be used.
     #[error("the tang server cannot be used: {0}")]
     Tang(String),
-    /// What clevis's pin sss is to be makes no sense.
+    /// Senseless configuration of clevis's pin sss.
     #[error("the configuration of the pins cannot be used: {0}")]
     Pins(String),
     /// A TPM cannot be used.
@@ -238,7 +238,7 @@ pub enum Problem {
     Useless {
         /// The volume, with its article.
         volume: &'static str,
-        /// What was given, with its article.
+        /// Item that was given, with its article.
         given: &'static str,
     },
     /// Nothing tells a right key from a wrong one.
@@ -250,7 +250,7 @@ pub enum Problem {
     /// A passphrase or key of no bytes.
     #[error("it is empty")]
     EmptyKey,
-    /// It ends before the key does.
+    /// Key file that ends before the key does.
     #[error("it has only {has} of the {needs} bytes that are needed")]
     KeyFileTooShort {
         /// The bytes there are.
@@ -264,7 +264,7 @@ pub enum Problem {
     /// The volume key that a header proves has so many bytes, and there are only so many.
     #[error("the volume key has {0} bytes, and this holds {1}")]
     VolumeKeyTooShort(usize, usize),
-    /// What should be the volume key is its digits, so many.
+    /// Hexadecimal digits in place of the volume key, so many.
     #[error("it holds the volume key as {0} hexadecimal digits, not as bytes")]
     VolumeKeyInHex(usize),
     /// No volume key has this length.
@@ -276,7 +276,7 @@ pub enum Problem {
     /// The file exists already.
     #[error("it exists already{}", holds.map_or_else(String::new, |what| format!(" and holds {what}")))]
     Exists {
-        /// What it holds, with its article, where that is known.
+        /// Its contents, with their article, where they are known.
         holds: Option<&'static str>,
     },
     /// An earlier command was cut off between two names.
@@ -288,13 +288,13 @@ pub enum Problem {
     /// The device holds something.
     #[error("it holds {what}")]
     Holds {
-        /// What, with its article.
+        /// Contents, with their article.
         what: &'static str,
     },
     /// Something that exists and is no file that could be replaced.
     #[error("it is not a regular file, and nothing else is replaced by one; give the name of a new file")]
     NotAFile,
-    /// It cannot be written.
+    /// Cannot be written.
     #[error("it is read-only, so no volume can be made there")]
     ReadOnly,
     /// No volume can be made there.
@@ -314,12 +314,12 @@ pub enum Problem {
     /// The temporary file of something new could not be made, written or renamed. Nothing was kept.
     #[error("cannot {action} it: {source}; nothing was kept")]
     Draft {
-        /// What was tried, as a verb.
+        /// Verb for what was tried.
         action: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// What was made is not what it should be.
+    /// The result is not what it should be.
     #[error("what was made does not open again ({0}); nothing was kept, is the disk failing?")]
     DoesNotOpen(String),
     /// The same on a device, which is left without what it held before.
@@ -340,7 +340,7 @@ pub enum Problem {
     /// No copy can be made there.
     #[error("copies go into files, devices, volumes, Ceph images and to NBD URIs")]
     CopyNoPlace,
-    /// What lies in the holes of a device is not known.
+    /// Unknown contents of the holes of a device.
     #[error("holes can be kept in a new file only")]
     HolesOfDevice,
     /// A volume that has been written to.
@@ -365,19 +365,19 @@ pub enum Problem {
     CopyFull {
         /// The bytes there are.
         room: u64,
-        /// What is left of the copy.
+        /// Remains of the copy.
         left: Left,
     },
     /// Something could not be read, written or made durable.
     #[error("cannot {action}{}: {fault}; {left}", offset.map_or_else(|| " it".to_owned(), |at| format!(" at byte {at}")))]
     CopyFault {
-        /// What was tried, as a verb.
+        /// Verb for what was tried.
         action: &'static str,
         /// Where.
         offset: Option<u64>,
         /// Why not.
         fault: Fault,
-        /// What is left of the copy.
+        /// Remains of the copy.
         left: Left,
     },
     /// The caller wanted no more.
@@ -394,7 +394,7 @@ pub enum Problem {
     CopyDiffers {
         /// The first byte of the chunk.
         offset: u64,
-        /// What is left of the copy.
+        /// Remains of the copy.
         left: Left,
     },
     /// The new file has its name, but the folder could not be made durable.
@@ -425,9 +425,9 @@ pub enum Problem {
     /// Something could not be read or written.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was tried, as a verb.
+        /// Verb for what was tried.
         action: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// A zoned device gives no list of its zones.
@@ -442,14 +442,14 @@ pub enum Problem {
     /// Whoever was asked for a key failed.
     #[error("{source}")]
     Keys {
-        /// What kind of failure it was.
+        /// Kind of the failure.
         kind: ErrorKind,
-        /// What it said.
+        /// Error that was reported.
         source: Box<dyn StdError + Send + Sync>,
     },
 }
 
-/// What helps against blocks of `block` bytes.
+/// Returns what helps against blocks of `block` bytes.
 fn smaller_blocks(block: u32) -> &'static str {
     if block <= 4096 {
         "make a LUKS2 volume with sectors of that size"
@@ -465,13 +465,13 @@ impl Error {
         Problem::Keys { kind, source: source.into() }.into()
     }
 
-    /// What kind of failure it is.
+    /// Returns the kind of failure.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.problem.kind()
     }
 
-    /// What exactly failed.
+    /// Returns what exactly failed.
     #[must_use]
     pub fn problem(&self) -> &Problem {
         &self.problem
@@ -496,7 +496,7 @@ impl Error {
         }
     }
 
-    /// What was tried, as a verb, where that is known.
+    /// Returns what was tried, as a verb, where that is known.
     #[must_use]
     pub fn operation(&self) -> Option<&'static str> {
         match &*self.problem {
@@ -515,7 +515,7 @@ impl Error {
 }
 
 impl Problem {
-    /// What kind of failure it is.
+    /// Returns the kind of failure.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -24,17 +24,17 @@ const RELYING_PARTY: &str = "io.systemd.cryptsetup";
 
 /// Talks to a FIDO2 security key that has the extension `hmac-secret`.
 pub trait Authenticator: fmt::Debug + Send + Sync {
-    /// What the key makes of the salt: 32 bytes. `None` where no key that is there knows the credential, which leaves
-    /// it to other tokens and keys.
+    /// Returns what the key makes of the salt: 32 bytes. `None` where no key that is there knows the credential, which
+    /// leaves it to other tokens and keys.
     ///
     /// This runs on a thread whose stack is wiped. It may ask somebody for a PIN or a touch.
     ///
     /// # Errors
-    /// What ends the opening: [`Error::from_keys`](crate::Error::from_keys) makes an error of the caller's own.
+    /// Any error ends the opening: [`Error::from_keys`](crate::Error::from_keys) makes one of the caller's own.
     fn hmac_secret(&self, request: &HmacSecretRequest<'_>) -> Result<Option<SecretBuf>>;
 }
 
-/// What a security key is asked for: `authenticatorGetAssertion` of CTAP 2.
+/// Request to a security key: `authenticatorGetAssertion` of CTAP 2.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct HmacSecretRequest<'a> {
@@ -48,11 +48,11 @@ pub struct HmacSecretRequest<'a> {
     pub credential: &'a [u8],
     /// The salt.
     pub salt: &'a [u8; LEN],
-    /// Whether the key wants its PIN; `None`: if it says so.
+    /// Set if the key wants its PIN; `None`: if it says so.
     pub pin: Option<bool>,
-    /// Whether the key wants a touch; `None`: if it says so.
+    /// Set if the key wants a touch; `None`: if it says so.
     pub presence: Option<bool>,
-    /// Whether the key wants to see who it is, as by a fingerprint; `None`: not asked for.
+    /// Set if the key wants to see who it is, as by a fingerprint; `None`: not asked for.
     pub verification: Option<bool>,
 }
 

@@ -1,4 +1,4 @@
-//! What the fuzz targets feed: everything that a server, a TPM or a token's author can say, without them.
+//! Inputs of the fuzz targets: everything that a server, a TPM or a token's author can say, without them.
 
 use std::collections::VecDeque;
 use std::time::Instant;

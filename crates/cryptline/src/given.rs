@@ -1,4 +1,4 @@
-//! What whoever opens a volume and whoever makes one are both given: its place, its keys, and what is accepted of it.
+//! Settings that opening a volume and making one share: its place, its keys, and what is accepted of it.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::error::{Error, Problem};
 use crate::keys::{KeyFile, Keys};
 use crate::target::Target;
 
-/// What was given. The first thing that was wrong with it is told when the place is asked for.
+/// Input that was given. The first thing that was wrong with it is told when the place is asked for.
 pub(crate) struct Given {
     /// Not there once it was taken.
     source: Option<Result<Source>>,
@@ -31,7 +31,7 @@ impl From<Source> for Given {
 }
 
 impl Given {
-    /// What `target` names.
+    /// Takes what `target` names.
     pub fn target(target: impl AsRef<OsStr>) -> Self {
         match Target::parse(target) {
             Ok(target) => Source::Target(target).into(),

@@ -1,4 +1,4 @@
-//! What was opened.
+//! Description of what was opened.
 
 use std::fmt;
 
@@ -8,19 +8,19 @@ use cryptline_engine::zone::ZoneLayout;
 
 use crate::size::human;
 
-/// What was opened, and how.
+/// Description of what was opened, and how.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Info {
     /// The target as it was named; the devices of a table.
     pub source: String,
-    /// What says how the volume is encrypted.
+    /// Source of the encryption parameters.
     pub kind: VolumeKind,
     /// The cipher word, such as `aes-xts-plain64`; all of them where segments differ.
     pub cipher: String,
     /// Length of the volume key in bits; of the longest where segments differ.
     pub key_bits: usize,
-    /// What runs the cipher on this machine.
+    /// Implementation of the cipher on this machine.
     pub cipher_kernel: String,
     /// Bytes in a cipher sector; in the largest where segments differ.
     pub sector_size: u32,
@@ -34,26 +34,26 @@ pub struct Info {
     pub size: u64,
     /// Nothing can be written.
     pub read_only: bool,
-    /// What the encrypted data lies on.
+    /// Storage below the encrypted data.
     pub base: BaseInfo,
-    /// What else it lies on, where it is on several devices.
+    /// Further storage below it, where it is on several devices.
     pub other_bases: Vec<BaseInfo>,
     /// Discards are passed down.
     pub discards: bool,
     /// The slow medium that is simulated.
     pub delay: Option<DelaySpec>,
-    /// Who runs the cipher; that of the first encrypted segment.
+    /// Choice of who runs the cipher; that of the first encrypted segment.
     pub dispatch: Dispatch,
     /// Threads that help under [`Mode::Auto`].
     pub helpers: usize,
-    /// What no other volume has, also if it has the same name and size, and takes the same passphrase. Only a LUKS
-    /// header tells that; it is of no use for finding a key.
+    /// Value that no other volume has, also if it has the same name and size, and takes the same passphrase. Only a
+    /// LUKS header tells that; it is of no use for finding a key.
     pub identity: Option<String>,
     /// The key slot of the LUKS header that the volume was opened with, where it was not the volume key.
     pub key_slot: Option<u32>,
 }
 
-/// What says how a volume is encrypted.
+/// Source of a volume's encryption parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VolumeKind {
@@ -81,7 +81,7 @@ impl fmt::Display for VolumeKind {
     }
 }
 
-/// What the encrypted data lies on.
+/// Storage below the encrypted data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BaseInfo {
@@ -94,14 +94,14 @@ pub enum BaseInfo {
     Ram,
     /// A mapped file or DAX device.
     Pmem {
-        /// What makes stores durable, for people.
+        /// Means of making stores durable, for people.
         how: &'static str,
     },
     /// A block translation table on one.
     Btt {
         /// Bytes in a sector.
         sector_size: u32,
-        /// What makes stores durable, for people.
+        /// Means of making stores durable, for people.
         how: &'static str,
     },
     /// Emulated zones.
@@ -171,7 +171,7 @@ impl fmt::Display for SmallWrites {
 }
 
 impl Info {
-    /// Who runs the cipher, for people: `auto (3 helpers)`, or `read inline, write queue (high_priority)`.
+    /// Describes who runs the cipher, for people: `auto (3 helpers)`, or `read inline, write queue (high_priority)`.
     #[must_use]
     pub fn dispatch_text(&self) -> String {
         dispatch_text(&self.dispatch, self.helpers)

@@ -18,7 +18,7 @@ const ACCEPT: &str = "accept-cipher";
 /// A target, and what it is opened with.
 #[derive(Clone, Debug)]
 pub struct Keyed {
-    /// What is opened.
+    /// Target to open.
     pub of: Target,
     /// The key file, whose bytes are the passphrase.
     pub key_file: Option<PathBuf>,
@@ -34,7 +34,7 @@ impl fmt::Display for Keyed {
     }
 }
 
-/// What stands in a target that it is opened with.
+/// Parameters of a target that it is opened with.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct With {
     key_file: Option<PathBuf>,
@@ -42,7 +42,7 @@ pub(crate) struct With {
 }
 
 impl With {
-    /// It together with the target that it opens. `text` is all of it as it was written.
+    /// Returns the parameters together with the target that they open. `text` is all of it as it was written.
     pub fn of(self, of: Target, text: String) -> Target {
         let Self { key_file, accepted_ciphers } = self;
         Target::Keyed(Box::new(Keyed { of, key_file, accepted_ciphers, text }))

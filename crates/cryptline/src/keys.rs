@@ -1,4 +1,4 @@
-//! What opens a volume: a passphrase, the volume key itself, or somebody who is asked.
+//! Means of opening a volume: a passphrase, the volume key itself, or somebody who is asked.
 //!
 //! ```text
 //! Passphrase, VolumeKey     bytes that the caller has
@@ -47,7 +47,7 @@ where
     }
 }
 
-/// What a key is wanted for.
+/// Purpose of a key.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct KeyRequest<'a> {
@@ -63,7 +63,7 @@ pub struct KeyRequest<'a> {
     pub key_len: Option<usize>,
     /// An empty passphrase may be right: it is proved by the header.
     pub may_be_empty: bool,
-    /// It is for a volume that is being made: better asked for twice.
+    /// Set if it is for a volume that is being made: better asked for twice.
     pub is_new: bool,
     /// A passphrase will do. Where it will not, only the volume key itself does: nobody said how a key is made
     /// of a passphrase.
@@ -295,7 +295,7 @@ pub(crate) fn copy_of(bytes: &[u8]) -> Result<SecretBuf, Error> {
     Ok(SecretBuf::copy_of(bytes).map_err(Problem::KeyMemory)?)
 }
 
-/// What can be had once: a second attempt would be with the same.
+/// Returns what can be had once: a second attempt would be with the same.
 fn once(request: &KeyRequest<'_>, key: impl FnOnce() -> Result<Key, Error>) -> Result<Option<Key>, Error> {
     if request.failed == 0 { key().map(Some) } else { Ok(None) }
 }

@@ -103,5 +103,5 @@ pub use volume::{Volume, zones};
 pub use warning::Warning;
 pub use window::{Slice, Window};
 
-/// What can fail here.
+/// Result of what can fail here.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -43,7 +43,7 @@ pub trait Medium: Send + Sync + 'static {
         512
     }
 
-    /// Whether it cannot be written.
+    /// Tells if it cannot be written.
     fn is_read_only(&self) -> bool {
         false
     }
@@ -77,8 +77,8 @@ impl<M: Medium + Sync + ?Sized> Medium for Arc<M> {
 
 /// A file or block device as it is, for programs that have one open: nothing is locked.
 ///
-/// It is read-only where it was not opened for writing. One that was opened for appending is so, too: the system
-/// would put everything at its end, wherever it belongs.
+/// Read-only where the file was not opened for writing. One that was opened for appending is so, too: the system would
+/// put everything at its end, wherever it belongs.
 impl Medium for File {
     fn size(&self) -> u64 {
         match self.metadata() {
@@ -182,7 +182,7 @@ fn zero(medium: &dyn Medium, offset: u64, len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// What finds no room when it is flushed was acknowledged before.
+/// Returns the fault of a flush: data that finds no room then was acknowledged before.
 fn fault_of_flush(error: &io::Error) -> Fault {
     match fault_of(error) {
         Fault::NoSpace => Fault::Io(Errno::NOSPC),

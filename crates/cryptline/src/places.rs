@@ -1,5 +1,5 @@
-//! Whether two names lead to the same bytes: by links, open files, loop devices, a partition and its disk, or a mapping
-//! and what it lies on.
+//! Comparison of names that may lead to the same bytes: by links, open files, loop devices, a partition and its disk,
+//! or a mapping and what it lies on.
 //!
 //! Files and devices are told apart by their numbers. Of a loop device the kernel tells those of its file; the path that it
 //! keeps may lead elsewhere.
@@ -17,7 +17,7 @@ use rustix::fs::OFlags;
 const DEPTH_MAX: usize = 8;
 /// Places of one name that are looked at: more than the largest arrays have.
 const PARTS_MAX: usize = 1024;
-/// What the kernel counts partitions in.
+/// Unit in which the kernel counts partitions.
 const SECTOR: u64 = 512;
 const SYSFS: &str = "/sys";
 
@@ -78,7 +78,7 @@ impl Spot {
         Self(self.0.into_iter().map(inside).collect())
     }
 
-    /// Whether what is written to one is written to the other.
+    /// Tells if what is written to one is written to the other.
     pub fn overlaps(&self, other: &Self) -> bool {
         let own = self.0.iter().enumerate();
         own.flat_map(|it| std::iter::repeat(it).zip(other.0.iter().enumerate())).any(|((n, one), (m, other))| {
@@ -91,7 +91,7 @@ impl Spot {
     }
 }
 
-/// Whether what is written to one is written to the other.
+/// Tells if what is written to one is written to the other.
 pub(crate) fn overlap(one: &Path, other: &Path) -> bool {
     Spot::of(one).overlaps(&Spot::of(other))
 }
@@ -161,7 +161,7 @@ fn add(
     }
 }
 
-/// What a loop device is said to show.
+/// Returns what a loop device is said to show.
 fn named_below(folder: &Path) -> Option<Place> {
     let path = fs::read_to_string(folder.join("loop/backing_file")).ok()?;
     fs::metadata(path.trim_end_matches('\n')).ok().as_ref().map(place_of)
@@ -191,7 +191,7 @@ fn number_of(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Whether a file of one name would be written over by one of the other, though neither may be there yet.
+/// Tells if a file of one name would be written over by one of the other, though neither may be there yet.
 pub(crate) fn is_one_name(one: &Path, other: &Path) -> bool {
     overlap(one, other) || settled(one) == settled(other)
 }

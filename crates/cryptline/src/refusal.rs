@@ -4,7 +4,7 @@
 pub(crate) enum Refusal {
     /// Nothing is wrong: it is for another user, machine or program.
     NotUsed(String),
-    /// It should have worked.
+    /// Should have worked.
     Failed(String),
     /// The same, and a TPM counts how often that happens.
     Counted(String),

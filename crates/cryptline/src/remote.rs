@@ -1,6 +1,6 @@
-//! Whether two targets behind a network have bytes in common, however they are written.
+//! Comparison of targets behind a network that may have bytes in common, however they are written.
 //!
-//! What only a server knows stays unknown: that two names are one host, or two exports one file.
+//! Facts that only a server knows stays unknown: that two names are one host, or two exports one file.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -25,8 +25,8 @@ enum Remote<'a> {
     Rbd(&'a RbdName),
 }
 
-/// Whether both lie behind a network and have bytes in common there, as far as their names tell: where a partition lies
-/// is in its table.
+/// Tells if both lie behind a network and have bytes in common there, as far as their names tell: where a partition
+/// lies is in its table.
 pub(crate) fn overlap(one: &Target, other: &Target) -> bool {
     parts_of_one(one, other).is_some_and(|(first, second)| match (&first[..], &second[..]) {
         ([], _) | (_, []) => true,
@@ -84,7 +84,7 @@ fn parts_of_one<'a>(one: &'a Target, other: &'a Target) -> Option<(Vec<&'a Windo
     is_one.then_some((first, second))
 }
 
-/// What it is, and which parts of it from the inside out.
+/// Returns what it is, and which parts of it from the inside out.
 fn remote(target: &Target) -> Option<(Remote<'_>, Vec<&Window>)> {
     match target {
         Target::Nbd(uri) => Some((Remote::Nbd(uri), Vec::new())),

@@ -1,11 +1,12 @@
-//! What was opened, and what its header says, as JSON: for programs in other languages. No secrets are in it.
+//! Description of what was opened, and of what its header says, as JSON: for programs in other languages. No secrets
+//! are in it.
 
 use serde_json::{Map, Value, json};
 
 use crate::{Info, Inspection, Volume};
 
 impl Info {
-    /// What was opened, as one JSON object. New members may come; those there are stay.
+    /// Describes what was opened, as one JSON object. New members may come; those there are stay.
     #[must_use]
     pub fn to_json(&self) -> String {
         Value::Object(self.members()).to_string()
@@ -35,8 +36,8 @@ impl Info {
 }
 
 impl Volume {
-    /// What was opened and what the user should know, as one JSON object: [`Info::to_json`] with `warnings`, and
-    /// the size as it is now.
+    /// Describes what was opened and what the user should know, as one JSON object: [`Info::to_json`] with `warnings`,
+    /// and the size as it is now.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut members = self.info().members();
@@ -48,8 +49,9 @@ impl Volume {
 }
 
 impl Inspection {
-    /// What the header says, as one JSON object: `name`, `kind`, `device_size`, `data_size` (null where the volume
-    /// cannot be opened), and the members of [`luks::Info`](cryptline_luks::Info): `keyslots`, `tokens` and so on.
+    /// Returns what the header says, as one JSON object: `name`, `kind`, `device_size`, `data_size` (null where the
+    /// volume cannot be opened), and the members of [`luks::Info`](cryptline_luks::Info): `keyslots`, `tokens` and so
+    /// on.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut members = Map::new();

@@ -1,4 +1,4 @@
-//! What tells whether a regular file has changed.
+//! State by which a change of a regular file is noticed.
 
 use std::fs::{File, Metadata};
 use std::os::fd::AsRawFd;
@@ -27,7 +27,7 @@ impl Stamp {
         }
     }
 
-    /// What the file is now; as before where another one has its place.
+    /// Returns what the file is now; as before where another one has its place.
     pub fn again(&self) -> Self {
         let is_same = |now: &[u64; 7]| now[..2] == self.numbers[..2];
         Self { path: self.path.clone(), numbers: numbers(&self.path).filter(is_same).unwrap_or(self.numbers) }
@@ -40,7 +40,7 @@ impl Stamp {
         Some(Self { path, numbers })
     }
 
-    /// Whether it is still as it was.
+    /// Tells if it is still as it was.
     pub fn is_unchanged(&self) -> bool {
         numbers(&self.path).is_some_and(|is| is == self.numbers)
     }

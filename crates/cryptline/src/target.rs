@@ -1,4 +1,4 @@
-//! What a user names: where a volume lies.
+//! Place of a volume, as a user names it.
 //!
 //! ```text
 //! PATH                                a file or block device
@@ -80,7 +80,7 @@ pub struct Rbd {
 /// Emulated zones over a file or memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zoned {
-    /// What lies below.
+    /// Storage below.
     pub place: Place,
     /// How the zones lie. A device that exists already knows.
     pub options: ZoneOptions,
@@ -88,7 +88,7 @@ pub struct Zoned {
     text: String,
 }
 
-/// What emulated zones lie over.
+/// Storage below emulated zones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A regular file.
@@ -110,7 +110,7 @@ impl Target {
         }
     }
 
-    /// Whether it is memory: new and empty each time it is opened.
+    /// Tells if it is memory: new and empty each time it is opened.
     #[must_use]
     pub fn is_memory(&self) -> bool {
         match self {
@@ -122,7 +122,7 @@ impl Target {
         }
     }
 
-    /// Whether it lies behind an NBD server.
+    /// Tells if it lies behind an NBD server.
     pub(crate) fn is_nbd(&self) -> bool {
         match self {
             Self::Nbd(_) => true,
@@ -158,10 +158,10 @@ impl Target {
         }
     }
 
-    /// Whether a copy of one would overwrite the other: both are all of the same file or block device, whatever its
-    /// name, or one lies on the other (a loop device on its file, a partition on its disk), or both have bytes in common of
-    /// one export of a server or one image of a cluster, as far as their names tell. Parts of a file or block device need not
-    /// overlap; where they do, the lock of one keeps the other out.
+    /// Tells if a copy of one would overwrite the other: both are all of the same file or block device, whatever its
+    /// name, or one lies on the other (a loop device on its file, a partition on its disk), or both have bytes in
+    /// common of one export of a server or one image of a cluster, as far as their names tell. Parts of a file or block
+    /// device need not overlap; where they do, the lock of one keeps the other out.
     #[must_use]
     pub fn is_same_place(&self, other: &Self) -> bool {
         let whole = !matches!(self, Self::Slice(_));
@@ -169,27 +169,28 @@ impl Target {
         same.is_some_and(|path| other.is_on(path)) || remote::overlap(self, other) || self.is_called_as(other)
     }
 
-    /// Whether both have one name, though nothing may be there. Two that are no text may be shown alike.
+    /// Tells if both have one name, though nothing may be there. Two that are no text may be shown alike.
     pub(crate) fn is_called_as(&self, other: &Self) -> bool {
         let shown = self.to_string();
         let is_text = !shown.contains(char::REPLACEMENT_CHARACTER);
         shown == other.to_string() && (is_text || self.path() == other.path())
     }
 
-    /// Whether a new file at `path` would replace what it lies on, or a part of it does, though it may not be there yet.
+    /// Tells if a new file at `path` would replace what it lies on, or a part of it does, though it may not be there
+    /// yet.
     pub(crate) fn is_replaced_by(&self, path: &Path) -> bool {
         self.path().is_some_and(|own| places::is_one_name(own, path))
     }
 
-    /// Whether a header that is made at `header` would overwrite it, or what it is a part of, though neither may be there
-    /// yet.
+    /// Tells if a header that is made at `header` would overwrite it, or what it is a part of, though neither may be
+    /// there yet.
     #[must_use]
     pub fn is_lost_to(&self, header: &Self) -> bool {
         let whole = header.path().filter(|_| !matches!(header, Self::Slice(_)));
         self.is_same_place(header) || whole.is_some_and(|path| self.is_replaced_by(path))
     }
 
-    /// Whether it is all of the file or block device at `path`, or that lies on it.
+    /// Tells if it is all of the file or block device at `path`, or that lies on it.
     pub(crate) fn is_on(&self, path: &Path) -> bool {
         let own = self.path().filter(|_| !matches!(self, Self::Slice(_)));
         own.is_some_and(|own| places::overlap(own, path))
@@ -237,7 +238,7 @@ impl Target {
     }
 }
 
-/// Whether `text` is the whole name of a file that exists, whatever follows its `?`.
+/// Tells if `text` is the whole name of a file that exists, whatever follows its `?`.
 fn is_file(text: &str) -> bool {
     let path = match text.split_once(':') {
         Some(("pmem" | "btt", path)) => path,
@@ -247,7 +248,7 @@ fn is_file(text: &str) -> bool {
     !NbdUri::is_meant(text) && Path::new(path).symlink_metadata().is_ok()
 }
 
-/// Whether parameters of its own may follow its `?`.
+/// Tells if parameters of its own may follow its `?`.
 fn is_uri(text: &str) -> bool {
     NbdUri::is_meant(text) || text.starts_with(rbd_name::SCHEME)
 }

@@ -50,9 +50,9 @@ pub struct Tokens {
     pub only: bool,
     /// Where the TPM is.
     pub tpm: TpmDevice,
-    /// Who knows the PIN of a token that has one. Without it, such tokens are passed over.
+    /// Party that knows the PIN of a token that has one. Without it, such tokens are passed over.
     pub pin: Option<AskPin>,
-    /// What talks to security keys. Without it, tokens for them are passed over.
+    /// Means of talking to security keys. Without it, tokens for them are passed over.
     pub authenticator: Option<Arc<dyn Authenticator>>,
 }
 
@@ -62,7 +62,7 @@ pub struct AskPin(Arc<Ask>);
 
 type Ask = dyn Fn(&PinRequest<'_>) -> Result<SecretBuf> + Send + Sync;
 
-/// What a PIN is wanted for.
+/// Purpose of a PIN.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PinRequest<'a> {
@@ -96,15 +96,15 @@ pub(crate) struct NewToken {
     pub secret: SecretBuf,
     /// For no key slot yet.
     pub json: Value,
-    /// What the user should know of it.
+    /// Fact about it that the user should know.
     pub warning: Option<Warning>,
 }
 
-/// What tokens came to.
+/// Outcome of the tokens.
 pub(crate) struct Tried {
     /// The volume key, and the key slot and passphrase that gave it.
     pub found: Option<(SecretBuf, u32, SecretBuf)>,
-    /// What the user should know of those that did not unlock it.
+    /// Facts about those that did not unlock it that the user should know.
     pub notes: Vec<Warning>,
 }
 
@@ -164,7 +164,7 @@ pub(crate) fn unlock(
     Ok(Tried { found: None, notes })
 }
 
-/// What it means that a token's passphrase does not unlock the volume; a device that fails ends the opening.
+/// Returns what it means that a token's passphrase does not unlock the volume; a device that fails ends the opening.
 fn opens_nothing(error: LuksError) -> std::result::Result<Refusal, Problem> {
     Ok(Refusal::Failed(match error {
         LuksError::Io { .. } | LuksError::Truncated { .. } => return Err(Problem::Luks(error)),
@@ -204,11 +204,11 @@ fn secret_of(
     })
 }
 
-/// What all tokens of a header together may take.
+/// Time that all tokens of a header together may take.
 struct Patience {
     /// Until when tang servers may answer.
     servers: Instant,
-    /// What a TPM may still take.
+    /// Time that a TPM may still take.
     tpm: Duration,
     /// A TPM has counted a failure, of which it allows few.
     is_counted: bool,

@@ -77,19 +77,19 @@ impl Volume {
     /// Looks whether the file or block device has grown, where neither its header nor its caller says how large the
     /// volume is, and makes what is new a part of it. Its size now; it never becomes smaller.
     ///
-    /// What is new reads as noise until it is written, like all that never was. Everything that was opened before can
-    /// be used on, and reaches it.
+    /// New space reads as noise until it is written, like all that never was. Everything that was opened before can be
+    /// used on, and reaches it.
     pub fn grow(&self) -> u64 {
         self.gate.grow()
     }
 
-    /// What was opened.
+    /// Returns a description of what was opened.
     #[must_use]
     pub fn info(&self) -> &Info {
         &self.info
     }
 
-    /// What the user should know.
+    /// Returns what the user should know.
     #[must_use]
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
@@ -119,7 +119,7 @@ impl Volume {
         Ok(Channel::open(&self.gate, BackendChoice::Auto, depth)?)
     }
 
-    /// What is known of the allocation of all bytes from `offset` on, run by run.
+    /// Returns what is known of the allocation of all bytes from `offset` on, run by run.
     pub fn extents(&self, offset: u64) -> impl Iterator<Item = std::result::Result<Extent, Fault>> {
         let (gate, mut at) = (&self.gate, offset);
         std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! What a user should know of a volume that opens.
+//! Facts that a user should know about a volume that opens.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ const DISCARDS_NOT_ASKED: &str = "the header has the flag 'allow-discards', whic
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// What the LUKS header's reader found, such as a damaged copy.
+    /// Finding of the LUKS header's reader, such as a damaged copy.
     Header(String),
     /// The cipher that the header names may be somebody else's, so the volume is opened for reading only.
     Doubted(Doubted),
@@ -25,7 +25,7 @@ pub enum Warning {
     Token {
         /// Its number.
         id: u32,
-        /// What was wrong with it.
+        /// Description of what was wrong with it.
         why: String,
     },
     /// A token that was made keeps fewer people out than one may think.
@@ -57,7 +57,7 @@ pub enum Warning {
     },
     /// A block translation table is damaged, and can be repaired.
     Btt(InfoBlockLost),
-    /// What was found in the state of emulated zones.
+    /// Finding in the state of emulated zones.
     Zones(String),
     /// A partition table is damaged, and could be used.
     PartitionTable(String),
@@ -73,7 +73,7 @@ pub enum Warning {
     },
     /// More helpers were asked for than there are cores.
     FewerHelpers {
-        /// What was asked for.
+        /// Number that was asked for.
         wanted: usize,
         /// The cores that this program may use, and so the helpers that were started.
         cores: usize,
@@ -83,7 +83,7 @@ pub enum Warning {
 }
 
 impl Warning {
-    /// That keys may reach the swap space, if any has been where it could.
+    /// Warns that keys may reach the swap space, if any has been where it could.
     pub(crate) fn of_key_memory() -> Option<Self> {
         (!key_memory_is_locked()).then_some(Self::KeysNotLocked)
     }

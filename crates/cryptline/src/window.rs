@@ -38,7 +38,7 @@ pub enum Window {
 /// A part of a target.
 #[derive(Clone, Debug)]
 pub struct Slice {
-    /// What it is a part of.
+    /// Target that it is a part of.
     pub of: Target,
     /// Which part.
     pub window: Window,
@@ -79,7 +79,7 @@ impl Window {
     }
 }
 
-/// What is named in front of a window, and the window; `None` where `text` has none.
+/// Returns what is named in front of a window, and the window; `None` where `text` has none.
 ///
 /// `is_uri` says that others' parameters may stand among those of the window. They stay with what is named.
 pub(crate) fn split(text: &str, is_uri: bool) -> Result<Option<(String, Window)>, String> {

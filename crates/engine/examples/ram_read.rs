@@ -1,4 +1,4 @@
-//! What the layers cost: 4 KiB reads of a RAM disk, one at a time, on one thread.
+//! Cost of the layers: 4 KiB reads of a RAM disk, one at a time, on one thread.
 //!
 //! ```text
 //! cargo run --release -p cryptline-engine --example ram_read

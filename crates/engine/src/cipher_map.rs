@@ -6,7 +6,7 @@
 use cryptline_cipher::SectorCipher;
 use cryptline_sys::is_zero;
 
-/// What the clear disk shows where the medium holds nothing but zeros.
+/// Content of the clear disk where the medium holds nothing but zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Zeroes {
     /// Their decryption, which is noise: as dm-crypt does it.
@@ -76,7 +76,7 @@ impl CipherMap {
         Self { ranges }
     }
 
-    /// Whether nothing is encrypted at all.
+    /// Tells if nothing is encrypted at all.
     pub fn is_null(&self) -> bool {
         self.ranges.iter().all(Range::is_null)
     }
@@ -87,7 +87,7 @@ impl CipherMap {
         encrypted.cipher.as_ref()
     }
 
-    /// Whether zeros on the medium are zeros in the clear, wherever they are.
+    /// Tells if zeros on the medium are zeros in the clear, wherever they are.
     pub fn zeroes_are_zeroes(&self) -> bool {
         self.ranges.iter().all(Range::zeroes_are_zeroes)
     }
@@ -145,7 +145,7 @@ impl Range {
         self.cipher.as_ref().is_none_or(SectorCipher::is_null)
     }
 
-    /// Whether zeros on the medium are zeros in the clear.
+    /// Tells if zeros on the medium are zeros in the clear.
     pub fn zeroes_are_zeroes(&self) -> bool {
         self.place.is_some() || self.is_null()
     }

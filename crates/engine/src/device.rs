@@ -26,9 +26,9 @@ pub trait Device: Send + Sync {
     /// A queue for the calling thread, whose I/O goes over `ring`.
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError>;
 
-    /// What is known about the allocation of the bytes from `offset` on: the state of the first
-    /// byte, and how many of the next `len` bytes (at least one) share it. `len > 0`, and the gate
-    /// has checked the range. As below where there is one device; elsewhere all is data.
+    /// Tells about the allocation of the bytes from `offset` on, as far as known: the state of the first byte, and how
+    /// many of the next `len` bytes (at least one) share it. `len > 0`, and the gate has checked the range. As below
+    /// where there is one device; elsewhere all is data.
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
         match self.below() {
             [lower] => lower.extent(offset, len),
@@ -54,14 +54,14 @@ pub trait Device: Send + Sync {
         }
     }
 
-    /// Whether a queue is to be kept until its reads have ended, even if nobody waits for them: it could not be
+    /// Tells if a queue is to be kept until its reads have ended, even if nobody waits for them: it could not be
     /// replaced.
     fn awaits_reads(&self) -> bool {
         self.below().iter().any(Gate::awaits_reads)
     }
 
-    /// Whether each request is a message to a server, which takes processor time whatever its length. Then a request that is
-    /// cut costs more than it gains.
+    /// Tells if each request is a message to a server, which takes processor time whatever its length. Then a request
+    /// that is cut costs more than it gains.
     fn sends_messages(&self) -> bool {
         self.below().iter().any(Gate::sends_messages)
     }
@@ -89,7 +89,7 @@ pub trait Device: Send + Sync {
     }
 }
 
-/// What connections are made by a device that is open, beside those that it has.
+/// Kinds of connections that are made by a device that is open, beside those that it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Connections {
     /// By TCP.
@@ -111,7 +111,7 @@ impl Connections {
         }
     }
 
-    /// Whether there are any.
+    /// Tells if there are any.
     #[must_use]
     pub fn are_any(self) -> bool {
         self != Self::default()
@@ -169,6 +169,6 @@ pub struct Extent {
     pub len: u64,
     /// No space is allocated for it.
     pub hole: bool,
-    /// It is known to read as zeros.
+    /// Set if it is known to read as zeros.
     pub zero: bool,
 }

@@ -9,11 +9,11 @@ pub enum OpenError {
     /// The system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     System {
-        /// What was tried, as a verb: "open", "lock".
+        /// Action that was tried, as a verb: "open", "lock".
         action: &'static str,
         /// On what.
         path: PathBuf,
-        /// What the system said.
+        /// Error from the system.
         source: io::Error,
     },
     /// Somebody else has the image open.
@@ -21,7 +21,7 @@ pub enum OpenError {
     Busy {
         /// The image.
         path: PathBuf,
-        /// Who that is, where it is known.
+        /// Holder of the image, where it is known.
         holder: Option<String>,
     },
     /// Not something that can hold a disk.
@@ -29,7 +29,7 @@ pub enum OpenError {
     WrongKind {
         /// The path.
         path: PathBuf,
-        /// What it is.
+        /// Kind of thing at the path.
         what: &'static str,
     },
     /// No permission to write.
@@ -37,7 +37,7 @@ pub enum OpenError {
     NotWritable {
         /// The image.
         path: PathBuf,
-        /// What the system said.
+        /// Error from the system.
         source: io::Error,
     },
     /// O_DIRECT was asked for and does not work.
@@ -54,10 +54,10 @@ pub enum OpenError {
         /// The device.
         path: PathBuf,
     },
-    /// What was asked for does not fit the blocks of O_DIRECT; through the page cache it may.
+    /// The request does not fit the blocks of O_DIRECT; through the page cache it may.
     #[error("{0}")]
     Blocks(String),
-    /// It is damaged so that it must not be written. It can be opened read-only.
+    /// Damaged so that it must not be written. It can be opened read-only.
     #[error("{0}")]
     Damaged(String),
     /// Smaller blocks than those of a zoned device.
@@ -119,7 +119,7 @@ impl OpenError {
         }
     }
 
-    /// Whether somebody else uses it.
+    /// Tells if somebody else uses it.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         match self {

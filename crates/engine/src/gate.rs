@@ -39,7 +39,7 @@ pub struct Gate {
     shared: Arc<Shared>,
 }
 
-/// What all gates and queues of one device share.
+/// State common to all gates and queues of one device.
 struct Shared {
     latch: Latch,
     size: AtomicU64,
@@ -130,7 +130,7 @@ impl Gate {
         self.device.most_queues()
     }
 
-    /// Whether a queue is to be kept until its reads have ended, even if nobody waits for them.
+    /// Tells if a queue is to be kept until its reads have ended, even if nobody waits for them.
     #[must_use]
     pub fn awaits_reads(&self) -> bool {
         self.device.awaits_reads()
@@ -170,7 +170,7 @@ impl Gate {
         }
     }
 
-    /// Whether both are gates of one device, so clones of each other.
+    /// Tells if both are gates of one device, so clones of each other.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
@@ -183,7 +183,7 @@ impl Gate {
         self.device.below().iter().for_each(Self::close_spare);
     }
 
-    /// Whether a write or flush has failed since the device was opened, or [`latch`](Self::latch) was called (I4).
+    /// Tells if a write or flush has failed since the device was opened, or [`latch`](Self::latch) was called (I4).
     #[must_use]
     pub fn is_latched(&self) -> bool {
         self.shared.latch.is_set()

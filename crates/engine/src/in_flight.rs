@@ -1,4 +1,4 @@
-//! What a layer must know of a request when it comes back from the device below.
+//! Notes that a layer needs on a request when it comes back from the device below.
 //!
 //! ```text
 //! down   request (token)  ─► enter, with a note ─► request (its place here as its token)
@@ -44,13 +44,13 @@ impl<T> InFlight<T> {
         self.0.iter().map(|(_, note)| note)
     }
 
-    /// Whether nothing is below.
+    /// Tells if nothing is below.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether no more requests fit.
+    /// Tells if no more requests fit.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.0.is_full()

@@ -1,7 +1,7 @@
 //! A queue: one thread's private way into a device.
 //!
-//! It takes requests and gives completions. It is never shared and never locked: two threads that
-//! use one device have two queues. It may be handed from one thread to another together with its ring.
+//! Takes requests and gives completions. A queue is never shared and never locked: two threads that use one device have
+//! two queues. It may be handed from one thread to another together with its ring.
 //!
 //! ```text
 //! loop {
@@ -105,12 +105,12 @@ impl<Q: Immediate + Send> Queue for Q {
     fn poll(&mut self, _ring: &mut Ring, _done: &mut Vec<Completion>) {}
 }
 
-/// What became of a submitted request.
+/// State of a submitted request.
 #[derive(Debug)]
 #[must_use = "a completed request must be passed on"]
 pub enum Submitted {
-    /// It has already ended.
+    /// The request has already ended.
     Done(Completion),
-    /// It will come out of [`Queue::poll`].
+    /// The completion will come out of [`Queue::poll`].
     Pending,
 }

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use crate::zone::ZoneAction;
 
-/// What to do. Data operations own their buffer, whose length is the length of the transfer.
+/// Operation to carry out. Data operations own their buffer, whose length is the length of the transfer.
 ///
 /// The tag is a whole word: a request is moved in words then, and what was stored in words can be
 /// loaded at once. (A tag of one byte makes the compiler move the rest in pieces that straddle
@@ -35,7 +35,7 @@ pub enum Operation {
     /// The buffer belongs to the request: a layer may transform it in place (that is how `crypt`
     /// encrypts in one pass without a second buffer), so what comes back in it is unspecified.
     Write {
-        /// What to write.
+        /// Data to write.
         data: Buffer,
         /// Force unit access: the write is durable when it completes.
         durable: bool,
@@ -51,7 +51,7 @@ pub enum Operation {
     WriteZeroes {
         /// Bytes.
         len: u64,
-        /// Whether the range may become a hole.
+        /// Set if the range may become a hole.
         may_unmap: bool,
     },
     /// The range will be read soon: bring it nearer, without a transfer. Changes nothing.
@@ -62,7 +62,7 @@ pub enum Operation {
     /// Write the buffer at the write pointer of the zone that starts at the request's offset. The
     /// completion of one that succeeded has in its offset where the bytes are.
     ZoneAppend {
-        /// What to write.
+        /// Data to write.
         data: Buffer,
         /// Force unit access, as for a write.
         durable: bool,
@@ -80,7 +80,7 @@ pub enum Operation {
 pub struct Request {
     /// Where on the device, in bytes.
     pub offset: u64,
-    /// What to do.
+    /// Operation to carry out.
     pub operation: Operation,
     /// The submitter's mark, unchanged in the completion.
     pub token: u64,
@@ -124,19 +124,19 @@ impl Request {
         }
     }
 
-    /// Whether the range is empty.
+    /// Tells if the range is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the operation changes the device.
+    /// Tells if the operation changes the device.
     #[must_use]
     pub fn is_write(&self) -> bool {
         !matches!(self.operation, Operation::Read(_) | Operation::Flush | Operation::Cache { .. })
     }
 
-    /// Whether its success promises that something is durable: a flush, or a durable write.
+    /// Tells if its success promises that something is durable: a flush, or a durable write.
     #[must_use]
     #[inline]
     pub fn is_sync(&self) -> bool {
@@ -160,7 +160,7 @@ impl Request {
 pub struct Completion {
     /// The request as it was submitted, with its buffer.
     pub request: Request,
-    /// How it ended.
+    /// Outcome of the request.
     pub result: Result<(), Fault>,
 }
 
@@ -187,7 +187,7 @@ pub enum Fault {
     Latched,
     /// The connection to the server that has the data was lost, and perhaps what it had acknowledged.
     Lost,
-    /// What is read was removed while it was open.
+    /// The source of the read was removed while it was open.
     Gone,
     /// The range crosses from one zone into the next.
     CrossesZone,
@@ -224,8 +224,7 @@ impl Fault {
         not_there || matches!(errno, Errno::PERM | Errno::ACCESS | Errno::ROFS | Errno::SHUTDOWN)
     }
 
-    /// Whether a request was refused before it changed anything. A change that was refused is not
-    /// one that was lost.
+    /// Tells if a request was refused before it changed anything. A change that was refused is not one that was lost.
     #[must_use]
     pub fn is_refusal(self) -> bool {
         match self {
@@ -248,8 +247,8 @@ impl Fault {
         }
     }
 
-    /// Whether it tells more than `other`, where two parts of one request fail: what can be tried again must not hide that
-    /// something was lost.
+    /// Tells if it says more than `other`, where two parts of one request fail: what can be tried again must not hide
+    /// that something was lost.
     fn outweighs(self, other: Self) -> bool {
         let weight = |fault: Self| match fault {
             _ if fault.is_refusal() => 0,
@@ -356,13 +355,13 @@ impl Combined {
         }
     }
 
-    /// Whether a part has failed.
+    /// Tells if a part has failed.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.fault.is_some()
     }
 
-    /// Whether a part was carried out that has changed something.
+    /// Tells if a part was carried out that has changed something.
     #[must_use]
     pub fn has_changed(&self) -> bool {
         self.has_changed

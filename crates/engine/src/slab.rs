@@ -57,13 +57,13 @@ impl<T> Slab<T> {
         self.places.len()
     }
 
-    /// Whether the table is empty.
+    /// Tells if the table is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether there is no free place.
+    /// Tells if there is no free place.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.free.is_empty()

@@ -70,9 +70,9 @@ pub enum TableError {
     /// The kernel's own text, and what to do.
     #[error("{text} ({hint})")]
     Kernel {
-        /// What the kernel says.
+        /// Text of the kernel.
         text: &'static str,
-        /// What to write instead.
+        /// Advice on what to write instead.
         hint: String,
     },
     /// The cipher word.
@@ -144,7 +144,7 @@ impl Table {
     /// Blank lines and lines that start with `#` are skipped.
     ///
     /// # Errors
-    /// What the kernel would say; then what is not supported yet.
+    /// The error that the kernel would give; then what is not supported yet.
     pub fn parse(text: &str) -> Result<Table, TableError> {
         let table = Self::parse_grammar(text)?;
         table.lines.iter().try_for_each(Line::check_supported)?;
@@ -154,7 +154,7 @@ impl Table {
     /// Parses any table of targets known here that the kernel's grammar allows, supported or not.
     ///
     /// # Errors
-    /// What the kernel would say.
+    /// The error that the kernel would give.
     pub fn parse_grammar(text: &str) -> Result<Table, TableError> {
         let mut lines = Vec::new();
         let mut next_start = 0;
@@ -203,7 +203,7 @@ impl CryptTarget {
         line
     }
 
-    /// Whether the target can be served.
+    /// Checks that the target can be served.
     ///
     /// # Errors
     /// [`TableError::NotSupportedYet`] or the cipher's equivalent, naming what is missing.

@@ -16,8 +16,8 @@ use crate::hash::Hash;
 /// Every LUKS key slot is split into this many stripes.
 pub const STRIPES: u32 = 4000;
 
-/// What the stripes come to, taken in pieces as they come: all of them at once are more than a user may
-/// lock on many systems.
+/// Merger of stripes, which are taken in pieces as they come: all of them at once are more than a user may lock on many
+/// systems.
 pub(crate) struct Diffuser<'a> {
     hash: Hash,
     /// As long as a stripe. In the end the key, or what hides it.

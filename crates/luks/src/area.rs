@@ -40,7 +40,7 @@ pub(crate) fn stripes_len(key_len: u32) -> u64 {
     (u64::from(key_len) * u64::from(STRIPES)).next_multiple_of(512)
 }
 
-/// Whether `encryption` leaves data as it is.
+/// Tells if `encryption` leaves data as it is.
 pub(crate) fn is_null_cipher(encryption: &str) -> bool {
     encryption.contains("cipher_null") || encryption == "null" || encryption.starts_with("null-")
 }
@@ -53,7 +53,7 @@ pub(crate) fn parse_cipher(encryption: &str) -> Result<CipherSpec, Error> {
 }
 
 impl KeyArea<'_> {
-    /// What the area holds if the passphrase is right, and noise if it is wrong.
+    /// Returns the content of the area if the passphrase is right, and noise if it is wrong.
     pub fn open(&self, device: &mut (impl Read + Seek), passphrase: &[u8]) -> Result<SecretBuf, Error> {
         let mut stripes = vec![0; self.stripes_len()];
         read_at(device, self.offset, &mut stripes, "a key slot")?;
@@ -149,7 +149,7 @@ impl Extent {
         !ends_before(self, other) && !ends_before(other, self)
     }
 
-    /// It in pieces of up to `size` bytes.
+    /// Cuts it into pieces of up to `size` bytes.
     pub(crate) fn pieces(self, size: u64) -> impl Iterator<Item = Self> {
         let starts = (0..self.size.div_ceil(size)).map(move |number| number * size);
         starts.map(move |start| Self { offset: self.offset + start, size: size.min(self.size - start) })
@@ -177,7 +177,7 @@ pub(crate) fn first_gap(taken: &mut [Extent], start: u64, end: u64, size: u64) -
     gap.end().is_some_and(|last| last <= end).then_some(gap)
 }
 
-/// What is in none of `taken`, which are sorted here, between `start` and `end`.
+/// Returns the ranges between `start` and `end` that are in none of `taken`, which are sorted here.
 pub(crate) fn gaps(taken: &mut [Extent], start: u64, end: u64) -> Vec<Extent> {
     taken.sort_by_key(|area| area.offset);
     let mut offset = start;

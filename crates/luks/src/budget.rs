@@ -13,7 +13,7 @@ use crate::error::{Error, quote};
 use crate::hash::Hash;
 use crate::kdf::{Argon2Variant, Kdf, SALT_LEN};
 
-/// What all key slots tried in one unlock may take together.
+/// Limits of what all key slots tried in one unlock may take together.
 #[derive(Clone, Copy, Debug)]
 pub struct KdfLimits {
     /// Time on this machine when it has nothing else to do.
@@ -32,7 +32,7 @@ impl Default for KdfLimits {
     }
 }
 
-/// What is left of the limits while slot after slot is tried.
+/// Rest of the limits while slot after slot is tried.
 pub(crate) struct Budget {
     limit: Duration,
     left: Duration,
@@ -54,7 +54,7 @@ impl Budget {
         Ok(())
     }
 
-    /// What has been spent.
+    /// Returns the time that has been spent.
     pub fn spent(&self) -> Duration {
         self.limit - self.left
     }
@@ -93,7 +93,7 @@ fn lanes_at_once(lanes: u32) -> u64 {
     u64::from(lanes).min(u64::try_from(cores).unwrap_or(1)).max(1)
 }
 
-/// What costs are counted in.
+/// Unit in which costs are counted.
 #[derive(Clone, Copy)]
 enum Unit {
     /// Of PBKDF2 with a hash.

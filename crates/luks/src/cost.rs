@@ -42,8 +42,8 @@ impl Default for KdfCost {
 }
 
 impl KdfCost {
-    /// The same with nothing left to measure: 4 passes over 256 MiB in 4 lanes, or a million iterations of PBKDF2.
-    /// It takes any machine with so much memory about a second, and stays what it is.
+    /// The same with nothing left to measure: 4 passes over 256 MiB in 4 lanes, or a million iterations of PBKDF2. That
+    /// takes any machine with so much memory about a second, and stays what it is.
     #[must_use]
     pub fn fixed(&self, kind: KdfKind) -> Self {
         let iterations = match kind {

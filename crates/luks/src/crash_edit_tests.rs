@@ -402,8 +402,8 @@ fn removed_key_material_is_overwritten() {
     }
 }
 
-/// Who removes a passphrase and is cut off sees that it is still there, or it opens nothing, not even
-/// with the old header put back.
+/// A user who removes a passphrase and is cut off sees that it is still there, or it opens nothing, not even with the
+/// old header put back.
 #[test]
 fn removal_is_never_believed_before_the_key_material_is_gone() {
     for version in [Version::Luks2, Version::Luks1] {

@@ -104,7 +104,7 @@ fn luks1_key_moves_to_no_place_that_is_not_empty() {
     assert!(refused(&bytes, 5, &new_slot()));
 }
 
-/// It cannot be atomic. The other slots stay, and what is left of this one counts as gone.
+/// The change cannot be atomic. The other slots stay, and what is left of this one counts as gone.
 #[test]
 fn key_changed_in_place_at_every_cut_leaves_the_others_alone() {
     let sets: &[&[usize]] = &[&[0, 1], &[0], &[0, 2]];
@@ -156,7 +156,7 @@ fn luks2_other_key_added_at_every_cut() {
     assert!(seen.iter().all(|&seen| seen > 10), "{seen:?}");
 }
 
-/// What a removal that was cut off has left is overwritten in the end, and nothing else in between.
+/// Remains of a removal that was cut off are overwritten in the end, and nothing else in between.
 #[test]
 fn unused_places_wiped_at_every_cut() {
     for version in [Version::Luks2, Version::Luks1] {
@@ -203,7 +203,7 @@ fn place_that_a_luks1_slot_has_left_is_wiped_when_asked() {
     assert!(same.filter(|(one, other)| one == other).count() < 2000);
 }
 
-/// It is no place for a slot then, and what needs no place goes on.
+/// Such a place is none for a slot then, and what needs no place goes on.
 #[test]
 fn place_that_cannot_be_read_keeps_no_luks1_slot_from_being_removed() {
     let (bytes, key) = full(Version::Luks1, 32, 1);

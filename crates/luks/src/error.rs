@@ -1,4 +1,4 @@
-//! What can go wrong with a header, and what kind of failure that is.
+//! Errors of a header, and the kind of failure that each is.
 //!
 //! Every message is one line and free of control characters: what came from the disk is quoted
 //! by [`quote`].
@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::hash::UnknownHash;
 use crate::trust::Doubted;
 
-/// What kind of failure it is, for callers that treat alike what has the same remedy.
+/// Kind of failure, for callers that treat alike what has the same remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The caller asked for something impossible, or not supported yet.
@@ -18,9 +18,9 @@ pub enum ErrorKind {
     NoKey,
     /// Memory ran out.
     Memory,
-    /// It is the wrong device, or it is damaged, or it failed.
+    /// The device is the wrong one, or damaged, or has failed.
     Device,
-    /// It exists already, or somebody else uses it.
+    /// Already there, or in use by somebody else.
     Busy,
 }
 
@@ -45,7 +45,7 @@ pub enum Error {
         "out of memory: this key slot needs {needed_kib} KiB to derive its key, and {room}; free memory, allow more, or use another key slot"
     )]
     OutOfMemory {
-        /// What the key slot asks for, in KiB.
+        /// Memory that the key slot asks for, in KiB.
         needed_kib: u64,
         /// Why that is too much.
         room: String,
@@ -59,7 +59,7 @@ pub enum Error {
     /// The device ends before something that the header says is there.
     #[error("the device is truncated: {what} needs {needed} bytes, the device has {size}")]
     Truncated {
-        /// What lies beyond the end.
+        /// Part of the volume that lies beyond the end.
         what: String,
         /// The bytes the device must have at least.
         needed: u64,
@@ -69,9 +69,9 @@ pub enum Error {
     /// Neither copy of a LUKS2 header is usable.
     #[error("both LUKS2 header copies are damaged (primary: {primary}; secondary: {secondary})")]
     BothCopiesDamaged {
-        /// What is wrong with the copy at the start.
+        /// Damage of the copy at the start.
         primary: String,
-        /// What is wrong with the second copy.
+        /// Damage of the second copy.
         secondary: String,
     },
     /// The header's version is none that this program knows.
@@ -84,9 +84,9 @@ pub enum Error {
         "refused: the device holds {what}, and {damage}, so it may be a LUKS volume no longer; read-only, it opens; if it is none, remove the header copy that is left with `wipefs --offset {left:#x}`; only to have the LUKS volume back, at the cost of what is there now, run `cryptline header repair --force`"
     )]
     OtherContents {
-        /// What it holds, with its article.
+        /// Kind of the contents, with its article.
         what: &'static str,
-        /// What is wrong with the header.
+        /// Damage of the header.
         damage: String,
         /// Where the copy is that is left, in bytes.
         left: u64,
@@ -100,7 +100,7 @@ pub enum Error {
         copy: &'static str,
         /// The copy that is.
         used: &'static str,
-        /// What it says.
+        /// Reason why it is not understood.
         reason: String,
     },
     /// Something of the header that nobody needs to open the volume is not as the format has it.
@@ -108,7 +108,7 @@ pub enum Error {
     Odd {
         /// The key slot or token, and what is wrong with it.
         odd: String,
-        /// What can be done, and whether the volume opens.
+        /// Advice on what can be done, and whether the volume opens.
         next: &'static str,
     },
     /// A key slot of a LUKS1 header says what cannot be.
@@ -116,7 +116,7 @@ pub enum Error {
         "{0}, so this header is not changed; `cryptline header repair` restores what follows from the rest; other key slots still open the volume"
     )]
     OddSlot(String),
-    /// What is wrong with a header does not follow from the rest of it.
+    /// The damage of a header cannot be repaired from the rest of it.
     #[error("the header cannot be repaired: {0}; nothing was written")]
     Repair(String),
     /// A field of the header breaks the format.
@@ -132,7 +132,7 @@ pub enum Error {
         what: String,
         /// The time that they take here, when nothing else runs.
         needed: Duration,
-        /// What all key slots may take together.
+        /// Limit for all key slots together.
         limit: Duration,
     },
     /// The header says that the data or a key slot is not encrypted at all.
@@ -210,7 +210,7 @@ pub enum Error {
     /// Another program has written the header since it was read.
     #[error("another program has changed the header meanwhile; nothing was written, try again")]
     ChangedMeanwhile,
-    /// What would be written back is not just what was read.
+    /// The JSON that would be written back is not just what was read.
     #[error(
         "the header's JSON has numbers, repeated names or bytes that are no UTF-8, which could not be kept as they are; it is left alone, and opens all the same"
     )]
@@ -250,7 +250,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What kind of failure it is.
+    /// Returns the kind of failure.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -22,10 +22,10 @@ const STREAMS: [&str; 4] = ["cfb", "ctr", "ofb", "xctr"];
 
 /// Writes a new header with one key slot to `device` and returns the volume key.
 ///
-/// What was there before is lost from the first write on. The order is such that a crash leaves
-/// either no header or a whole one, given that `flush` makes earlier writes durable: old headers
-/// are wiped first, then the key slots are written, the secondary copy, and the primary last.
-/// `device_size` is in bytes; a detached header's file may be shorter and grows.
+/// All previous data there is lost from the first write on. The order is such that a crash leaves either no header or a
+/// whole one, given that `flush` makes earlier writes durable: old headers are wiped first, then the key slots are
+/// written, the secondary copy, and the primary last. `device_size` is in bytes; a detached header's file may be
+/// shorter and grows.
 ///
 /// # Errors
 /// [`Error::Parameters`] for impossible options, [`Error::TooSmall`], [`Error::Io`].

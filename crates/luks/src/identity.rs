@@ -1,4 +1,4 @@
-//! What tells one volume from another, also from one that has the same name, size and place.
+//! Identity of a volume, by which it differs from another, also from one that has the same name, size and place.
 
 use cryptline_cipher::CipherSpec;
 

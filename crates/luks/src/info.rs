@@ -8,7 +8,7 @@ use crate::kdf::Kdf;
 use crate::luks2::metadata::{Keyslot, Priority};
 use crate::{Header, luks1, luks2};
 
-/// What a header says.
+/// Content of a header.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Info {
     /// 1 or 2.
@@ -41,7 +41,7 @@ pub struct Info {
     pub metadata_bytes: Option<u64>,
     /// Bytes of the key slots area; LUKS2 only.
     pub keyslots_bytes: Option<u64>,
-    /// What the user should know, one line each.
+    /// Warnings for the user, one line each.
     pub warnings: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ pub struct CopyInfo {
     pub copy: &'static str,
     /// Its epoch, if it is good.
     pub epoch: Option<u64>,
-    /// What is wrong with it, if anything is.
+    /// Damage of the copy, if there is any.
     pub damage: Option<String>,
 }
 

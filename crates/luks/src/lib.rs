@@ -221,7 +221,7 @@ impl Header {
         }
     }
 
-    /// What the user should know, one line each: for example that a copy is damaged.
+    /// Returns the warnings for the user, one line each: for example that a copy is damaged.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         match self {

@@ -22,22 +22,22 @@ const MACHINE: &str = "the machine";
 pub struct Available {
     /// KiB of it.
     pub kib: u64,
-    /// What allows no more.
+    /// Name of the bound that allows no more.
     pub bound: String,
 }
 
 /// One of the things that bound memory, in KiB.
 struct Bound {
     name: String,
-    /// What there is in all.
+    /// All of it, used or not.
     total: u64,
-    /// What is left of it.
+    /// Part of it that is left.
     left: u64,
     /// Whoever takes more is only slowed down.
     is_soft: bool,
 }
 
-/// What can be had now; `None` where the system does not say.
+/// Returns the memory that can be had now; `None` where the system does not say.
 pub(crate) fn available() -> Option<Available> {
     least(bounds(Path::new("/"), process_limits()))
 }
@@ -49,8 +49,8 @@ pub fn available_for_files() -> Option<Available> {
     least(bounds_with(Path::new("/"), [None; 2], Swap::Unused))
 }
 
-/// What this process may still have of what its control groups and its own limits allow, whatever the machine has; `None`
-/// where nothing limits it.
+/// Returns the memory that this process may still have of what its control groups and its own limits allow, whatever
+/// the machine has; `None` where nothing limits it.
 #[must_use]
 pub fn available_within_limits() -> Option<Available> {
     within_limits(Path::new("/"), process_limits())
@@ -183,7 +183,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// What the group in `folder` bounds; nothing where it has no limit. `swap_free` is the machine's.
+/// Bounds of the group in `folder`; none where it has no limit. `swap_free` is the machine's.
 fn group_bounds(hierarchy: Hierarchy, folder: &Path, swap_free: u64) -> Vec<Bound> {
     let number = |name: &str| {
         let text = fs::read_to_string(folder.join(name)).ok()?;

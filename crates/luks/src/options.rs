@@ -1,4 +1,4 @@
-//! What a new header is to be.
+//! Options of a new header.
 
 use crate::cost::{KdfCost, KdfKind};
 use crate::error::Error;
@@ -13,7 +13,7 @@ pub enum Version {
     Luks2,
 }
 
-/// What to make. The defaults are those of `cryptsetup luksFormat`.
+/// Options of a new header. The defaults are those of `cryptsetup luksFormat`.
 #[derive(Clone, Debug)]
 pub struct FormatOptions {
     /// LUKS1 or LUKS2.
@@ -56,8 +56,8 @@ pub struct FormatOptions {
     pub allow_null_cipher: bool,
     /// Broken ciphers that are made all the same, exactly as they are written.
     pub accepted_ciphers: Vec<String>,
-    /// What all random bytes come from, so that the same options make the same header. The volume key is one of them.
-    /// What is `None` in [`cost`](Self::cost) is then as in [`KdfCost::fixed`]. `None`: the kernel.
+    /// Source of all random bytes, so that the same options make the same header. The volume key is one of them. What
+    /// is `None` in [`cost`](Self::cost) is then as in [`KdfCost::fixed`]. `None`: the kernel.
     pub seed: Option<Seed>,
 }
 

@@ -23,12 +23,12 @@ use zeroize::Zeroize;
 use crate::error::Error;
 use crate::options::{FormatOptions, parameters};
 
-/// What separates these streams from all else that a seed may be used for.
+/// Prefix that separates these streams from all else that a seed may be used for.
 const DOMAIN: &str = "cryptline seed 1";
 /// Bytes below which a seed can be guessed.
 const SEED_LEN_MIN: usize = 16;
 
-/// What all random bytes of a new header are made from, the volume key included: whoever has it has the key.
+/// Source of all random bytes of a new header, the volume key included: whoever has it has the key.
 #[derive(Clone)]
 pub struct Seed(Arc<SecretBuf>);
 
@@ -71,7 +71,7 @@ pub(crate) enum Stream {
 }
 
 impl Random {
-    /// What `options` ask for.
+    /// Returns the source that `options` ask for.
     pub fn of(options: &FormatOptions) -> Self {
         let Some(seed) = &options.seed else {
             return Self::Kernel;
@@ -145,7 +145,7 @@ fn from_kernel(out: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether `text` is a UUID in its usual form.
+/// Tells if `text` is a UUID in its usual form.
 pub(crate) fn is_uuid(text: &str) -> bool {
     let groups: Vec<&str> = text.split('-').collect();
     let lengths: Vec<usize> = groups.iter().map(|group| group.len()).collect();

@@ -4,7 +4,7 @@
 //! cuuenful-bknhdtjd-lfkvgihu-jhlhthfv-dvvjnuer-inveljfr-dthjvgvn-rtflfnjv
 //! ```
 //!
-//! That text, in small letters and with its dashes, is the passphrase of the key slot.
+//! Such a text, in small letters and with its dashes, is the passphrase of the key slot.
 
 use cryptline_sys::SecretBuf;
 
@@ -40,7 +40,7 @@ fn text_of(key: &[u8]) -> Result<SecretBuf, Error> {
     Ok(text)
 }
 
-/// What `typed` means as a recovery key, whatever its case, dashes and white space; `None` where it cannot be one.
+/// Returns the recovery key that `typed` means, whatever its case, dashes and white space; `None` where it is none.
 ///
 /// # Errors
 /// [`Error::KeyMemory`].

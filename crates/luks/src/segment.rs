@@ -5,7 +5,7 @@ use cryptline_cipher::CipherSpec;
 use crate::area::{is_null_cipher, parse_cipher};
 use crate::error::Error;
 
-/// What the caller allows a header to say.
+/// Permissions of the caller for what a header says.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SegmentPolicy {
     /// Accept `cipher_null`, and of several segments some in the clear. A header is not authenticated: an

@@ -1,4 +1,4 @@
-//! What else may lie on a device: file systems, partition tables, parts of arrays.
+//! Other contents of a device: file systems, partition tables, parts of arrays.
 //!
 //! A disk that was a LUKS2 volume once and is something else now often keeps the secondary copy of
 //! its header, whole and valid. What is known here tells such a disk from a damaged volume.
@@ -11,7 +11,7 @@ use std::io::{Read, Seek};
 use crate::device::{read_at, to_u64};
 use crate::error::Error;
 
-/// What a kind of contents is known by: all `parts` at one of `starts`.
+/// Marks by which a kind of contents is known: all `parts` at one of `starts`.
 struct Signature {
     name: &'static str,
     /// Bytes from the start of the device.
@@ -114,7 +114,7 @@ const HEAD_LEN: u64 = 256 << 10;
 /// Reaches over everything that lies at the end of a device.
 const TAIL_LEN: u64 = 160 << 10;
 
-/// What `device`, which has `device_size` bytes, holds, with its article, if it is known. LUKS is not.
+/// Tells what `device`, which has `device_size` bytes, holds, with its article, if it is known. LUKS is not.
 ///
 /// # Errors
 /// [`Error::Io`], and [`Error::Truncated`] when the device is smaller than `device_size`.
@@ -152,7 +152,7 @@ impl Window {
         Ok(Self { start, bytes })
     }
 
-    /// Whether `wanted` is at `offset` of the device.
+    /// Tells if `wanted` is at `offset` of the device.
     fn has(&self, offset: u64, wanted: &[u8]) -> bool {
         let inside = offset.checked_sub(self.start);
         let inside = inside.and_then(|inside| usize::try_from(inside).ok());

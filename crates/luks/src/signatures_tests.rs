@@ -1,4 +1,4 @@
-//! What is known by its signature, and that nothing else is.
+//! Contents that are known by their signatures, and that nothing else is.
 
 use std::io::Cursor;
 

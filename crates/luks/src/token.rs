@@ -1,6 +1,6 @@
 //! Tokens: what says where the passphrase of a key slot may come from.
 //!
-//! What a token of a known type yields is a passphrase, which the caller gets from where the token says. Here is
+//! A token of a known type yields a passphrase, which the caller gets from where the token says. Here is
 //! only which tokens there are, and in which order they are tried.
 
 use crate::Header;

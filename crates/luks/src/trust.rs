@@ -22,12 +22,12 @@ use cryptline_cipher::{CipherSpec, Strength};
 use crate::error::quote;
 use crate::{Error, Header, Segment};
 
-/// What may be done with the data of a volume that a key has opened.
+/// Rights over the data of a volume that a key has opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// It may be read and written.
+    /// Data may be read and written.
     ReadWrite,
-    /// It may be read.
+    /// Data may be read.
     ReadOnly(Doubted),
     /// Nothing.
     Refused(Doubted),
@@ -86,7 +86,7 @@ impl Trust {
 }
 
 impl Header {
-    /// What may be done with the data in `segments` on a device of `device_size` bytes, which key slot `slot` has opened,
+    /// Rights over the data in `segments` on a device of `device_size` bytes, which key slot `slot` has opened,
     /// or the volume key itself. The words in `accepted` are believed, exactly as they are written.
     #[must_use]
     pub fn trust(&self, segments: &[Segment], device_size: u64, slot: Option<u32>, accepted: &[String]) -> Trust {
@@ -114,7 +114,7 @@ impl Header {
         trust
     }
 
-    /// Whether a key slot keeps the volume key, and not another one.
+    /// Tells if a key slot keeps the volume key, and not another one.
     #[must_use]
     pub fn keeps_volume_key(&self, slot: u32) -> bool {
         match self {
@@ -123,7 +123,7 @@ impl Header {
         }
     }
 
-    /// What the area of a key slot that keeps the volume key is encrypted with.
+    /// Cipher of the area of a key slot that keeps the volume key.
     fn area_cipher(&self, slot: u32) -> Option<String> {
         match self {
             Self::V1(header) => Some(header.encryption()),

@@ -32,7 +32,7 @@ const IVS: [&str; 14] = [
     "spdk",
     "plain64:x",
 ];
-/// What is not broken, of one key.
+/// Words that are not broken, of one key.
 const BETTER: [(Strength, &[&str]); 2] = [
     (Strength::Sound, &["xts-plain64", "xts-plain64:x", "xts-plain", "adiantum-plain64", "adiantum-plain64:x"]),
     (
@@ -82,7 +82,7 @@ fn words() -> Vec<(String, Strength)> {
     words
 }
 
-/// Whether a key of `key_len` bytes makes a cipher of `word`.
+/// Tells if a key of `key_len` bytes makes a cipher of `word`.
 fn takes(word: &str, key_len: usize) -> bool {
     let options = SectorOptions { sector_size: 512, iv_offset: 0, iv_large_sectors: false };
     let spec = CipherSpec::parse(word);
@@ -123,7 +123,7 @@ fn with_cipher(image: &Image, word: &str) -> Option<Image> {
     Some(image)
 }
 
-/// What its own passphrase and its own volume key may do; `None` for what they do not open.
+/// Rights of its own passphrase and of its own volume key; `None` for what they do not open.
 fn trusts(image: &Image) -> [Option<Trust>; 2] {
     let header = image.read().unwrap();
     let Ok(segments) = header.segments(SegmentPolicy::default()) else { return [None, None] };

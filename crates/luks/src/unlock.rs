@@ -1,4 +1,4 @@
-//! What unlocking LUKS1 and LUKS2 has in common.
+//! Code that unlocking LUKS1 and LUKS2 has in common.
 
 use cryptline_sys::SecretBuf;
 
@@ -17,7 +17,7 @@ pub struct UnlockOptions {
     pub unbound: bool,
     /// Try key slots whose area is not encrypted at all.
     pub allow_null_cipher: bool,
-    /// What all slots tried may cost together.
+    /// Limits of the cost of all slots tried together.
     pub limits: KdfLimits,
 }
 

@@ -121,7 +121,7 @@ pub enum Info<'a> {
     Export {
         /// Bytes.
         size: u64,
-        /// What it can do.
+        /// Abilities of the export.
         flags: TransmissionFlags,
     },
     /// The canonical name.
@@ -171,7 +171,7 @@ pub enum Reply<'a> {
     Simple {
         /// The request's cookie.
         cookie: u64,
-        /// How it went.
+        /// Outcome of the request.
         outcome: Result<(), NbdError>,
     },
     /// One chunk of a structured reply.

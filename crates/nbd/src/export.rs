@@ -1,4 +1,4 @@
-//! What a server offers: its exports, their sizes and abilities, and whether TLS is wanted.
+//! Offer of a server: its exports, their sizes and abilities, and whether TLS is wanted.
 //!
 //! A [`ServerOffer`] is checked once, when it is built; the handshake then relies on it.
 
@@ -11,7 +11,7 @@ pub const LARGEST_MAX_PAYLOAD: u32 = 64 << 20;
 /// Largest minimum block size that the protocol allows, bytes.
 const LARGEST_MINIMUM_BLOCK: u32 = 1 << 16;
 
-/// What an export can do, in the server's words; becomes [`TransmissionFlags`].
+/// Abilities of an export, in the server's words; becomes [`TransmissionFlags`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// Writes are refused.
@@ -76,7 +76,7 @@ impl TransmissionFlags {
         Self(bits | Self::HAS_FLAGS.0)
     }
 
-    /// Whether every flag of `other` is set.
+    /// Tells if every flag of `other` is set.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -130,7 +130,7 @@ pub struct BlockSizes {
 }
 
 impl Default for BlockSizes {
-    /// What a client may assume when nothing is said: 1, 4096, 32 MiB.
+    /// Returns the sizes a client may assume when nothing is said: 1, 4096, 32 MiB.
     fn default() -> Self {
         Self { minimum: 1, preferred: 4096, maximum: DEFAULT_MAX_PAYLOAD }
     }
@@ -160,17 +160,17 @@ pub struct ExportInfo {
     pub description: String,
     /// Bytes; a multiple of the minimum block size.
     pub size: u64,
-    /// What it can do. `SEND_DF` is left out for clients without structured replies.
+    /// Abilities of the export. `SEND_DF` is left out for clients without structured replies.
     pub flags: TransmissionFlags,
     /// Size constraints.
     pub block_sizes: BlockSizes,
     /// Refuse clients that do not ask for the block sizes before transmission.
     pub block_size_required: bool,
-    /// Whether `base:allocation` is offered.
+    /// Set if `base:allocation` is offered.
     pub base_allocation: bool,
 }
 
-/// What the server does about TLS on a connection.
+/// Use of TLS on a connection, as the server decides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsMode {
     /// Never (proto.md: NOTLS).

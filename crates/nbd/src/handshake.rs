@@ -85,7 +85,7 @@ pub struct Handshake {
     refusal: Option<Refusal>,
     /// The export for which `base:allocation` is selected.
     base_allocation_for: Option<usize>,
-    /// It ended with `GO`.
+    /// Set if it ended with `GO`.
     has_gone: bool,
 }
 
@@ -110,13 +110,13 @@ impl Handshake {
         }
     }
 
-    /// Whether the client was refused because it had not asked for the block sizes. It may ask yet.
+    /// Tells if the client was refused because it had not asked for the block sizes. It may ask yet.
     #[must_use]
     pub fn block_size_refused(&self) -> bool {
         self.block_size_refused
     }
 
-    /// What the client was refused last, if it has got nowhere since.
+    /// Returns the last refusal that the client got, if it has got nowhere since.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
         self.refusal.as_ref()
@@ -133,7 +133,7 @@ impl Handshake {
         greeting
     }
 
-    /// What to send in place of the last output where transmission cannot begin after all: why, for a client that has sent
+    /// Bytes to send in place of the last output where transmission cannot begin after all: why, for a client that has sent
     /// `GO`, and nothing for one that has sent `EXPORT_NAME`, which knows no errors.
     #[must_use]
     pub fn refuse_transmission(&self, why: &str) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! What a server says in transmission, read piece by piece without allocating: headers here, data by the caller.
+//! Replies of a server in transmission, read piece by piece without allocating: headers here, data by the caller.
 
 use super::client::ReplyError;
 use super::reply::NbdError;
@@ -16,7 +16,7 @@ pub enum Incoming {
     Simple {
         /// The request's cookie.
         cookie: u64,
-        /// How it went.
+        /// Outcome of the request.
         outcome: Result<(), NbdError>,
     },
     /// A chunk of a structured reply.
@@ -25,12 +25,12 @@ pub enum Incoming {
         cookie: u64,
         /// The last chunk of its reply.
         done: bool,
-        /// What it has.
+        /// Content of the chunk.
         content: IncomingContent,
     },
 }
 
-/// What a chunk has.
+/// Content of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IncomingContent {
     /// Nothing.

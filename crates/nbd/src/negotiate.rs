@@ -4,7 +4,7 @@
 //! greet ─► [start_tls ─► TLS by the caller ─►] negotiate
 //! ```
 //!
-//! What was said before TLS counts for nothing behind it, so all options come after.
+//! Anything said before TLS counts for nothing behind it, so all options come after.
 //!
 //! Whoever calls bounds the time: a stream whose reads and writes fail once it is over. What a server says is
 //! bounded here, each reply and their number.
@@ -28,12 +28,12 @@ const NAMES_SHOWN: usize = 8;
 /// Characters of a server's text in a message.
 const TEXT_SHOWN: usize = 160;
 
-/// What a client and a server have agreed on.
+/// Terms that a client and a server have agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Agreed {
     /// Bytes of the export.
     pub size: u64,
-    /// What it can do.
+    /// Abilities of the export.
     pub flags: TransmissionFlags,
     /// The sizes that requests must keep to; the protocol's defaults where the server says nothing.
     pub block_sizes: BlockSizes,
@@ -47,7 +47,7 @@ pub enum NegotiateError {
     /// The connection failed, or time is over.
     #[error("{}", describe(.0))]
     Io(#[from] io::Error),
-    /// What came is no reply.
+    /// No valid reply came.
     #[error("{0}")]
     Reply(#[from] ReplyError),
     /// A server from before 2011.
@@ -59,7 +59,7 @@ pub enum NegotiateError {
     /// The server has no TLS.
     #[error("the server does not offer TLS{}", said(.0))]
     NoTls(String),
-    /// It has no such export.
+    /// No such export.
     #[error("the server has no export {wanted:?}{}", listed(.known))]
     NoExport {
         /// The name that was asked for.
@@ -67,13 +67,13 @@ pub enum NegotiateError {
         /// Some of those that it has; empty where it does not tell.
         known: Vec<String>,
     },
-    /// It refuses.
+    /// The server refuses.
     #[error("the server refuses the export{}", said(.0))]
     Refused(String),
-    /// It does not know `GO`.
+    /// The server does not know `GO`.
     #[error("the server does not know NBD_OPT_GO; use a newer server")]
     NoGo,
-    /// It breaks a rule of the protocol.
+    /// The server breaks a rule of the protocol.
     #[error("the server breaks the protocol: {0}")]
     Invalid(&'static str),
 }

@@ -1,11 +1,11 @@
-//! What a handshake leads to: the next step, what was agreed on, or why the connection is dropped.
+//! Results of a handshake: the next step, the terms agreed on, or why the connection is dropped.
 
 use super::export::TransmissionFlags;
 
 /// Options that one connection may send before it is dropped.
 pub const OPTIONS_MAX: u32 = 1024;
 
-/// What the caller does next.
+/// Next step of the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Send the output. Then feed the input that was not consumed or, without any, more input.
@@ -24,11 +24,11 @@ pub enum Step {
 pub struct Progress {
     /// Bytes taken from the front of the input.
     pub consumed: usize,
-    /// What to do next.
+    /// Next step to take.
     pub step: Step,
 }
 
-/// What client and server agreed on.
+/// Terms that client and server agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Negotiated {
     /// Position of the export in [`ServerOffer::exports`].
@@ -49,7 +49,7 @@ pub struct Negotiated {
     pub tls: bool,
 }
 
-/// What an option was refused for that most clients cannot do without. They are told, and may try something else.
+/// Reason for refusing an option that most clients cannot do without. They are told, and may try something else.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No export has this name, of which this is the beginning.

@@ -92,7 +92,7 @@ pub fn simple(cookie: u64, outcome: Result<(), NbdError>) -> [u8; SIMPLE_REPLY_L
     bytes
 }
 
-/// Whether a chunk is the last of its reply.
+/// Position of a chunk in its reply: the last one or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Last {
     /// More chunks follow.

@@ -126,7 +126,7 @@ pub enum Rejection {
     DropConnection,
 }
 
-/// What requests on one connection must keep to.
+/// Limits that requests on one connection must keep to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExportLimits {
     /// Bytes in the export.

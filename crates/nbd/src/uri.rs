@@ -36,7 +36,7 @@ pub struct NbdUri {
     pub address: Address,
     /// The export's name; may be empty.
     pub export: String,
-    /// What is said about TLS.
+    /// Parameters about TLS.
     pub tls_options: TlsOptions,
 }
 
@@ -131,7 +131,7 @@ impl fmt::Display for NbdUri {
 }
 
 impl NbdUri {
-    /// Whether `text` begins as URIs of NBD servers do, also those that are refused.
+    /// Tells if `text` begins as URIs of NBD servers do, also those that are refused.
     #[must_use]
     pub fn is_meant(text: &str) -> bool {
         let Some((scheme, _)) = text.split_once("://") else {

@@ -9,7 +9,8 @@ use cryptline_engine::{BackendChoice, Fault, Gate, OpenError};
 use cryptline_sys::lock;
 use rustix::io::Errno;
 
-/// Whether everything that was written is durable; if not, the name of the first volume that is not, and why.
+/// Outcome of a flush: `Ok` if everything that was written is durable; otherwise the name of the first volume that is
+/// not, and why.
 pub type Flushed = Result<(), (String, Fault)>;
 
 /// A flush that was not made, since the medium did not answer in time.
@@ -28,7 +29,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 pub(crate) struct Last {
     pub name: String,
     pub gate: Gate,
-    /// What comes before, on the thread that flushes; and how long it may take.
+    /// Step before it, on the thread that flushes; and how long it may take.
     pub before: Option<(Before, Duration)>,
 }
 
@@ -86,7 +87,7 @@ pub(crate) fn flush_last(volumes: Vec<Last>, backend: BackendChoice, grace: Dura
     ends.find_map(|(name, result)| Some((name, result.err()?))).map_or(Ok(()), Err)
 }
 
-/// Whether one of these volumes answers a read, whatever it says.
+/// Tells if one of these volumes answers a read, whatever it says.
 fn any_answers<'a>(gates: impl Iterator<Item = &'a Gate>, backend: BackendChoice) -> bool {
     let (told, deadline) = (look(gates, backend), Instant::now() + LEAST);
     let mut left = std::iter::repeat_with(|| deadline.saturating_duration_since(Instant::now()));
@@ -94,7 +95,7 @@ fn any_answers<'a>(gates: impl Iterator<Item = &'a Gate>, backend: BackendChoice
         .unwrap_or(false)
 }
 
-/// Whether a volume that can be read leaves a read unanswered for so long.
+/// Tells if a volume that can be read leaves a read unanswered for so long.
 pub(crate) fn is_silent(gate: &Gate, backend: BackendChoice, patience: Duration) -> bool {
     matches!(look([gate].into_iter(), backend).recv_timeout(patience), Err(RecvTimeoutError::Timeout))
 }

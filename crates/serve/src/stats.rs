@@ -1,4 +1,4 @@
-//! What each export did: requests, bytes, latencies, and the cipher's share of the time.
+//! Statistics of each export: requests, bytes, latencies, and the cipher's share of the time.
 //!
 //! Each lane writes a [`Meter`] of its own with plain relaxed stores: a request takes no lock and touches
 //! no shared cache line. A reader adds the meters up. Figures derived from several counters (a rate and its
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cryptline_sys::lock;
 
-/// What a request was, for the statistics.
+/// Kind of a request, for the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationKind {
     /// A read.
@@ -87,7 +87,7 @@ pub struct Meter {
     times: Mutex<Times>,
 }
 
-/// What a lane's time went into, so far, in nanoseconds.
+/// Use of a lane's time so far, in nanoseconds.
 ///
 /// ```text
 /// on the thread's own clock   |──waits──|── active: cipher, the rest ──|──waits──|
@@ -168,7 +168,7 @@ pub struct OperationTotals {
 pub struct Snapshot {
     /// By kind, in the order of [`OperationKind::ALL`].
     pub operations: [OperationTotals; 4],
-    /// What the time went into.
+    /// Use of the time.
     pub times: Times,
     /// Open connections.
     pub connections: usize,

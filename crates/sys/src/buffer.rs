@@ -226,7 +226,7 @@ impl Buffer {
         self.len = len;
     }
 
-    /// Whether the buffer is a slot of `arena`.
+    /// Tells if the buffer is a slot of `arena`.
     pub(crate) fn belongs_to(&self, arena: &Arc<Arena>) -> bool {
         Arc::ptr_eq(&self.arena, arena)
     }

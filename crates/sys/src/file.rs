@@ -1,4 +1,4 @@
-//! What std and rustix lack for files and block devices.
+//! Calls for files and block devices that std and rustix lack.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -24,7 +24,7 @@ pub fn lock_file(file: impl AsFd, exclusive: bool) -> io::Result<()> {
     }
 }
 
-/// Whether somebody else's lock keeps [`lock_file`] from taking the same one.
+/// Tells if somebody else's lock keeps [`lock_file`] from taking the same one.
 pub fn is_locked(file: impl AsFd, exclusive: bool) -> io::Result<bool> {
     let mut lock = lock_of(exclusive)?;
     // SAFETY: the descriptor is open for the call, and the pointer is to a live `flock`, which the kernel fills in.
@@ -94,7 +94,7 @@ fn lock_of(exclusive: bool) -> io::Result<libc::flock> {
     Ok(lock)
 }
 
-/// What O_DIRECT demands of this file, in bytes.
+/// Demands of O_DIRECT on transfers of this file, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectAlignment {
     /// Alignment of memory addresses.
@@ -158,7 +158,7 @@ pub fn block_device_size(device: impl AsFd) -> io::Result<(u64, u32)> {
     Ok((size, block))
 }
 
-/// Whether a block device takes no writes, though it can be opened for them: `losetup -r`, `blockdev --setro`, a write
+/// Tells if a block device takes no writes, though it can be opened for them: `losetup -r`, `blockdev --setro`, a write
 /// blocker.
 pub fn is_read_only_device(device: impl AsFd) -> io::Result<bool> {
     let mut read_only: libc::c_int = 0;

@@ -30,7 +30,7 @@ pub const FUSE_ASK: u32 = 0x8010_436d;
 /// Bytes of its answer.
 pub const FUSE_ASK_LEN: usize = 16;
 
-/// What is mounted.
+/// Parameters of a mount.
 #[derive(Clone, Copy, Debug)]
 pub struct FuseMount<'a> {
     /// Where.
@@ -39,7 +39,7 @@ pub struct FuseMount<'a> {
     pub place: BorrowedFd<'a>,
     /// The root of the file system is a file.
     pub is_file: bool,
-    /// What the table of mounts calls it.
+    /// Name of the source in the table of mounts.
     pub source: &'a str,
     /// Behind `fuse.` in the type.
     pub subtype: &'a str,
@@ -204,7 +204,7 @@ fn receive_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {
 pub struct Mounted {
     /// Its number and that of its device, which no other mount has at the same time; a later one may.
     pub numbers: String,
-    /// What is mounted.
+    /// Source of the mount.
     pub source: String,
     /// Behind `fuse.` in the type.
     pub subtype: String,

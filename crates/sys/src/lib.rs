@@ -84,7 +84,7 @@ pub use shared::SharedMemory;
 pub use ublk::{UblkControl, UblkDevice, UblkPayload, UblkQueue};
 pub use zone::{RawZone, ZoneCommand, report_zones, zone_command, zone_size};
 
-/// Whether all bytes are zero. Ciphertext shows in its first words that it is not.
+/// Tells if all bytes are zero. Ciphertext shows in its first words that it is not.
 #[must_use]
 pub fn is_zero(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<16>();

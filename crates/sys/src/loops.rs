@@ -24,7 +24,7 @@ use crate::file::{is_locked, is_open_here_only};
 const LOOP_GET_STATUS64: libc::c_ulong = 0x4c05;
 /// Loop devices have this major number, but their partitions need not.
 const LOOP_MAJOR: u32 = 7;
-/// What the kernel counts block devices in.
+/// Unit in which the kernel counts block devices.
 const SECTOR: u64 = 512;
 /// File systems whose server may never answer.
 const REMOTE: [&str; 7] = ["fuse", "nfs", "cifs", "smb", "9p", "ceph", "afs"];
@@ -60,7 +60,7 @@ pub fn refuse_other_users(file: &File, alone: bool) -> io::Result<()> {
     System::of_machine().refuse_other_users(file, alone)
 }
 
-/// What the kernel tells of its devices, from the root of its folders on.
+/// Folders in which the kernel tells of its devices, from their root on.
 struct System {
     root: PathBuf,
 }
@@ -150,7 +150,7 @@ impl System {
         Ok(())
     }
 
-    /// Whether somebody has a lock of a partition, who need not have claimed it.
+    /// Tells if somebody has a lock of a partition, who need not have claimed it.
     fn has_locked_partition(&self, device: &Loop, alone: bool) -> bool {
         let folders = fs::read_dir(&device.folder).into_iter().flatten().flatten();
         let parts = folders.filter(|folder| folder.path().join("partition").exists());
@@ -179,7 +179,7 @@ impl System {
         Err(busy(format!("{what}, which it shows, is in use by another program; end that first")))
     }
 
-    /// What an open device shows, where it is a loop device.
+    /// Returns what an open device shows, where it is a loop device.
     fn shown_by(&self, device: &File) -> io::Result<Option<Shown>> {
         let number = device.metadata()?.rdev();
         let is_loop = rustix::fs::major(number) == LOOP_MAJOR || self.folder_of(number).is_some();
@@ -260,8 +260,8 @@ impl System {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    /// Whether it lies in a file system on a network that is not the own file's, and so is another file, if the path tells
-    /// the truth: asking could take for ever, and everybody would wait for that.
+    /// Tells if it lies in a file system on a network that is not the own file's, and so is another file, if the path
+    /// tells the truth: asking could take for ever, and everybody would wait for that.
     fn may_hang(&self, device: &Loop, own: &Own<'_>) -> bool {
         let (Some(path), Ok(mounts)) =
             (path_of_shown(&device.folder), fs::read_to_string(self.root.join("proc/self/mountinfo")))
@@ -315,7 +315,7 @@ impl System {
         swaps.lines().skip(1).filter_map(|line| line.split_whitespace().next()).any(is_it)
     }
 
-    /// Whether anybody has a lock of a file of which there is no name here.
+    /// Tells if anybody has a lock of a file of which there is no name here.
     fn has_lock(&self, file: (u64, u64), alone: bool) -> io::Result<bool> {
         let locks = fs::read_to_string(self.root.join("proc/locks"))?;
         let is_it = |word: &str| {
@@ -336,7 +336,7 @@ impl System {
 }
 
 impl Own<'_> {
-    /// Whether it has bytes in common with what a loop device shows.
+    /// Tells if it has bytes in common with what a loop device shows.
     fn is_in(&self, shown: &Shown) -> bool {
         let is_one = match shown.device {
             Some(number) => self.devices.contains(&number),
@@ -388,7 +388,7 @@ fn is_shown(file: &File, shown: &Shown) -> bool {
     file.metadata().is_ok_and(same)
 }
 
-/// What the kernel has as the path of what a loop device shows.
+/// Returns the path that the kernel has for what a loop device shows.
 fn path_of_shown(folder: &Path) -> Option<PathBuf> {
     text(&folder.join("loop/backing_file")).map(PathBuf::from)
 }

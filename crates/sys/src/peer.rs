@@ -1,4 +1,4 @@
-//! Who is at the other end of a Unix socket, as the kernel says.
+//! Peer of a Unix socket, as the kernel tells it.
 
 use std::io;
 use std::mem::size_of;

@@ -54,7 +54,7 @@ struct Range {
     nr_sectors: u64,
 }
 
-/// What to do to zones.
+/// Commands on zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneCommand {
     /// `BLKRESETZONE`.

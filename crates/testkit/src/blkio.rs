@@ -1,6 +1,6 @@
 //! A driver of vhost-user disks that others wrote, libblkio's, without a machine.
 //!
-//! It takes an address for a number, so the data lies in shared memory that nobody maps here: a plain vector
+//! The driver takes an address for a number, so the data lies in shared memory that nobody maps here: a plain vector
 //! has the addresses, and a file the bytes.
 
 use std::fs::File;
@@ -31,7 +31,7 @@ pub struct Client {
     memory: File,
 }
 
-/// What moves no data.
+/// Operation that moves no data.
 #[derive(Clone, Copy, Debug)]
 pub enum Change {
     /// A discard.
@@ -169,7 +169,7 @@ impl Client {
     }
 }
 
-/// What a driver does to a disk of that many bytes, 4 MiB or more, and the bytes that it has then.
+/// Uses a disk of that many bytes, 4 MiB or more, as a driver does, and returns the bytes that it has then.
 ///
 /// # Panics
 /// Where they are not what a disk would have.

@@ -1,4 +1,4 @@
-//! What the tests build on: independent programs and a real kernel that check our bytes.
+//! Foundations of the tests: independent programs and a real kernel that check our bytes.
 //!
 //! * [`peer`] finds and runs programs we did not write, bounded in time.
 //! * [`blkio`] drives vhost-user disks with libblkio's driver.

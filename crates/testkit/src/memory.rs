@@ -24,7 +24,7 @@ const PIECE: usize = 8;
 /// Bytes read at once.
 const WINDOW: usize = 1 << 16;
 
-/// What no memory may hold.
+/// Bytes that no memory may hold.
 #[derive(Default)]
 pub struct Secrets {
     names: Vec<String>,
@@ -61,9 +61,9 @@ pub struct Found {
     pub secret: String,
     /// Where.
     pub address: u64,
-    /// What is mapped there: `[heap]`, `[stack]`, a file, or nothing for anonymous memory.
+    /// Origin of that memory: `[heap]`, `[stack]`, a file, or nothing for anonymous memory.
     pub mapping: String,
-    /// Whether that is locked in RAM and left out of core dumps.
+    /// Set if that is locked in RAM and left out of core dumps.
     pub guarded: bool,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Debug for Found {
     }
 }
 
-/// What a search saw.
+/// Findings of a search.
 #[derive(Debug)]
 pub struct Scan {
     /// The pieces that lie in memory that is locked and left out of core dumps.

@@ -336,7 +336,7 @@ fn distinct_disks(cases: &[Case]) -> Vec<&Disk> {
     distinct
 }
 
-/// What the cases said, by name.
+/// Results of the cases, by name.
 #[derive(Debug)]
 pub struct Outcomes {
     outcomes: Vec<Outcome>,
@@ -353,7 +353,7 @@ impl Outcomes {
         found.unwrap_or_else(|| panic!("no case is called {name:?}"))
     }
 
-    /// What the case called `name` printed, without the last line's end. It must have exited with 0.
+    /// Returns what the case called `name` printed, without the last line's end. It must have exited with 0.
     ///
     /// # Panics
     /// With its script and everything it said, when it did not.
@@ -370,7 +370,7 @@ impl Outcomes {
     }
 }
 
-/// What one case said.
+/// Result of one case.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// The case's name.
@@ -379,11 +379,11 @@ pub struct Outcome {
     pub status: i32,
     /// Seconds by the guest's clock, what was cleaned up after it included.
     pub seconds: f64,
-    /// What it printed.
+    /// Text written to standard output.
     pub stdout: String,
-    /// What it wrote to standard error.
+    /// Text written to standard error.
     pub stderr: String,
-    /// What the kernel logged meanwhile, such as dm-crypt's reason to refuse a table.
+    /// Messages of the kernel meanwhile, such as dm-crypt's reason to refuse a table.
     pub kernel_log: String,
     script: String,
 }

@@ -19,7 +19,7 @@ use cryptline_sys::Waker;
 
 pub use silent::{Call, Silent};
 
-/// What a request does.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Op {
@@ -54,7 +54,7 @@ impl Op {
 pub struct Manner {
     /// Bytes in a logical block.
     pub block: u32,
-    /// What is not held has ended when `submit` returns; else it ends in the next `poll`.
+    /// Set if what is not held has ended when `submit` returns; else it ends in the next `poll`.
     pub at_once: bool,
     /// First byte of the data.
     pub start: u64,
@@ -69,7 +69,7 @@ pub enum Entry {
     Ended(Op, u64, u64),
 }
 
-/// What was written: where, and the bytes as they lie on the medium.
+/// Place of a write, and the bytes as they lie on the medium.
 pub type Written = (u64, Vec<u8>);
 
 /// The director's hold on the disks.
@@ -219,7 +219,7 @@ impl Scripted {
         self.state().record.clone()
     }
 
-    /// What has been submitted since then.
+    /// Returns what has been submitted since then.
     #[must_use]
     pub fn begun(&self) -> Vec<(Op, u64, u64)> {
         let begun = self.record().into_iter().filter_map(|entry| match entry {
@@ -235,13 +235,13 @@ impl Scripted {
         self.begun().iter().filter(|begun| begun.0 == op).count()
     }
 
-    /// What has been written since then, in the order of taking effect. Offsets on the medium.
+    /// Returns what has been written since then, in the order of taking effect. Offsets on the medium.
     #[must_use]
     pub fn written(&self) -> Vec<Written> {
         self.state().written.clone()
     }
 
-    /// What lies on the first disk.
+    /// Returns what lies on the first disk.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         self.state().disks[0].clone()
@@ -407,7 +407,7 @@ impl Drop for DiskQueue {
     }
 }
 
-/// What a function answers to a request; nothing for one that is kept and never answered.
+/// Reply of a function to a request; nothing for one that is kept and never answered.
 pub type Answer = Option<Result<(), Fault>>;
 
 /// A device of which `answer` carries out the requests, when they are submitted and on the thread that does so.

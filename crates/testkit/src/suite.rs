@@ -31,7 +31,7 @@ pub use driver::Driver;
 pub struct Setup {
     /// Which engine carries the I/O.
     pub backend: BackendChoice,
-    /// Whether the buffers are registered with the ring.
+    /// Set if the buffers are registered with the ring.
     pub registered: bool,
 }
 
@@ -44,7 +44,7 @@ impl Setup {
     ];
 }
 
-/// What a device may offer or not, in its [`Geometry`].
+/// Feature that a device may offer or not, in its [`Geometry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ability {
     /// Discards.
@@ -59,7 +59,7 @@ impl Ability {
     /// All there are.
     pub const ALL: [Self; 3] = [Self::Discard, Self::Zeroes, Self::Hint];
 
-    /// Whether a device has it.
+    /// Tells if a device has it.
     #[must_use]
     pub fn is_of(self, geometry: &Geometry) -> bool {
         match self {

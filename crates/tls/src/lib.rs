@@ -83,7 +83,7 @@ impl Records {
     /// that there is no more.
     ///
     /// # Errors
-    /// What came is not what the peer has sent.
+    /// The bytes that came are not those that the peer has sent.
     pub fn open(&mut self, target: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             match self.connection.reader().read(target) {
@@ -110,13 +110,13 @@ impl Records {
         Ok(taken > 0)
     }
 
-    /// Whether a send is in flight.
+    /// Tells if a send is in flight.
     #[must_use]
     pub fn is_sending(&self) -> bool {
         self.out.is_none()
     }
 
-    /// Whether nothing is in flight, or on its way through here. What has come must have been taken.
+    /// Tells if nothing is in flight, or on its way through here. All that has come must have been taken.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let out = self.out.as_ref();
@@ -126,7 +126,7 @@ impl Records {
             && self.pending.is_empty()
     }
 
-    /// Whether there is something to send besides what callers give.
+    /// Tells if there is something to send besides what callers give.
     #[must_use]
     pub fn wants_to_send(&self) -> bool {
         self.connection.wants_write()

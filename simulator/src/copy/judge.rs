@@ -1,4 +1,4 @@
-//! What may be left of a copy.
+//! Remains that a copy may leave.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ pub struct Judge<'a> {
     pub plan: &'a Plan,
     /// The source's.
     pub bytes: &'a [u8],
-    /// What the folder had before.
+    /// Contents of the folder before.
     pub found: &'a Left,
     /// First words of the source's sectors.
     words: HashSet<u64>,
@@ -136,7 +136,7 @@ fn differs(one: &[u8], other: &[u8]) -> Option<usize> {
     (one != other).then(|| one.iter().zip(other).take_while(|(one, other)| one == other).count())
 }
 
-/// What the last record of an unfinished copy tells.
+/// Contents of the last record of an unfinished copy.
 fn mark(part: &[u8]) -> Option<usize> {
     let number = |at: usize| u64::from_le_bytes(part[at..at + 8].try_into().expect("eight bytes"));
     let places = [2, 1].into_iter().filter_map(|back| part.len().checked_sub(back * 4096));

@@ -120,7 +120,7 @@ impl Place {
         if into == Into::Volume { sealed } else { clear }
     }
 
-    /// What the folder has before the first run.
+    /// Contents of the folder before the first run.
     pub fn found(&self, plan: &Plan) -> Left {
         let old = if plan.into.is_in_place() {
             self.old(plan.into).to_vec()

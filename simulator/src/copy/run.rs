@@ -102,7 +102,7 @@ struct Runs<'a> {
     world: &'a World,
     /// A byte of the copy was changed, in this run or an earlier one.
     spoilt: AtomicBool,
-    /// It may be there still.
+    /// Set while that byte may be there still.
     is_wrong: AtomicBool,
     /// Something that can fail a copy has happened since the machine was switched on.
     has_met_faults: AtomicBool,
@@ -111,7 +111,7 @@ struct Runs<'a> {
 /// How a run has ended.
 struct Ended {
     result: Result<Copied, Error>,
-    /// What a power cut has left, before the end.
+    /// Remains of a power cut, before the end.
     cut: Option<Vec<Left>>,
     was_stopped: bool,
     was_spoilt: bool,

@@ -71,7 +71,7 @@ impl Watch {
     }
 }
 
-/// What a request wants. Bytes.
+/// Operation that a request wants. Numbers are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     Read,

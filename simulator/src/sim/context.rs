@@ -27,7 +27,7 @@ const ROUNDS: usize = 4;
 pub type Start = extern "C" fn(*mut c_void) -> *mut c_void;
 pub type Destructor = unsafe extern "C" fn(*mut c_void);
 
-/// What a thread is to do.
+/// Task of a thread.
 #[derive(Clone, Copy)]
 pub struct Work {
     /// Its number in the simulation.
@@ -143,7 +143,7 @@ fn create() -> Result<&'static Context, c_int> {
     Ok(place.get().expect("the thread has left it here"))
 }
 
-/// What a thread of the system does, until it sleeps; what is done on its stack, after that.
+/// Body of a thread of the system until it sleeps, and of the threads that run on its stack after that.
 extern "C" fn host(place: *mut c_void) -> *mut c_void {
     let context = Context::own();
     // SAFETY: `create` waits, and does not look at it, until this thread sleeps.

@@ -76,7 +76,7 @@ impl Contents {
         Ok(base16ct::lower::encode_string(&sum.finalize()))
     }
 
-    /// Whether a volume begins with them.
+    /// Tells if a volume begins with them.
     pub fn is_at_start_of(self, gate: &Gate) -> Result<bool> {
         let mut found = [0; 4096];
         let mut reader = Blocking::new(gate, BackendChoice::Auto)?;

@@ -1,4 +1,4 @@
-//! What each front costs, and what those of qemu-storage-daemon do with the same load; and how often each of ours calls the
+//! Cost of each front, beside those of qemu-storage-daemon under the same load; and how often each of ours calls the
 //! allocator for a request, counted in servers inside this process.
 //!
 //! Every server must give the clear text, all of it, before anything is measured. Turns are short and their order rotates,
@@ -56,7 +56,7 @@ const CONTESTS: [Contest; 9] = {
     ]
 };
 
-/// What to measure.
+/// Options of the measurement.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:

@@ -2,7 +2,7 @@
 
 use Goal::{AtLeast, AtMost, Higher, Lower};
 
-/// What is good enough.
+/// Value that is good enough for a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
     AtLeast(f64),

@@ -22,7 +22,7 @@ const LINE: &str = "--name=load {engine} {target} --rw={pattern}{direction} --bs
 /// A run as long as this that measures nothing is a failure.
 const LONG: Duration = Duration::from_secs(1);
 
-/// What fio loads.
+/// Target of fio's load.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// A server's Unix socket, and the name of its export.
@@ -94,7 +94,7 @@ pub fn load(setting: &Setting, target: &Target, job: &Job) -> Result<Sample> {
     }
 }
 
-/// What fio measured. Lines before the JSON are its engine's.
+/// Returns what fio measured, from its output. Lines before the JSON are its engine's.
 fn sample(text: &str, direction: Direction) -> Option<Sample> {
     let json: Value = serde_json::from_str(&text[text.find('{')?..]).ok()?;
     let job = &json["jobs"][0];

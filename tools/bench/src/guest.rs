@@ -1,7 +1,7 @@
 //! A virtual machine's disk driver without the machine: libblkio's, over one virtqueue, asleep until it is called.
 //!
-//! It takes an address for a number, so the data lies in shared memory that is mapped elsewhere: a plain vector has the
-//! addresses, and a file the bytes.
+//! The driver takes an address for a number, so the data lies in shared memory that is mapped elsewhere: a plain vector
+//! has the addresses, and a file the bytes.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -31,12 +31,12 @@ pub struct Guest {
     memory: GuestRange,
     size: u64,
     block: usize,
-    /// What each slot has read last.
+    /// Offset of each slot's last read.
     offsets: Vec<u64>,
     contents: Contents,
     /// When to give up.
     late: Instant,
-    /// Whether the server was not told of all yet.
+    /// Set if the server was not told of all yet.
     untold: bool,
 }
 

@@ -22,7 +22,7 @@ pub const SOCKET: &str = "socket";
 const SOCKET_MAX: usize = 107;
 /// The passphrase's file.
 pub const KEY_FILE: &str = "passphrase";
-/// It protects noise.
+/// Passphrase that protects only noise.
 pub const PASSPHRASE: &str = "no secret at all";
 /// More than any header made here.
 const HEADER_ROOM: u64 = 32 << 20;
@@ -44,7 +44,7 @@ pub struct Images {
     pub size: u64,
     pub contents: Contents,
     pub sha256: String,
-    /// What the folder lies on, for people.
+    /// Description of the storage below the folder, for people.
     pub medium: String,
 }
 

@@ -1,4 +1,4 @@
-//! What the script of the 2020 dm-devel thread does, with a RAM volume.
+//! Workload of the script from the 2020 dm-devel thread, on a RAM volume.
 //!
 //! ```text
 //! check   the same random bytes, and SHA-256 of what each way reads   ── must be equal
@@ -26,7 +26,7 @@ use crate::plan::{Plan, RunArgs, progress};
 use crate::report::{Comparison, Direction, Pattern, Report, Row, Sample, Shape};
 use crate::volume::{Cipher, HelperArgs, NULL_CIPHER, in_words, ram};
 
-/// What the thread does: 4 KiB, one at a time, from the first block to the last.
+/// Requests of that thread: 4 KiB, one at a time, from the first block to the last.
 const SHAPE: Shape = Shape::new(Direction::Read, Pattern::Sequential, 4096, 1);
 /// Bytes in a request.
 const BLOCK: usize = 4096;
@@ -37,7 +37,7 @@ const SEED: u64 = 0x2020_0619;
 const PLAIN: &str = "plain disk";
 const MODEL: &str = "a bare copy and the bare cipher";
 
-/// What to measure.
+/// Options of the measurement.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -157,9 +157,9 @@ fn check(rows: &mut [Row], gates: &[Gate], read: impl Fn(usize) -> Result<String
     Ok(())
 }
 
-/// What a read must cost: copying the block out of memory that no cache holds where the volume is larger than the caches,
-/// and decrypting one block that stays in the first-level cache, which is the least it can take. Neither knows of
-/// requests.
+/// Least cost of a read: copying the block out of memory that no cache holds where the volume is larger than the
+/// caches, and decrypting one block that stays in the first-level cache, which is the least it can take. Neither knows
+/// of requests.
 struct Model {
     memory: SharedMemory,
     blocks: usize,

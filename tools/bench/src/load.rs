@@ -38,7 +38,7 @@ pub const CLOCK_EVERY: u32 = 32;
 /// A window is shorter than a time slice of the scheduler, so most are either undisturbed or lost.
 pub const WINDOW: Duration = Duration::from_millis(1);
 
-/// What to do, and for how long.
+/// Work to do, and its duration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Job {
     pub shape: Shape,
@@ -47,8 +47,8 @@ pub struct Job {
     pub time: Duration,
     /// Where sequential streams begin, in blocks, and the seed of random ones.
     pub start: u64,
-    /// Whether to time each request, which takes a look at the clock for each. The rate is then that
-    /// of the whole time; otherwise it is the median of windows of a millisecond.
+    /// Set if each request is timed, which takes a look at the clock for each. The rate is then that of the whole time;
+    /// otherwise it is the median of windows of a millisecond.
     pub latency: bool,
     /// The processor that all streams stay on.
     pub cpu: Option<usize>,
@@ -71,7 +71,7 @@ impl Job {
     }
 }
 
-/// What carries the requests of a stream.
+/// Carrier of a stream's requests.
 pub trait Transport {
     /// Requests between two looks at the clock where latencies are not wanted.
     const CLOCK_EVERY: u32 = CLOCK_EVERY;
@@ -162,7 +162,7 @@ pub fn pin(cpu: usize) -> Result<()> {
     sched_setaffinity(None, &set).of(format_args!("cannot stay on processor {cpu} (use --no-pin)"))
 }
 
-/// What one stream did in the time that counted.
+/// Results of one stream in the time that counted.
 struct Counted {
     requests_per_second: f64,
     latency: Option<Histogram<u64>>,

@@ -1,4 +1,4 @@
-//! Whether the load is what was asked for. Nothing here depends on how fast the machine is.
+//! Tests that the load is what was asked for. Nothing here depends on how fast the machine is.
 
 use std::collections::BTreeSet;
 

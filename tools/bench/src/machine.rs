@@ -14,7 +14,7 @@ use serde::Serialize;
 /// How long [`Others::before`] is looked at.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What the numbers depend on.
+/// Circumstances that the numbers depend on.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Machine {
     pub cpu: String,

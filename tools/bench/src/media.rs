@@ -1,4 +1,4 @@
-//! What a request costs on media that answer at once, beside a bare copy.
+//! Cost of a request on media that answer at once, beside a bare copy.
 //!
 //! The 2017 thread that removed `rw_page` asked whether a page needs a path of its own, beside an on-stack request. It
 //! does not: docs/bench-json.md has the figures.
@@ -50,7 +50,7 @@ const SIZE_MIN: u64 = 1 << 20;
 const SIZE_OF_GOALS: u64 = 64 << 20;
 const DIRECTIONS: [Direction; 2] = [Direction::Read, Direction::Write];
 
-/// What to measure.
+/// Options of the measurement.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -111,7 +111,7 @@ pub fn measure(args: &MediaArgs, runs: RunArgs) -> Result<Report> {
     Ok(report)
 }
 
-/// What a row is called.
+/// Builds the name of a row.
 fn name(medium: &str, direction: Direction, way: &str) -> String {
     format!("{medium} {}, {way}", word(&direction))
 }
@@ -175,8 +175,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// Whether every way writes and reads the same bytes: each writes all blocks with contents of its
-    /// own, and every way to that medium reads them.
+    /// Verifies that every way writes and reads the same bytes: each writes all blocks with contents of its own, and
+    /// every way to that medium reads them.
     fn check(&mut self) -> Result<()> {
         let Self { ways, blocks, buffer } = self;
         for (seed, writer) in (1..).zip(0..ways.len()) {
@@ -261,7 +261,7 @@ impl Blocks {
         Self { offsets, next: 0 }
     }
 
-    /// What the next turn walks: whole pieces.
+    /// Returns the whole pieces that the next turn walks.
     fn next_part(&mut self) -> &[u64] {
         let part = self.next;
         self.next = (part + 1) % PARTS;

@@ -81,7 +81,7 @@ fn page(json: &str, goals: bool) -> String {
 enum Sink {
     /// Comes to its place by renaming: the target of a symbolic link.
     Draft(NamedTempFile, PathBuf),
-    /// What is there is written to.
+    /// Written to in place.
     Special(File),
 }
 

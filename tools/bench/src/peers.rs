@@ -77,7 +77,7 @@ const CONTESTS: [Contest; 18] = {
     ]
 };
 
-/// What to measure.
+/// Options of the measurement.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -137,7 +137,7 @@ pub fn measure(args: &PeersArgs, runs: RunArgs) -> Result<Report> {
     Ok(report)
 }
 
-/// Whether servers of the same image still give the same bytes after all writes.
+/// Verifies that servers of the same image still give the same bytes after all writes.
 fn check_agreement(setting: &Setting, servers: &[&Server]) -> Result<()> {
     for disk in [Disk::Luks, Disk::Plain] {
         let mut first = None;

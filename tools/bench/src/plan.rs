@@ -26,7 +26,7 @@ use crate::error::{Result, fail};
 use crate::machine::{Machine, Moment, Others, Watch, this_command};
 use crate::report::{Report, Row, Sample};
 
-/// What is to be measured.
+/// Measurements to be made.
 #[derive(Debug)]
 pub struct Plan {
     pub bench: &'static str,
@@ -65,7 +65,7 @@ pub struct Runs {
 }
 
 impl RunArgs {
-    /// What was asked for, or else what is usual for a plan.
+    /// Returns what was asked for, or else what is usual for a plan.
     pub fn or(self, size: u64, runs: u32, seconds: f64) -> Result<Runs> {
         let seconds = self.seconds.unwrap_or(seconds);
         if !(seconds > 0.0 && seconds <= SECONDS_MAX) {

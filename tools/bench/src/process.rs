@@ -34,7 +34,7 @@ pub struct Process {
     log: PathBuf,
 }
 
-/// What a server leaves behind when it is killed.
+/// Remains of a server that is killed.
 #[derive(Clone, Debug)]
 pub enum Left {
     /// A socket.
@@ -152,7 +152,7 @@ impl Drop for Process {
     }
 }
 
-/// Whether somebody told the plan to end. Servers and images go with it, so it ends by returning.
+/// Flag that tells the plan to end. Servers and images go with it, so it ends by returning.
 #[derive(Debug)]
 pub struct Stop(Arc<AtomicBool>);
 

@@ -11,7 +11,7 @@ use clap::Args;
 use crate::error::{Error, Of as _, Result, fail, on_one_line};
 use crate::machine::quoted;
 
-/// What plans start, and the Debian packages that bring it.
+/// Programs that plans start, and the Debian packages that bring them.
 const PACKAGES: [(&str, &str); 9] = [
     ("cp", "coreutils"),
     ("cryptsetup", "cryptsetup-bin"),
@@ -69,7 +69,7 @@ impl Programs {
         found.map_or(&self.cryptline, |(_, path)| path)
     }
 
-    /// What cryptline and those that are needed say of their versions.
+    /// Returns the versions of cryptline and of the programs that are needed, as they state them.
     pub fn versions(&self, needed: &[&str]) -> String {
         let version = |name: &&str| {
             let said = run(self.path(name), &["--version"]).ok()??;

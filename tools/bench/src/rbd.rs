@@ -9,7 +9,7 @@
 //! images    made, filled, and compared: each encrypted one is read by both
 //! ```
 //!
-//! It is the same client each time, in one process, so the process's time is what the client costs; the cluster's
+//! The client is the same each time, in one process, so the process's time is what the client costs; the cluster's
 //! daemons are others.
 
 mod cluster;
@@ -37,7 +37,7 @@ const SIZE_MIN: u64 = 16 << 20;
 /// With less there are no goals: rounds, seconds, size.
 const ENOUGH: (u32, f64, u64) = (3, 0.3, 128 << 20);
 
-/// What to measure.
+/// Options of the measurement.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -62,7 +62,7 @@ pub struct RbdArgs {
     pub pool: String,
 }
 
-/// Who encrypts.
+/// Party that encrypts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Way {
     Plain,
@@ -75,7 +75,7 @@ enum Way {
 /// All of them, in the order of the images.
 const WAYS: [Way; 3] = [Way::Plain, Way::Librbd, Way::Ours];
 
-/// What is asked of the images.
+/// Requests to the images.
 const RAND_READ: Shape = Shape::new(Direction::Read, Pattern::Random, 4096, 32);
 const RAND_WRITE: Shape = Shape::new(Direction::Write, Pattern::Random, 4096, 32);
 const READ: Shape = Shape::new(Direction::Read, Pattern::Sequential, 1 << 20, 8);
@@ -182,8 +182,8 @@ fn process_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
-/// What the third way adds to the first over what the second adds: the median of the rounds. `None` where a difference
-/// is not larger than the spread of the first, which may be all there is of it.
+/// Returns what the third way adds to the first, divided by what the second adds: the median of the rounds. `None`
+/// where a difference is not larger than the spread of the first, which may be all there is of it.
 fn added_ratio(of_ways: [&[f64]; 3]) -> Option<f64> {
     let [none, theirs, ours] = of_ways;
     let added = |way: &[f64]| -> Vec<f64> {

@@ -96,7 +96,7 @@ pub struct Row {
     pub sha256: Option<String>,
     pub instructions: Option<f64>,
     pub allocations: Option<f64>,
-    /// What each turn gave, of which the members above are the summary.
+    /// Results of each turn, which the members above summarise.
     #[serde(skip)]
     pub turns: Vec<Sample>,
     /// Turns in a run: several short ones where ways differ by little.
@@ -107,7 +107,7 @@ pub struct Row {
     pub watch: Watch,
 }
 
-/// What one turn of a way gave.
+/// Results of one turn of a way.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
     /// All streams together.
@@ -129,7 +129,7 @@ pub struct Latency {
     pub max_us: f64,
 }
 
-/// What of two rows is compared.
+/// Property by which two rows are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Quantity {
     #[default]
@@ -147,7 +147,7 @@ pub enum Quantity {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
     pub name: &'static str,
-    /// What it says in words.
+    /// The figure in words.
     pub sentence: String,
     pub value: Option<f64>,
     pub unit: &'static str,
@@ -158,7 +158,7 @@ pub struct Figure {
     pub note: Option<String>,
 }
 
-/// What a figure compares: the worst of some pairs, each of them a row beside the best of others.
+/// Subject of a figure: the worst of some pairs, each of them a row beside the best of others.
 #[derive(Debug, Default)]
 pub struct Comparison {
     pub name: &'static str,
@@ -378,7 +378,7 @@ impl Row {
         each
     }
 
-    /// Whether its data is not the clear text.
+    /// Tells if its data is not the clear text.
     pub fn is_encrypted(&self) -> bool {
         self.cipher.as_deref().is_some_and(|cipher| cipher != crate::volume::NULL_CIPHER)
     }
@@ -406,7 +406,7 @@ impl Latency {
     }
 }
 
-/// Whether other programs had too much of the processors.
+/// Tells if other programs had too much of the processors.
 pub fn is_busy(others: Option<f64>) -> bool {
     others.is_some_and(|share| share > BUSY_MAX)
 }

@@ -43,7 +43,7 @@ pub enum Door {
     FuseUring,
 }
 
-/// What a server serves.
+/// Contents that a server serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disk {
     Luks,
@@ -68,12 +68,12 @@ pub struct Server {
 /// A figure: its name, the load, whose number, of whom the best is compared, and which number.
 pub type Contest = (&'static str, Shape, &'static str, &'static [&'static str], Quantity);
 
-/// Who serves the encrypted image to a server that lies over it: of the same file as everybody else, so that all can be
+/// Server of the encrypted image for a server that lies over it: of the same file as all others, so that all can be
 /// compared byte for byte. It is in the page cache; nbdkit's memory plugin would begin empty.
 const LINE_BELOW: &str = "nbdkit --foreground --exit-with-parent --unix={below} file file={luks1}";
-/// What every mount goes through.
+/// Device that every mount goes through.
 const FUSE_DEVICE: &str = "/dev/fuse";
-/// What mounts for a user who may not, and its package.
+/// Program that mounts for a user who may not, and its package.
 const FUSE_HELPER: &str = "fusermount3";
 /// `Y` where the kernel passes requests of mounts through io_uring.
 const FUSE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
@@ -134,14 +134,14 @@ impl Server {
         Self { name, door, disk, line }
     }
 
-    /// What must be installed to start it and to load it.
+    /// Returns what must be installed to start it and to load it.
     pub fn programs(&self) -> Vec<&'static str> {
         let own = self.line.split(' ').next();
         let below = self.is_over_nbd().then_some("nbdkit");
         own.into_iter().chain(below).chain((self.door != Door::VhostUser).then_some("fio")).collect()
     }
 
-    /// Whether it has its image from another server.
+    /// Tells if it has its image from another server.
     fn is_over_nbd(&self) -> bool {
         self.line.contains("{below")
     }
@@ -231,12 +231,12 @@ impl Server {
     }
 }
 
-/// What a row is called.
+/// Builds the name of a row.
 fn name(server: &str, load: Shape) -> String {
     format!("{server}, {}", load.title())
 }
 
-/// Whether every server gives the bytes that the images were made of.
+/// Verifies that every server gives the bytes that the images were made of.
 pub fn check_contents<'a>(setting: &Setting, servers: impl ExactSizeIterator<Item = &'a Server>) -> Result<()> {
     let expected = &setting.images.sha256;
     let progress = progress(servers.len());

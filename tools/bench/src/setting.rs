@@ -1,4 +1,4 @@
-//! What the plans share that start programs: images, processors, a folder, and a list of the commands.
+//! Resources shared by the plans that start programs: images, processors, a folder, and a list of the commands.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -25,14 +25,14 @@ pub const WARM_UP: Duration = Duration::from_millis(50);
 /// Names of the socket of a server that another lies over, and of a mount.
 pub const BELOW: &str = "below";
 pub const MOUNT: &str = "disk";
-/// What keeps a process on a processor.
+/// Program that keeps a process on a processor.
 const TASKSET: &str = "taskset";
 /// Smallest clear disk of a server: every load has room to move.
 const SIZE_MIN: u64 = 16 << 20;
 /// With less there are no goals.
 const ENOUGH: (u32, f64, u64) = (3, 0.1, 64 << 20);
 
-/// What the plans of servers take.
+/// Options of the plans of servers.
 #[derive(Args, Clone, Debug)]
 pub struct ServerArgs {
     /// Folder for the images, sockets and mounts; they are removed at the end
@@ -74,7 +74,7 @@ pub struct Setting {
     /// None where nothing is pinned.
     pub pins: Option<Pins>,
     pub stop: Stop,
-    /// What was run, each command once.
+    /// Commands that were run, each once.
     commands: RefCell<Vec<String>>,
     /// For images, sockets, mounts and what programs say; gone at the end.
     folder: TempDir,
@@ -166,7 +166,7 @@ impl Setting {
         Job { cpu: self.pins.map(|pins| pins.client), ..Job::timed(shape, WARM_UP, time, start) }
     }
 
-    /// What a report says of it. Without processors of their own, and with less than enough, servers have no goals.
+    /// Adds the setting to a report. Without processors of their own, and with less than enough, servers have no goals.
     pub fn describe(&self, report: &mut Report) {
         report.medium.clone_from(&self.images.medium);
         report.commands.append(&mut self.commands.borrow_mut());

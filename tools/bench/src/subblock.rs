@@ -38,7 +38,7 @@ const WHOLE_TURNS: u32 = 6;
 /// Bytes that are checked before anything is measured.
 const AREA: usize = 256 * 1024;
 
-/// What to measure.
+/// Options of the measurement.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:

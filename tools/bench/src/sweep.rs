@@ -44,7 +44,7 @@ const LARGE: u32 = 1 << 20;
 /// Share of the processors that others may have had when they count as idle.
 const IDLE: f64 = 0.05;
 
-/// What to measure.
+/// Options of the measurement.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -70,7 +70,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2")]
     streams: Vec<u32>,
 
-    /// Who runs the cipher: inline, queue, auto
+    /// Dispatch modes of the cipher: inline, queue, auto
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "inline,queue,auto")]
     dispatch: Vec<String>,
 
@@ -105,14 +105,14 @@ struct Sweep {
     hogs: u32,
 }
 
-/// What each mode has its turn at.
+/// Setting at which each mode has its turn.
 #[derive(Clone, Debug, PartialEq)]
 struct Point {
     /// In the list of ciphers.
     cipher: usize,
     shape: Shape,
     hogs: u32,
-    /// Whether it is of the loaded part, alone or beside hogs.
+    /// Set if it is of the loaded part, alone or beside hogs.
     is_alone_or_loaded: bool,
 }
 
@@ -305,7 +305,7 @@ impl Sweep {
     }
 }
 
-/// Whether the medium has so many bytes, and a request fits.
+/// Verifies that the medium has so many bytes, and that a request fits.
 fn check_block(size: u64, largest: u32) -> Result<()> {
     check_size(size)?;
     if u64::from(largest) > size {
@@ -318,7 +318,7 @@ fn check_block(size: u64, largest: u32) -> Result<()> {
     Ok(())
 }
 
-/// What the values of a list mean, each once.
+/// Returns the meanings of a list's values, each once.
 fn list<G: Display, T: PartialEq>(
     option: &str,
     given: &[G],

@@ -1,4 +1,4 @@
-//! What is measured: a medium, and volumes over it that differ in cipher and dispatch only.
+//! Subject of the measurement: a medium, and volumes over it that differ in cipher and dispatch only.
 //!
 //! All volumes of one bench lie on the same medium, so that none has the better memory.
 
@@ -76,7 +76,7 @@ impl Cipher {
         &self.word
     }
 
-    /// Whether it encrypts nothing.
+    /// Tells if it encrypts nothing.
     pub fn is_null(&self) -> bool {
         self.spec.is_null()
     }
@@ -112,7 +112,7 @@ pub fn cheap(version: Version) -> FormatOptions {
     FormatOptions { version, kdf: Some(KdfKind::Pbkdf2), cost, ..FormatOptions::default() }
 }
 
-/// Who runs the cipher, for people.
+/// Describes who runs the cipher, for people.
 pub fn in_words(mode: Mode) -> &'static str {
     match mode {
         Mode::Inline => "inline",
@@ -121,13 +121,13 @@ pub fn in_words(mode: Mode) -> &'static str {
     }
 }
 
-/// What runs AES-XTS here.
+/// Returns the name of the implementation that runs AES-XTS here.
 pub fn aes_backend() -> &'static str {
     let sectors = Cipher::new("aes-xts-plain64").and_then(|cipher| cipher.sectors());
     sectors.map_or("unknown", |cipher| cipher.backend_name())
 }
 
-/// Whether a volume can have `bytes` bytes.
+/// Verifies that a volume can have `bytes` bytes.
 pub fn check_size(bytes: u64) -> Result<()> {
     if bytes > 0 && bytes.is_multiple_of(u64::from(SECTOR_SIZE)) {
         return Ok(());
@@ -142,7 +142,7 @@ pub fn ram(bytes: u64, needed: u64, what_else: &str) -> Result<Gate> {
     Ok(Gate::new(RamDevice::new(bytes)?))
 }
 
-/// Whether the machine has `needed` bytes of memory to spare for media of `bytes` bytes.
+/// Verifies that the machine has `needed` bytes of memory to spare for media of `bytes` bytes.
 pub fn check_memory(bytes: u64, needed: u64, what_else: &str) -> Result<()> {
     match available_memory() {
         Some(available) if needed > available => fail!(

@@ -1,4 +1,4 @@
-//! What it takes to encrypt an image, and to decrypt one, beside the programs that people use for it.
+//! Cost of encrypting an image, and of decrypting one, beside the programs that people use for it.
 //!
 //! Each turn makes a new file, and ends when that is durable. Ours are checked first: what they have made has all bytes of
 //! the source. Beside that, changes of headers are cut off ([`cuts`]).
@@ -38,7 +38,7 @@ const TRIES: u32 = 100;
 /// With less there are no goals: rounds and size.
 const ENOUGH: (u32, u64) = (3, 512 << 20);
 
-/// What to measure.
+/// Options of the measurement.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -67,11 +67,11 @@ struct Way {
     name: &'static str,
     /// The command line, see [`crate::programs::words`]; it begins with the program.
     line: &'static str,
-    /// What must be there before.
+    /// State that must be there before.
     prepare: Prepare,
 }
 
-/// What a way needs, which is not timed.
+/// Requirement of a way, which is not timed.
 #[derive(Clone, Copy, PartialEq)]
 enum Prepare {
     Nothing,
@@ -136,7 +136,7 @@ impl Way {
     }
 }
 
-/// What all turns need.
+/// State that all turns need.
 struct Bench {
     setting: Setting,
     /// Bytes on the medium of what was nearly all holes.
@@ -201,7 +201,7 @@ impl Bench {
         self.setting.path("out.img")
     }
 
-    /// What we make has the bytes that it should have.
+    /// Verifies that what we make has the bytes that it should have.
     fn check(&self) -> Result<()> {
         let images = &self.setting.images;
         for way in WAYS.iter().filter(|way| [CREATE, COPY_OUT].contains(&way.name)) {

@@ -1,4 +1,4 @@
-//! What encryption costs a zoned disk, and what order costs who lost it.
+//! Cost of encryption to a zoned disk, and of restoring order where it was lost.
 //!
 //! ```text
 //! media   emulated zones over RAM, and over RAM that is as slow as an SSD
@@ -49,7 +49,7 @@ const POOL_MAX: u32 = 64;
 /// With fewer runs, or shorter ones, there are no goals.
 const ENOUGH: (u32, f64) = (3, 0.03);
 
-/// What to measure.
+/// Options of the measurement.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -90,7 +90,7 @@ enum Way {
 const WAYS: [Way; 4] = [Way::Plain, Way::Encrypted, Way::Auto, Way::Pool];
 
 impl Way {
-    /// Who runs the cipher, where the engine does.
+    /// Returns who runs the cipher, where the engine does.
     fn mode(self) -> Option<Mode> {
         match self {
             Self::Plain | Self::Pool => None,
@@ -189,7 +189,7 @@ fn notes(helpers: usize, pool: u32) -> Vec<String> {
     ]
 }
 
-/// What a row is called.
+/// Builds the name of a row.
 fn name(way: Way, is_slow: bool, load: &Load) -> String {
     format!("{}, {}, {}", word(&way), medium_name(is_slow), load.name())
 }
@@ -228,7 +228,7 @@ impl Medium {
         })
     }
 
-    /// Whether each way writes what it should: blocks to every zone, looked at in the memory below.
+    /// Verifies that each way writes what it should: blocks to every zone, looked at in the memory below.
     fn check(&mut self, cipher: &Cipher) -> Result<()> {
         let sectors = cipher.sectors()?;
         let mut reader = Blocking::new(&self.memory, BackendChoice::Auto)?;

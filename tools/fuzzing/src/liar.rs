@@ -31,7 +31,7 @@ const OPTIONS: usize = 16;
 /// The number of `base:allocation`.
 const CONTEXT: u32 = 7;
 
-/// What the server offers, and what it does.
+/// Offer and behaviour of the server.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     pub flags: u16,
@@ -41,11 +41,11 @@ pub struct Script {
     pub sizes: Option<[u32; 3]>,
     /// One byte of what is said in the handshake: its place, and which of its bits are others. From which connection on.
     pub flip: Option<(usize, u8, usize)>,
-    /// What is done to each answer: how, and two numbers.
+    /// Treatment of each answer: how, and two numbers.
     pub answers: Vec<[u8; 3]>,
 }
 
-/// What all connections of a server share.
+/// State that all connections of a server share.
 struct Shared {
     script: Script,
     disk: Mutex<Vec<u8>>,
@@ -87,7 +87,7 @@ impl Liar {
         }
     }
 
-    /// Whether anything was said that a server must not say, or a connection was cut.
+    /// Tells if anything was said that a server must not say, or a connection was cut.
     #[must_use]
     pub fn has_lied(&self) -> bool {
         self.shared.has_lied.load(Ordering::SeqCst)

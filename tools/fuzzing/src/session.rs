@@ -22,12 +22,12 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const PAYLOAD_MAX: u32 = 256 << 10;
 const FIRST_UNKNOWN: u16 = 8;
 
-/// Whether the client waits for each answer.
+/// Pace of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// It does, so what it reads is what it wrote.
+    /// Waits for each answer, so what it reads is what it wrote.
     Lockstep,
-    /// It sends everything at once and reads answers meanwhile.
+    /// Sends everything at once and reads answers meanwhile.
     Pipelined,
 }
 
@@ -43,7 +43,7 @@ struct Answer {
 /// A client after its handshake.
 pub struct Client {
     stream: UnixStream,
-    /// What has come and was not looked at.
+    /// Bytes that have come and were not looked at.
     inbox: Vec<u8>,
     structured: bool,
     pace: Pace,
@@ -206,7 +206,7 @@ fn end_of(request: &RequestHeader) -> u64 {
     request.offset.saturating_add(request.length.into())
 }
 
-/// What the export holds, as far as a client can know.
+/// Contents of the export, as far as a client can know.
 struct Model {
     bytes: Vec<Option<u8>>,
 }
@@ -250,7 +250,7 @@ impl Model {
     }
 }
 
-/// Whether the record is a request that must be answered: not the end, and with all its payload.
+/// Tells if the record is a request that must be answered: not the end, and with all its payload.
 fn is_whole(request: RequestHeader) -> bool {
     request.command != cmd::DISC && request.payload_length() <= PAYLOAD_MAX
 }

@@ -1,9 +1,8 @@
-//! What help texts have no place for: ENVIRONMENT, FILES and SEE ALSO.
+//! Sections that help texts have no place for: ENVIRONMENT, FILES and SEE ALSO.
 
 use clap::Command;
 
-/// What is shown on the pages of some verbs, and of those that have one of some options; what it concerns, and what it
-/// says of it.
+/// Paragraph on the pages of some verbs, and of those that have one of some options; its subject, and its text.
 type Entry = (&'static [&'static str], &'static str, &'static str);
 
 const ENVIRONMENT: &[Entry] = &[
@@ -98,7 +97,7 @@ pub fn of(name: &str, command: &Command) -> String {
         + &see_also(name, command)
 }
 
-/// Whether the page is that of `parent`, or of one of its verbs. The program's own is not meant by that.
+/// Tells if the page is that of `parent`, or of one of its verbs. The program's own is not meant by that.
 fn is_of_verb(name: &str, parent: &str) -> bool {
     let rest = name.strip_prefix("cryptline-").unwrap_or(name);
     let parent = parent.strip_prefix("cryptline-").unwrap_or(parent);

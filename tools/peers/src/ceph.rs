@@ -1,8 +1,8 @@
 //! A Ceph cluster on this machine, for as long as a test or a benchmark runs: a monitor, and storage daemons that keep
 //! everything in memory.
 //!
-//! It needs no root, no systemd and no manager, and lies in one folder. All of it listens on loopback, and ends with the
-//! value. An image should stay below 512 MiB: memory keeps what was overwritten.
+//! The cluster needs no root, no systemd and no manager, and lies in one folder. All of it listens on loopback, and
+//! ends with the value. An image should stay below 512 MiB: memory keeps what was overwritten.
 
 mod configuration;
 mod groups;
@@ -30,7 +30,7 @@ pub struct Options {
     pub osds: usize,
     /// Of them, how many have each object.
     pub replicas: usize,
-    /// Whether clients need a key (`cephx`).
+    /// Set if clients need a key (`cephx`).
     pub needs_keys: bool,
 }
 

@@ -280,7 +280,7 @@ fn say_skipped(test: &str, why: &str) {
     let _closed = writeln!(std::io::stderr(), "SKIP {test}: {why}");
 }
 
-/// Whether `CI=true`, where nothing may be skipped.
+/// Tells if `CI=true`, where nothing may be skipped.
 pub fn in_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| value == "true")
 }

@@ -22,7 +22,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(2);
 /// How long a server may take to end after SIGTERM.
 const STOP_MAX: Duration = Duration::from_secs(20);
 
-/// Whether a server listens at `path`, or did before its socket was removed. A socket has its name a moment before it
+/// Tells if a server listens at `path`, or did before its socket was removed. A socket has its name a moment before it
 /// listens, and a connection to try it would be a client.
 pub fn listens(path: &Path) -> bool {
     let table = std::fs::read("/proc/net/unix").expect("the sockets of this machine");
@@ -40,11 +40,11 @@ pub fn listens(path: &Path) -> bool {
 pub struct Run {
     /// The command line, for messages.
     pub command: String,
-    /// How it ended.
+    /// Exit status of the program.
     pub status: ExitStatus,
-    /// What it wrote to standard output.
+    /// Bytes written to standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to standard error.
+    /// Bytes written to standard error.
     pub stderr: Vec<u8>,
     /// How long it ran.
     pub elapsed: Duration,
@@ -201,12 +201,12 @@ impl Background {
         self.wait_until(timeout, || path.exists())
     }
 
-    /// What it has written to standard output so far.
+    /// Returns what it has written to standard output so far.
     pub fn stdout_text(&self) -> String {
         String::from_utf8_lossy(&self.stdout.so_far()).into_owned()
     }
 
-    /// What it has written to standard error so far.
+    /// Returns what it has written to standard error so far.
     pub fn stderr_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr.so_far()).into_owned()
     }

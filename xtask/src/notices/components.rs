@@ -25,7 +25,7 @@ pub struct Component {
     pub folder: PathBuf,
     /// Places of those it needs, in the list that it is in.
     pub needs: Vec<usize>,
-    /// Whether it is a member of this workspace.
+    /// Set if it is a member of this workspace.
     pub is_ours: bool,
 }
 
@@ -78,7 +78,7 @@ fn components(metadata: &Value, checksums: &Checksums<'_>) -> Option<Vec<Compone
     found.collect()
 }
 
-/// What a node of the graph needs when the program runs.
+/// Returns what a node of the graph needs when the program runs.
 fn linked(node: &Value) -> Option<Vec<String>> {
     let needed = node["deps"].as_array()?.iter().filter(|need| {
         let kinds = need["dep_kinds"].as_array();
@@ -112,7 +112,7 @@ fn component(package: &Value, needs: Vec<usize>, checksums: &Checksums<'_>) -> O
 /// By name and version.
 type Checksums<'lock> = BTreeMap<(&'lock str, &'lock str), &'lock str>;
 
-/// What `Cargo.lock` says of the packages that were downloaded.
+/// Reads what `Cargo.lock` says of the packages that were downloaded.
 fn checksums(lock: &str) -> Checksums<'_> {
     let of = |entry| -> Option<_> {
         let value = |key: &str| {

@@ -1,4 +1,5 @@
-//! What goes along with a built program: whose work is in it under which licence, and the same as a list for machines.
+//! Notices that go along with a built program: whose work is in it under which licence, and the same as a list for
+//! machines.
 //!
 //! ```text
 //! cargo metadata ─► components ─┬─► THIRD-PARTY.txt      names, licences, their texts

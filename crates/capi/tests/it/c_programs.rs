@@ -36,7 +36,7 @@ impl Installed {
         self.folder.path().join(path)
     }
 
-    /// What pkg-config says.
+    /// Flags that pkg-config names.
     fn flags(&self, pkg_config: &peer::Peer, arguments: &[&str]) -> Vec<String> {
         let mut command = pkg_config.command();
         command.args(arguments).arg("cryptline");

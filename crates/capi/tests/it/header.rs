@@ -16,7 +16,7 @@ fn source() -> String {
     files.collect::<Vec<_>>().join(" ")
 }
 
-/// What is between each `begin` and the next `end`.
+/// Texts between each `begin` and the next `end`.
 fn between<'a>(text: &'a str, begin: &'a str, end: &'a str) -> impl Iterator<Item = &'a str> {
     text.split(begin).skip(1).map(move |rest| rest.split(end).next().unwrap_or_default())
 }

@@ -32,7 +32,7 @@ fn both_streams_match_the_vectors_of_the_authors() {
     assert_eq!(seen, 10);
 }
 
-/// What makes it wide.
+/// Property of a wide cipher.
 #[test]
 fn one_bit_of_a_sector_changes_all_its_blocks() {
     let spec = CipherSpec::parse("xchacha12,aes-adiantum-plain64").expect("a cipher");

@@ -43,7 +43,7 @@ pub(super) fn new(key: &[u8], backend: Backend) -> Option<Box<dyn BlockCipher>> 
     }
 }
 
-/// What does the work, for people.
+/// Name of the implementation, for people.
 pub(super) fn name(backend: Backend) -> Option<&'static str> {
     match backend {
         Backend::Avx512 => Some("aes (vaes, avx512)"),
@@ -95,7 +95,7 @@ impl<V: Width> Aes<V> {
     }
 }
 
-/// What there is to do, in one call of the code that is compiled for a width.
+/// Work to do, in one call of the code that is compiled for a width.
 enum Work<'a> {
     Encrypt(&'a mut [[u8; 16]]),
     Decrypt(&'a mut [[u8; 16]]),

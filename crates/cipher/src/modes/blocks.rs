@@ -83,7 +83,7 @@ impl Algorithm {
         }
     }
 
-    /// What does the work, for people.
+    /// Name of the implementation, for people.
     pub(super) fn backend_name(self, backend: Backend) -> &'static str {
         if let Some(native) = self.native_name(backend) {
             return native;

@@ -27,7 +27,7 @@ impl Elephant {
         Some(Elephant { cipher: Algorithm::Aes.cipher(extra, backend)?, sector_size: sector_size.into() })
     }
 
-    /// What comes before encryption.
+    /// Step before encryption.
     pub(super) fn diffuse(&self, number: u64, sector: &mut [Block]) {
         self.mask(number, sector);
         with_words(sector, |words| {
@@ -36,7 +36,7 @@ impl Elephant {
         });
     }
 
-    /// What comes after decryption.
+    /// Step after decryption.
     pub(super) fn undo(&self, number: u64, sector: &mut [Block]) {
         with_words(sector, |words| {
             undo_b(words);

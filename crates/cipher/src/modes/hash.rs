@@ -51,18 +51,18 @@ impl EssivHash {
         known.map(|&(_, hash)| hash)
     }
 
-    /// Whether the kernel has `name` and it is not served here.
+    /// Tells if the kernel has `name` and it is not served here.
     pub(super) fn is_for_later(name: &str) -> bool {
         NOT_SERVED.contains(&name)
     }
 
-    /// Whether the digest is a key of the cipher.
+    /// Tells if the digest is a key of the cipher.
     pub(super) fn fits(self, cipher: &str) -> bool {
         let algorithm = Algorithm::by_name(cipher);
         algorithm.is_none_or(|algorithm| algorithm.key_sizes().contains(&self.output_len()))
     }
 
-    /// Whether the digest is longer than the least key of the cipher and shorter than the largest.
+    /// Tells if the digest is longer than the least key of the cipher and shorter than the largest.
     pub(super) fn is_between_keys(self, cipher: &str) -> bool {
         let sizes = Algorithm::by_name(cipher).map_or(&[][..], Algorithm::key_sizes);
         let bounds = sizes.first().zip(sizes.last());

@@ -180,7 +180,7 @@ impl<W: Words> Words for [W; 2] {
 
 /// A cipher's rounds over the words of some blocks.
 pub(super) trait Rounds<W: Words> {
-    /// What they take besides [`Words::Cpu`].
+    /// Input of the rounds besides [`Words::Cpu`].
     type More: Copy;
     fn crypt<const ENCRYPT: bool>(&self, cpu: W::Cpu, more: Self::More, text: [W; 4]) -> [W; 4];
 }

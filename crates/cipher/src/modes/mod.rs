@@ -83,7 +83,7 @@ struct Keyed {
     salted: Option<Box<dyn BlockCipher>>,
 }
 
-/// What some IV modes do besides counting.
+/// Work that some IV modes do besides counting.
 enum Extra {
     Nothing,
     /// Eboiv: the cipher encrypts zeros with the IV, and that is the IV.
@@ -117,7 +117,7 @@ impl Modes {
         Some(Modes { name: name(spec, backend)?, keys, factor, plus, extra })
     }
 
-    /// What does the work, for people.
+    /// Name of the implementation, for people.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }

@@ -26,7 +26,7 @@ pub(super) const KEY_BYTES: usize = KEY_FACTORS * 8;
 /// Left or right factors of a message.
 type Factors = [u32; 2 * UNITS];
 
-/// What hashes here and what goes with it, for people.
+/// Names of the hash and the stream cipher that goes with it, for people.
 pub(super) fn backend_name() -> &'static str {
     if wide_registers() { "RustCrypto chacha20 + NH (avx2)" } else { "RustCrypto chacha20 + NH" }
 }

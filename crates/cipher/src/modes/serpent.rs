@@ -83,7 +83,7 @@ impl BlockCipher for Serpent {
     }
 }
 
-/// What does the work, for people.
+/// Name of the implementation, for people.
 pub(super) fn name(width: Width) -> &'static str {
     match width {
         Width::Words512(_) => "serpent (avx512)",

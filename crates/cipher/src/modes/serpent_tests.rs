@@ -18,7 +18,7 @@ const TABLES: [[u32; 16]; 8] = [
     [1, 13, 15, 0, 14, 8, 2, 11, 7, 4, 12, 10, 9, 3, 5, 6],
 ];
 
-/// What `sbox` makes of each value, all of them side by side in one word.
+/// Results of `sbox` for each value, all of them computed side by side in one word.
 fn values(sbox: fn([u32; 4]) -> [u32; 4]) -> Vec<u32> {
     let inputs = [0, 1, 2, 3].map(|bit| (0..16).fold(0, |word, at| word | (at >> bit & 1) << at));
     let outputs = sbox(inputs);

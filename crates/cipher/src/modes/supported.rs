@@ -6,7 +6,7 @@ use super::hash::EssivHash;
 use crate::spec::{CipherSpec, IvMode, SpecError};
 
 impl CipherSpec {
-    /// Whether a [`SectorCipher`](crate::SectorCipher) can be made of it.
+    /// Checks that a [`SectorCipher`](crate::SectorCipher) can be made of it.
     ///
     /// # Errors
     /// [`SpecError::NotSupportedYet`] with the cipher word, and what the kernel says to parts that
@@ -30,7 +30,7 @@ impl CipherSpec {
     }
 }
 
-/// Whether `spec` names a cipher, mode and IV that go together, whatever the key.
+/// Tells if `spec` names a cipher, mode and IV that go together, whatever the key.
 fn is_known(spec: &CipherSpec) -> bool {
     if spec.chain_mode() == "adiantum" {
         // IVs of loop-AES and TrueCrypt have 16 bytes, not 32, and SPDK knows AES-XTS alone.

@@ -198,7 +198,7 @@ impl Schedule {
     }
 }
 
-/// What one byte adds to the function h. `keys` are its words in the order in which they are used.
+/// Part of the function h that one byte adds. `keys` are its words in the order in which they are used.
 fn h(column: usize, byte: u8, keys: impl ExactSizeIterator<Item = [u8; 4]>) -> u32 {
     let skipped = 4 - keys.len();
     let [first, rest @ ..] = &ORDER[column][skipped..] else {

@@ -4,7 +4,7 @@
 //!   armv8     8 registers of 1 block in flight     a unit of 128 bytes
 //! ```
 //!
-//! What makes it fast is what makes those of x86 fast (`xts/x86.rs`), and:
+//! Fast for the same reasons as the kernels of x86 (`xts/x86.rs`), and for these:
 //! * AESE adds the round key before the round instead of after it, so the first one adds
 //!   `k_0 ^ k_last` for free. AESE and AESMC stay adjacent, so that most CPUs fuse them.
 //! * Multiplying a mask by x^8 moves it up by one byte, and the byte that falls out comes back times

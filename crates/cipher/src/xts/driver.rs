@@ -1,5 +1,5 @@
-//! What the kernels on AES instructions share: cutting requests into sectors and sectors into units,
-//! and the tails that do not fill a unit.
+//! Code common to the kernels on AES instructions: cutting requests into sectors and sectors into units, and the tails
+//! that do not fill a unit.
 
 #![allow(unsafe_code)]
 

@@ -43,7 +43,7 @@ pub(crate) struct BlockKeys {
 /// The keys of one direction.
 #[repr(C, align(64))]
 pub(crate) struct Schedule {
-    /// What the input is XORed with, in XTS besides the tweak.
+    /// Key that the input is XORed with, in XTS besides the tweak.
     pub(crate) first: RoundKey,
     pub(crate) last: RoundKey,
     middle: [RoundKey; ROUND_KEYS_MAX - 2],

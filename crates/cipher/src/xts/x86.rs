@@ -6,7 +6,7 @@
 //!   aesni     8 registers of 1 block                128 bytes
 //! ```
 //!
-//! What makes them fast:
+//! Reasons for their speed:
 //! * Of several sectors, the first 8 IVs are encrypted together, since one alone costs the latency of all
 //!   its rounds; after these, as many as 8 registers hold. The tweaks of a unit all come from its first
 //!   one, not each from the one before.

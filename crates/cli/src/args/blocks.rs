@@ -30,14 +30,14 @@ pub struct BlockOptions {
     #[arg(long, value_name = "BYTES", value_parser = size::parse_block)]
     pub logical_block: Option<u32>,
 
-    /// What has to wait while part of a cipher sector is being written [default: shared]
+    /// Requests that wait while part of a cipher sector is being written [default: shared]
     #[arg(long, value_name = "WHAT", requires = "logical_block", value_parser = choice::of(SUBBLOCK))]
     pub subblock: Option<Exclusion>,
 
-    /// What clients read where the medium holds only zeros. With `detect`, sparse images, discards and thin
-    /// storage behave as on a plain disk; but whoever can write to the medium can make chosen places read as
-    /// zeros. Zeroing a range writes such zeros only with --allow-discards; without it, encrypted zeros are
-    /// written, which reveal nothing
+    /// Data that clients read where the medium holds only zeros. With `detect`, sparse images, discards and thin
+    /// storage behave as on a plain disk; but whoever can write to the medium can make chosen places read as zeros.
+    /// Zeroing a range writes such zeros only with --allow-discards; without it, encrypted zeros are written, which
+    /// reveal nothing
     #[arg(long, value_name = "WHAT", default_value = "decrypt", value_parser = choice::of(ZEROES))]
     pub zeroes: Zeroes,
 

@@ -13,11 +13,11 @@ const MODES: &Words<Mode> = &[
     ("auto", "The thread that has the request; idle cores help with large ones", Mode::Auto),
 ];
 
-/// Who runs the cipher.
+/// Options on who runs the cipher.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Dispatch options (who runs the cipher)")]
 pub struct DispatchOptions {
-    /// Who runs the cipher [default: auto, unless `--perf-...` options, table or header say otherwise]
+    /// Threads that run the cipher [default: auto, unless `--perf-...` options, table or header say otherwise]
     #[arg(long, value_name = "WHO", value_parser = choice::of(MODES))]
     pub dispatch: Option<Mode>,
 

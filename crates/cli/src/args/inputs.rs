@@ -1,4 +1,4 @@
-//! What two arguments of one command must not share: standard input, and a file that one of them overwrites.
+//! Inputs that two arguments of one command must not share: standard input, and a file that one of them overwrites.
 
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
@@ -23,11 +23,11 @@ pub enum FromInput {
 
 /// Something that may come from standard input.
 pub struct Taker {
-    /// What it is.
+    /// Name of it in messages.
     pub what: &'static str,
     /// The option that takes it from elsewhere.
     pub instead: &'static str,
-    /// What it takes.
+    /// Part of standard input that it takes.
     pub takes: Option<FromInput>,
 }
 
@@ -35,7 +35,7 @@ pub struct Taker {
 /// each other.
 ///
 /// # Errors
-/// What to give instead.
+/// Advice on what to give instead.
 pub fn refuse_shared_input(takers: &[Taker]) -> Result<(), CliError> {
     let takers: Vec<_> = takers.iter().filter(|it| it.takes.is_some()).collect();
     let all_lines = takers.iter().all(|it| it.takes == Some(FromInput::Line));
@@ -51,7 +51,7 @@ pub fn refuse_shared_input(takers: &[Taker]) -> Result<(), CliError> {
 /// Refuses to overwrite a file that the command itself needs.
 ///
 /// # Errors
-/// What it is.
+/// Error that tells which file it is.
 pub fn refuse_needed(destination: &Target, needed: &[(&str, Option<&Path>)]) -> Result<(), CliError> {
     let files = needed.iter().filter_map(|(what, path)| Some((what, (*path)?)));
     for (what, path) in files {
@@ -65,7 +65,7 @@ pub fn refuse_needed(destination: &Target, needed: &[(&str, Option<&Path>)]) -> 
     Ok(())
 }
 
-/// Whether `source` is what standard input is, under whatever name.
+/// Tells if `source` is what standard input is, under whatever name.
 pub fn is_input(source: &Path) -> bool {
     if source == Path::new("-") {
         return true;
@@ -90,7 +90,7 @@ impl PassphraseSource {
         self.key_file.clone().or_else(open)
     }
 
-    /// What it takes of standard input, once somebody needs the passphrase.
+    /// Returns what it takes of standard input, once somebody needs the passphrase.
     pub fn from_input(&self) -> Option<FromInput> {
         let takes_all = match (&self.key_file, self.passphrase_fd) {
             (Some(path), _) => path == Path::new("-") || is_open_as_input(path),
@@ -103,7 +103,7 @@ impl PassphraseSource {
 }
 
 impl KeyArgs {
-    /// What they take of standard input, once somebody needs the key.
+    /// Returns what they take of standard input, once somebody needs the key.
     pub fn from_input(&self) -> Option<FromInput> {
         match &self.volume_key_file {
             Some(path) => is_open_as_input(path).then_some(FromInput::All),

@@ -43,7 +43,7 @@ const NEWLINE: &Words<FinalNewline> = &[
     ("strip", "The end of a line of text", FinalNewline::Strip),
 ];
 
-/// What a newline at the end of a key file is.
+/// Meaning of a newline at the end of a key file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FinalNewline {
     /// Part of the passphrase.
@@ -71,17 +71,17 @@ pub struct PassphraseSource {
     #[arg(long, value_name = "BYTES", value_parser = size::parse, requires = "key_file")]
     pub keyfile_size: Option<u64>,
 
-    /// What a newline at the end of the key file is
+    /// Meaning of a newline at the end of the key file
     #[arg(long, value_name = "WHAT", default_value = "keep", value_parser = choice::of(NEWLINE))]
     pub key_file_newline: FinalNewline,
 
-    /// Whether the key file had one that was kept.
+    /// Set if the key file had one that was kept.
     #[arg(skip)]
     kept_newline: Arc<AtomicBool>,
-    /// Whether what it was taken from was empty.
+    /// Set if what it was taken from was empty.
     #[arg(skip)]
     was_empty: Arc<AtomicBool>,
-    /// What cryptsetup would have taken of what was typed, to be tried next.
+    /// Part of what was typed that cryptsetup would have taken, to be tried next.
     #[arg(skip)]
     cut: Cut,
 
@@ -182,7 +182,7 @@ pub struct KeyArgs {
 }
 
 impl KeyArgs {
-    /// Whether no key option was given at all.
+    /// Tells if no key option was given at all.
     pub fn is_empty(&self) -> bool {
         self.passphrase.is_prompt()
             && self.volume_key_file.is_none()
@@ -209,7 +209,7 @@ impl KeyArgs {
     }
 }
 
-/// What encrypts nothing has an option of its own.
+/// Refuses a cipher that encrypts nothing, which has an option of its own.
 pub fn accepted_cipher(spec: &str) -> Result<String, String> {
     if spec.is_empty() || spec.contains("cipher_null") {
         return Err("that encrypts nothing, which is never accepted so".to_owned());
@@ -278,7 +278,7 @@ impl PassphraseSource {
         }
     }
 
-    /// Whether the passphrase comes from the terminal.
+    /// Tells if the passphrase comes from the terminal.
     pub fn is_prompt(&self) -> bool {
         self.key_file.is_none() && self.passphrase_fd.is_none()
     }
@@ -476,7 +476,7 @@ pub(super) fn prompt_twice(question: &str, instead: Options) -> Result<SecretBuf
     }
 }
 
-/// Whether a passphrase has been asked for, and read from standard input since there is no terminal.
+/// Tells if a passphrase has been asked for, and read from standard input since there is no terminal.
 pub fn passphrase_from_input() -> bool {
     FROM_INPUT.load(Ordering::Relaxed)
 }

@@ -64,7 +64,7 @@ impl SlotCipherArgs {
     }
 }
 
-/// What so many bits have.
+/// Converts so many bits to bytes.
 ///
 /// # Errors
 /// Exit code 1 where they are no bytes.

@@ -7,7 +7,7 @@ use cryptline_sys::{SecretBuf, lock};
 
 use super::KeyArgs;
 
-/// What the keys have given, for whoever asks again.
+/// Keys that were given, for whoever asks again.
 pub struct Remembered {
     keys: KeyArgs,
     last: Mutex<Option<Key>>,

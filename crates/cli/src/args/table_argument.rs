@@ -21,7 +21,7 @@ use zeroize::Zeroize;
 use crate::CliError;
 
 const OPTION: &[u8] = b"--table";
-/// What stands for the line: no argument of a process can have it.
+/// Placeholder for the line: no argument of a process can have it.
 const SIGN: &str = "\0";
 
 /// The line that the process was started with, on its way past clap.

@@ -77,7 +77,7 @@ impl TokenArgs {
         })
     }
 
-    /// Whether an option asks for tokens.
+    /// Tells if an option asks for tokens.
     pub fn are_named(&self) -> bool {
         self.token_id.is_some() || self.token_type.is_some() || self.token_only
     }

@@ -25,14 +25,14 @@ const DIRECT: &Words<DirectMode> = &[
     ("off", "Never: use the page cache", DirectMode::Off),
 ];
 
-/// What `--type` says where only a header can be meant.
+/// Words of `--type` where only a header can be meant.
 pub const LUKS_TYPES: &Words<VolumeType> = &[
     ("luks", "LUKS1 or LUKS2, as the header says", VolumeType::Luks),
     ("luks1", "LUKS1 only", VolumeType::Luks1),
     ("luks2", "LUKS2 only", VolumeType::Luks2),
 ];
 
-/// What `--type` says.
+/// Meaning of `--type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum VolumeType {
     /// LUKS1 or LUKS2, as the header says
@@ -97,7 +97,7 @@ pub struct TargetArgs {
     #[arg(long)]
     pub allow_null_cipher: bool,
 
-    /// What the target is [default: luks]
+    /// Type of the target [default: luks]
     #[arg(long = "type", value_enum, value_name = "TYPE", conflicts_with = "table")]
     pub kind: Option<VolumeType>,
 
@@ -119,7 +119,7 @@ pub struct TargetArgs {
     #[command(flatten)]
     pub blocks: BlockOptions,
 
-    /// Who runs the cipher.
+    /// Options on who runs the cipher.
     #[command(flatten)]
     pub dispatch: DispatchOptions,
 
@@ -132,7 +132,7 @@ pub struct TargetArgs {
     pub delay: Option<DelaySpec>,
 }
 
-/// What a header would say, for volumes without one.
+/// Options that a header would state, for volumes without one.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options for --type plain (as `cryptsetup open --type plain`) and ram:SIZE")]
 pub struct PlainOptions {
@@ -183,7 +183,7 @@ pub fn open(target: &OsStr, options: &TargetArgs, keys: &KeyArgs) -> Result<Volu
 }
 
 impl TargetArgs {
-    /// What the library is to do.
+    /// Returns what the library is to do.
     ///
     /// # Errors
     /// Exit code 1 for options that contradict each other or the target.
@@ -236,7 +236,7 @@ impl TargetArgs {
         }
     }
 
-    /// What says how the volume is encrypted; `None` for a table, which does.
+    /// Returns the source of the encryption parameters; `None` for a table, which is one.
     fn format(&self, target: &Target, keys: &KeyArgs) -> Result<Option<Format>, CliError> {
         if let Target::Table(_) = target {
             return if keys.is_empty() {

@@ -1,7 +1,7 @@
 //! A server in the background: started as a process of its own, left alone once its device is there.
 //!
-//! It is started, and not forked, because a process with threads cannot be forked. Its terminal stays ours until the
-//! device is there, so it can ask for a passphrase.
+//! The server is started, and not forked, because a process with threads cannot be forked. Its terminal stays ours
+//! until the device is there, so it can ask for a passphrase.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,7 +16,7 @@ pub const OPTION: &str = "--detached-child";
 /// The hidden option of one that takes over a device.
 pub const RECOVER: &str = "--recover-device";
 
-/// What a server says in place of a path, before its exit code.
+/// Word of a server in place of a path, before its exit code.
 const FAILED: &str = "failed ";
 
 /// Runs a command line, of which the first is the verb, as a server, and waits until it has a device or has

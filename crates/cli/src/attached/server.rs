@@ -37,7 +37,7 @@ const SOCKET_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// How a volume is attached.
 pub struct Wanted<'a> {
-    /// Who is to make the device.
+    /// Maker of the device.
     pub driver: Driver,
     /// Hardware queues.
     pub queues: u16,
@@ -47,7 +47,7 @@ pub struct Wanted<'a> {
     pub timeout: Option<Duration>,
     /// How lanes do their I/O.
     pub backend: BackendChoice,
-    /// What is attached, for people.
+    /// Name of what is attached, for people.
     pub target: String,
     /// The command line, where a later server may have it.
     pub arguments: Vec<OsString>,
@@ -57,7 +57,7 @@ pub struct Wanted<'a> {
     pub in_background: bool,
     /// The device is there already, and its server is gone.
     pub recover: Option<PathBuf>,
-    /// Whether and where to tell what was done.
+    /// Options on telling what was done, and where.
     pub statistics: &'a StatsArgs,
     /// Nobody else sees what this process unmounts.
     pub has_own_mounts: bool,
@@ -189,7 +189,7 @@ fn keep_failure(state: &State, why: &str) {
     let _ = state.rewrite();
 }
 
-/// What becomes of a server whose thread has failed: its process ends, and its device waits for another.
+/// End of a server whose thread has failed: its process ends, and its device waits for another.
 #[derive(Default)]
 struct Failures {
     /// Once there is a device.
@@ -221,8 +221,8 @@ pub fn see_mounts_of_its_own() -> bool {
     cryptline_sys::leave_mount_namespace().is_ok()
 }
 
-/// What others unmount must not stay mounted here: its disk would stay in use. Where the target is reached by a network
-/// its socket may be anywhere, and is needed to connect again.
+/// Drops mounts of disks, since what others unmount must not stay mounted here: its disk would stay in use. Where the
+/// target is reached by a network its socket may be anywhere, and is needed to connect again.
 fn forget_mounts(wanted: &Wanted<'_>) {
     if wanted.has_own_mounts && !wanted.target.contains("://") {
         // As the kernel has them in its table of mounts.
@@ -233,8 +233,8 @@ fn forget_mounts(wanted: &Wanted<'_>) {
     }
 }
 
-/// What is swapped out would have to be read while memory runs out, and what waits for a server that is killed then
-/// could not be freed. It takes rights that users do not have.
+/// Keeps the process in memory: what is swapped out would have to be read while memory runs out, and what waits for a
+/// server that is killed then could not be freed. It takes rights that users do not have.
 fn stay_in_memory() {
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
     use rustix::mm::{MlockAllFlags, mlockall};
@@ -352,7 +352,7 @@ impl Device {
         }
     }
 
-    /// Whether the kernel trusts it with less.
+    /// Tells if the kernel trusts it with less.
     fn is_unprivileged(&self) -> bool {
         match self {
             Self::Nbd(_) => false,
@@ -381,7 +381,7 @@ impl Device {
         }
     }
 
-    /// Whether it can be left to another server.
+    /// Tells if it can be left to another server.
     fn can_be_handed_over(&self) -> bool {
         match self {
             Self::Nbd(_) => false,

@@ -1,6 +1,6 @@
-//! What is known of each attached device: one small file each, in a folder of the running system.
+//! Knowledge about each attached device: one small file each, in a folder of the running system.
 //!
-//! It holds no key and nothing that helps to find one.
+//! No key is in it, nor anything that helps to find one.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -21,14 +21,14 @@ const FOLDER: &str = "/run/cryptline";
 /// Sockets that others may use lie there, too (`systemd/`). The files of devices are private by themselves.
 const FOLDER_MODE: u32 = 0o755;
 const OWN_FOLDER_MODE: u32 = 0o700;
-/// What is locked: nobody else can open it, unlike the folder.
+/// File that is locked: nobody else can open it, unlike the folder.
 const LOCK: &str = ".lock";
 /// Locks of those who take a device away.
 const ALONE: &str = ".detach-";
 const PREFIX: &str = "attach-";
 const SUFFIX: &str = ".json";
 
-/// Who made a device.
+/// Maker of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Driver {
@@ -53,11 +53,11 @@ impl Driver {
 pub struct State {
     /// Its path.
     pub device: PathBuf,
-    /// Who made it.
+    /// Maker of the device.
     pub driver: Driver,
-    /// What is attached.
+    /// Name of what is attached.
     pub target: String,
-    /// What no other volume has, where that can be told: a server that takes over must have the same.
+    /// Value that no other volume has, where that can be told: a server that takes over must have the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
     /// Bytes.
@@ -66,10 +66,10 @@ pub struct State {
     pub read_only: bool,
     /// Hardware queues, each with a thread of the server's.
     pub queues: u16,
-    /// It has zones, so it is gone as soon as its server is.
+    /// Set if it has zones, so that it is gone as soon as its server is.
     #[serde(default)]
     pub zoned: bool,
-    /// It was made without privileges, and so is gone as soon as its server is.
+    /// Set if it was made without privileges, and so is gone as soon as its server is.
     #[serde(default)]
     pub unprivileged: bool,
     /// The server's process.
@@ -150,12 +150,12 @@ impl State {
         }
     }
 
-    /// Whether both are about one server: once a device is gone, its number is another's.
+    /// Tells if both are about one server: once a device is gone, its number is another's.
     pub fn is_of_same_server(&self, other: &Self) -> bool {
         (self.pid, self.started) == (other.pid, other.started)
     }
 
-    /// Whether the driver's owner of the device is another process than this server was.
+    /// Tells if the driver's owner of the device is another process than this server was.
     pub fn is_taken_by(&self, owner: Option<u32>) -> bool {
         owner.is_some_and(|owner| owner != self.owner.unwrap_or(self.pid))
     }
@@ -165,7 +165,8 @@ impl State {
         self.server_among(start_of)
     }
 
-    /// Whether the process that has the server's number was started when the server was. Only then is it to be told anything.
+    /// Tells if the process that has the server's number was started when the server was. Only then is it to be told
+    /// anything.
     pub fn is_known_server(&self) -> bool {
         start_of(self.pid) == Some(self.started)
     }
@@ -182,7 +183,7 @@ impl State {
         }
     }
 
-    /// Whether a new server may go on with a volume of this identity.
+    /// Verifies that a new server may go on with a volume of this identity.
     ///
     /// # Errors
     /// Exit code 4 for any but the volume that was attached, and where that cannot be told.
@@ -215,7 +216,7 @@ impl State {
     }
 }
 
-/// What is known of one device.
+/// Returns what is known of one device.
 ///
 /// # Errors
 /// Exit code 4 where it is nothing.

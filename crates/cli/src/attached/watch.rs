@@ -1,4 +1,4 @@
-//! Who takes an nbd device away when its server was killed.
+//! Process that takes an nbd device away when its server was killed.
 //!
 //! The kernel waits for the answer to a request for ever where nobody is left to give it: only without a disk do
 //! requests that are under way get errors. It is this program again, as `detach`, whose standard input is a pipe that
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 /// The hidden option of that process, with the server's number as the driver knows it.
 pub const OPTION: &str = "--after-server";
 
-/// That process, which ends after ours.
+/// Handle of that process, which ends after ours.
 pub struct Watch {
     _process: Child,
 }

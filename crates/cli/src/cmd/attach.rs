@@ -28,7 +28,7 @@ const QUEUES_MAX: i64 = 64;
 /// A day.
 const TIMEOUT_MAX: u64 = 86400;
 
-/// What to attach, and how.
+/// Volume to attach, and how.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 The device is printed once it is there; the server then goes to the background. It takes root, or ublk with the udev \
@@ -72,7 +72,7 @@ pub struct AttachArgs {
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = choice::of(backend::IO))]
     pub io: BackendChoice,
 
-    /// What is counted.
+    /// Options of the statistics.
     #[command(flatten)]
     pub statistics: StatsArgs,
 
@@ -80,7 +80,7 @@ pub struct AttachArgs {
     #[arg(short, long)]
     pub foreground: bool,
 
-    /// How it logs there. In the background it has nobody to tell.
+    /// Options of the log there. In the background it has nobody to tell.
     #[command(flatten)]
     pub log: LogArgs,
 
@@ -143,7 +143,7 @@ impl DriverChoice {
     }
 }
 
-/// Whether this process has the right to make any block device.
+/// Tells if this process has the right to make any block device.
 fn may_administer() -> bool {
     let sets = rustix::thread::capabilities(None);
     sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
@@ -204,7 +204,7 @@ impl AttachArgs {
         self.volume.blocks.logical_block.map_or(volume.info().sector_size, |_| volume.info().logical_block)
     }
 
-    /// What can be told before a passphrase is asked for.
+    /// Finds out what can be told before a passphrase is asked for.
     fn check(&self) -> Result<Driver, CliError> {
         if self.target.is_some() && self.volume.table.is_some() {
             return Err(CliError::parameters("give either a TARGET or --table, which names its device itself"));

@@ -14,7 +14,7 @@ use cryptline_engine::btt::BttError;
 use crate::CliError;
 use crate::error::btt_advice;
 
-/// What to do with a table.
+/// Operations on a table.
 #[derive(Subcommand, Debug)]
 #[command(after_help = "\
 Examples:
@@ -39,7 +39,7 @@ impl BttCommand {
     /// Runs one of them.
     ///
     /// # Errors
-    /// What to tell the user, and the exit code.
+    /// Message for the user, and exit code.
     pub fn run(&self) -> Result<(), CliError> {
         match self {
             Self::Create(args) => create::run(args),

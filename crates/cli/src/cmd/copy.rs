@@ -30,10 +30,10 @@ const ZEROES: &Words<Zeroes> = &[
     ("decrypt", "Their decryption, which is noise, as dm-crypt does", Zeroes::Decrypt),
 ];
 
-/// What encrypted volumes are called.
+/// Extensions in names of encrypted volumes.
 const ENCRYPTED: [&str; 3] = ["luks", "luks1", "luks2"];
 
-/// What to copy, and where to.
+/// Source and destination of a copy.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -94,7 +94,7 @@ pub struct CopyArgs {
     #[arg(long, conflicts_with_all = ["to_volume_key_file", "to_key_slot", "to_header", "to_token_id", "to_token_type", "to_token_only", "to_pin_file", "to_tpm_device"])]
     pub encrypt: bool,
 
-    /// What becomes of holes and zeros where the destination is encrypted; in a clear one they are always kept
+    /// Treatment of holes and zeros where the destination is encrypted; in a clear one they are always kept
     #[arg(long, value_name = "WHAT", default_value = "encrypt", value_parser = choice::of(HOLES))]
     pub holes: Holes,
 
@@ -111,7 +111,7 @@ pub struct CopyArgs {
     pub to: ToArgs,
 }
 
-/// What all copies can be asked for.
+/// Options of all copies.
 #[derive(Args, Clone, Debug, Default)]
 pub struct How {
     /// Take the source as it is, even if it has a LUKS header or is an image in another format
@@ -122,7 +122,7 @@ pub struct How {
     #[arg(long)]
     pub verify: bool,
 
-    /// What an encrypted source has where its medium holds only zeros
+    /// Contents of an encrypted source where its medium holds only zeros
     #[arg(long, value_name = "WHAT", default_value = "detect", value_parser = choice::of(ZEROES))]
     pub zeroes: Zeroes,
 
@@ -190,7 +190,7 @@ pub fn run(args: &CopyArgs) -> Result<(), CliError> {
 }
 
 impl CopyArgs {
-    /// Whether the destination is a volume that is there.
+    /// Tells if the destination is a volume that is there.
     fn is_volume(&self, destination: &Target) -> Result<bool, CliError> {
         if self.to.header.is_some() {
             return Ok(true);

@@ -37,7 +37,7 @@ pub(super) const HOLES: &Words<Holes> = &[
     ),
 ];
 
-/// What to make.
+/// Volume to make, and where.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -105,7 +105,7 @@ pub struct CreateArgs {
     #[arg(long, requires = "from", conflicts_with_all = ["volume_key_file", "header"], help_heading = "Source options")]
     pub resume: bool,
 
-    /// What becomes of holes and zeros in the source
+    /// Treatment of holes and zeros in the source
     #[arg(long, value_name = "WHAT", default_value = "encrypt", value_parser = choice::of(HOLES), help_heading = "Source options")]
     pub holes: Holes,
 
@@ -117,7 +117,7 @@ pub struct CreateArgs {
     #[arg(long)]
     pub preallocate: bool,
 
-    /// What to make.
+    /// Options of the new volume.
     #[command(flatten)]
     pub volume: NewVolume,
 }
@@ -144,7 +144,7 @@ pub fn run(args: &CreateArgs) -> Result<(), CliError> {
 }
 
 impl CreateArgs {
-    /// What is overwritten and needed would be lost.
+    /// Refuses to overwrite what is needed and would be lost.
     fn refuse_needed(&self) -> Result<(), CliError> {
         let key = self.volume.passphrase.of_target(&self.file).file();
         for place in self.places() {
@@ -153,7 +153,7 @@ impl CreateArgs {
         Ok(())
     }
 
-    /// What is written to: the header, and where that is elsewhere and there are any, the data.
+    /// Returns what is written to: the header, and where that is elsewhere and there are any, the data.
     fn places(&self) -> impl Iterator<Item = &Path> {
         let header = self.volume.layout.header.as_deref();
         let data = (header.is_none() || self.from.is_some()).then_some(&*self.file);
@@ -224,7 +224,7 @@ impl CreateArgs {
         Ok(Some(size.saturating_sub(start)))
     }
 
-    /// What was made, for people.
+    /// Describes what was made, for people.
     fn told(&self, options: &FormatOptions, data_size: u64) -> String {
         let version = match options.version {
             Version::Luks1 => "LUKS1",

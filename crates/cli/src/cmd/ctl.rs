@@ -42,7 +42,7 @@ pub struct CtlArgs {
     #[arg(long, global = true)]
     pub json: bool,
 
-    /// What to do.
+    /// Command to give.
     #[command(subcommand)]
     pub command: CtlCommand,
 }
@@ -89,7 +89,7 @@ pub struct RemoveArgs {
 /// Gives the command, and tells what came of it.
 ///
 /// # Errors
-/// What the server says, with its exit code; exit code 4 where there is none.
+/// Error of the server, with its exit code; exit code 4 where there is no server.
 pub fn run(args: &CtlArgs) -> Result<(), CliError> {
     let mut server = Connection::to(&args.socket)?;
     match &args.command {

@@ -189,7 +189,7 @@ fn remove_device(known: &State) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What a driver tells and does of the device with a number.
+/// Calls of a driver that tell about the device with a number, and act on it.
 type Calls = (fn(u32) -> io::Result<Option<u32>>, fn(u32) -> io::Result<()>);
 
 fn lost(known: &State, why: &str) -> CliError {

@@ -46,7 +46,7 @@ pub fn run(args: &DevicesArgs) -> Result<(), CliError> {
     print(&text)
 }
 
-/// Who has made a device without privileges.
+/// Returns who has made a device without privileges.
 fn owner_of(node: &Path) -> Result<(u32, u32), CliError> {
     let failed = |why: &str| CliError::device(format!("{}: {why}", node.display()));
     let number = state::number_of(node).ok_or_else(|| failed("no ublk device has such a name"))?;

@@ -10,7 +10,7 @@ use super::create::{self, CreateArgs, HOLES, NewVolume};
 use crate::CliError;
 use crate::args::{FromArgs, choice};
 
-/// What, and where to.
+/// Source and destination.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -41,7 +41,7 @@ pub struct EncryptArgs {
     #[command(flatten)]
     pub how: How,
 
-    /// What becomes of holes and zeros
+    /// Treatment of holes and zeros
     #[arg(long, value_name = "WHAT", default_value = "encrypt", value_parser = choice::of(HOLES))]
     pub holes: Holes,
 
@@ -53,7 +53,7 @@ pub struct EncryptArgs {
     #[arg(long, conflicts_with_all = ["volume_key_file", "header"])]
     pub resume: bool,
 
-    /// What to make.
+    /// Options of the new volume.
     #[command(flatten)]
     pub volume: NewVolume,
 }

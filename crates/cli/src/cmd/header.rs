@@ -12,7 +12,7 @@ use super::key::Confirm;
 use crate::CliError;
 use crate::error::on_one_line;
 
-/// What to do with a header.
+/// Operations on a header.
 #[derive(Subcommand, Debug)]
 #[command(after_help = "\
 Examples:
@@ -43,7 +43,7 @@ impl HeaderCommand {
     /// Runs one of them.
     ///
     /// # Errors
-    /// What to tell the user, and the exit code.
+    /// Message for the user, and exit code.
     pub fn run(&self) -> Result<(), CliError> {
         match self {
             Self::Backup(args) => args.run(),

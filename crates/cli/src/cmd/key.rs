@@ -19,7 +19,7 @@ use crate::CliError;
 use crate::args::{KeyArgs, PbkdfArgs, SlotCipherArgs, TokenArgs};
 use crate::output::{changed, print};
 
-/// What to do with key slots.
+/// Operations on key slots.
 #[derive(Subcommand, Debug)]
 #[command(after_help = "\
 Examples:
@@ -57,7 +57,7 @@ impl KeyCommand {
     /// Runs one of them.
     ///
     /// # Errors
-    /// What to tell the user, and the exit code.
+    /// Message for the user, and exit code.
     pub fn run(&self) -> Result<(), CliError> {
         match self {
             Self::Add(args) => args.run(),
@@ -88,7 +88,7 @@ impl Place {
         Header::new(&self.target).with(self.header.as_ref(), Header::header)
     }
 
-    /// What the header says.
+    /// Returns what the header says.
     ///
     /// # Errors
     /// Exit code 4 for a damaged or missing header.
@@ -96,7 +96,7 @@ impl Place {
         Ok(Open::new(&self.target).with(self.header.as_ref(), Open::header).inspect()?)
     }
 
-    /// What messages call it.
+    /// Returns what messages call it.
     pub fn name(&self) -> &Path {
         self.header.as_deref().unwrap_or(&self.target)
     }
@@ -110,7 +110,7 @@ pub struct Confirm {
     pub batch_mode: bool,
 }
 
-/// What the new key slot is to be.
+/// Options of the new key slot.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "New key options")]
 pub struct NewSlotArgs {
@@ -122,7 +122,7 @@ pub struct NewSlotArgs {
     #[arg(long, value_name = "NAME")]
     pub hash: Option<String>,
 
-    /// How it is encrypted.
+    /// Encryption of the slot.
     #[command(flatten)]
     pub cipher: SlotCipherArgs,
 }
@@ -175,7 +175,7 @@ pub(super) fn unlocking_with(place: &Place, keys: &KeyArgs, tokens: &TokenArgs) 
     Ok(header.with(tokens.choice(&keys.of_target(&place.target))?, Header::tokens))
 }
 
-/// What was done, in a line.
+/// Tells what was done, in a line.
 fn done(edited: cryptline::Result<Edited>, what: &str) -> Result<(), CliError> {
     let slot = changed(edited)?.slot.map_or_else(String::new, |slot| format!("Key slot {slot} "));
     print(&format!("{slot}{what}.\n"))

@@ -46,7 +46,7 @@ const NO_HOLES: &str = "cannot be punched, though discards are allowed; --zeroes
 /// Lanes, unless something else is asked for: one for each core, and no more than this.
 const LANES_USUAL: usize = 4;
 
-/// What to mount where, and how.
+/// Volumes to mount, where, and how.
 #[derive(Args, Debug)]
 #[command(override_usage = "cryptline mount [OPTIONS] TARGET... MOUNTPOINT
        cryptline mount [OPTIONS] --table LINE MOUNTPOINT")]
@@ -88,7 +88,7 @@ pub struct MountArgs {
     /// How to mount.
     #[command(flatten)]
     pub mount: MountOptions,
-    /// What all fronts share.
+    /// Options that all fronts share.
     #[command(flatten)]
     pub front: FrontArgs,
 }
@@ -219,7 +219,7 @@ impl MountArgs {
         Ok((targets, Path::new(point)))
     }
 
-    /// What the server makes must not be in the mount: it would wait for itself.
+    /// Verifies that no file that the server makes is in the mount: it would wait for itself.
     fn check_files(&self, place: &Place) -> Result<(), CliError> {
         let process = &self.front.process;
         let pidfile = process.pidfile.as_deref().map(|path| ("--pidfile", path));

@@ -12,7 +12,7 @@ use crate::args::{KeyArgs, LUKS_TYPES, TokenArgs, VolumeType, choice};
 use crate::error::luks_advice;
 use crate::output::{for_shell, warn_of};
 
-/// What to check, and how.
+/// Volume to check, and how.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

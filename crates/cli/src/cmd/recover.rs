@@ -126,7 +126,7 @@ fn served(by: &State) -> CliError {
     CliError::busy(format!("{} is served, by process {}", by.device.display(), by.pid))
 }
 
-/// What is known of a device.
+/// Returns what is known of a device.
 fn known(device: &Path) -> Result<State, CliError> {
     state::of(device).map_err(|unknown| match orphans::of(device) {
         Some(orphan) => CliError::device(format!(

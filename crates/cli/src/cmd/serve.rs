@@ -50,7 +50,7 @@ const HOLES: &str = "sparse areas read as random data; add --zeroes detect to re
 /// How long clients may take to read their last replies when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What to serve, and how.
+/// Volumes to serve, and how.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Without a TARGET, the server creates 1 GiB of RAM encrypted under a random key, which is lost when \
@@ -115,7 +115,7 @@ pub struct ServeArgs {
     /// TLS.
     #[command(flatten)]
     pub tls: TlsArgs,
-    /// What every front has.
+    /// Options that every front has.
     #[command(flatten)]
     pub front: FrontArgs,
 }
@@ -337,14 +337,14 @@ impl ServeArgs {
         }
     }
 
-    /// What --run runs, with the variables that it finds.
+    /// Returns what --run runs, with the variables that it finds.
     fn command(&self, export: &Reachable<'_>) -> Option<Command> {
         let mut variables = variables(export.uri, self.tls.word());
         variables.extend(export.variables().map(|(name, text)| (name, text.into())));
         Some(Command { line: self.server.run.clone()?, variables })
     }
 
-    /// Whether clients read noise where the image has holes, which are a part of the decrypted disk, too.
+    /// Tells if clients read noise where the image has holes, which are a part of the decrypted disk, too.
     fn hides_holes(&self, index: usize, volume: &Served) -> bool {
         let decrypts = self.front.volume.blocks.zeroes == Zeroes::Decrypt;
         let found = match self.targets.get(index).map(Target::parse) {

@@ -11,7 +11,7 @@ use bind::BindArgs;
 use list::ListArgs;
 use verbs::{AddArgs, ExportArgs, ImportArgs, RemoveArgs, UnassignArgs};
 
-/// What to do with tokens.
+/// Operations on tokens.
 #[derive(Subcommand, Debug)]
 #[command(after_help = "\
 Examples:
@@ -52,7 +52,7 @@ impl TokenCommand {
     /// Runs one of them.
     ///
     /// # Errors
-    /// What to tell the user, and the exit code.
+    /// Message for the user, and exit code.
     pub fn run(&self) -> Result<(), CliError> {
         match self {
             Self::List(args) => args.run(),

@@ -122,7 +122,7 @@ fn nonsense(socket: &str) -> CliError {
     ))
 }
 
-/// Whether nobody reads what we print (`cryptline top SOCKET | head`).
+/// Tells if nobody reads what we print (`cryptline top SOCKET | head`).
 fn stdout_is_closed() -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let stdout = rustix::stdio::stdout();

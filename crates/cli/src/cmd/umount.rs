@@ -19,7 +19,7 @@ use crate::CliError;
 /// How long the server may take for its last flush, and then for its end.
 const END_MAX: Duration = Duration::from_secs(60);
 
-/// What to unmount.
+/// Options of unmounting.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The volumes are flushed, and it ends when their server has; its exit code tells whether everything is durable. \
@@ -141,7 +141,7 @@ fn is_without_server(error: &io::Error) -> bool {
     errno.is_some_and(|errno| [Errno::NOTCONN, Errno::CONNABORTED].contains(&errno))
 }
 
-/// What went wrong at a mount point, and what to do.
+/// Describes what went wrong at a mount point, and what to do.
 pub(super) fn of_mount(point: &Path, error: &MountError) -> CliError {
     let text = format!("{}: {error}", point.display());
     match error {

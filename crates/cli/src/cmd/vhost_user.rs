@@ -33,10 +33,10 @@ use crate::serve::unix;
 const GRACE: Duration = Duration::from_secs(5);
 /// Most bytes of what guests see as a disk's name.
 const SERIAL_MAX: usize = 20;
-/// What management tools ask for; the names are those of QEMU's vhost-user-blk schema.
+/// Answer that management tools ask for; the names are those of QEMU's vhost-user-blk schema.
 const CAPABILITIES: &str = "{\"type\":\"block\",\"features\":[\"read-only\",\"blk-file\"]}\n";
 
-/// What to serve, and to whom.
+/// Volumes to serve, and to whom.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 A virtual machine shares its memory with the server, which reads requests from it and copies data to \
@@ -71,18 +71,18 @@ pub struct VhostUserArgs {
     #[arg(value_name = "TARGET")]
     pub targets: Vec<OsString>,
 
-    /// What machines connect to, and what they see.
+    /// Options of what machines connect to, and of what they see.
     #[command(flatten)]
     pub device: DeviceArgs,
     /// In which process.
     #[command(flatten)]
     pub background: BackgroundArgs,
-    /// What every front has.
+    /// Options that every front has.
     #[command(flatten)]
     pub front: FrontArgs,
 }
 
-/// What machines connect to, and what they see.
+/// Options of what machines connect to, and of what they see.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Device options")]
 pub struct DeviceArgs {
@@ -189,7 +189,7 @@ fn options(backend: BackendChoice, poll: Poll) -> ServerOptions {
     ServerOptions { backend, poll, grace: GRACE, log: Arc::new(move |event| events::of_front_end(&log, event)) }
 }
 
-/// What no guest could use.
+/// Refuses what no guest could use.
 fn check_volumes(volumes: &[Served]) -> Result<(), CliError> {
     let zoned = |volume: &&Served| volume.gate.geometry().zones.is_some();
     match volumes.iter().find(zoned) {
@@ -330,8 +330,8 @@ impl DeviceArgs {
     }
 }
 
-/// What guests see of each volume: what was `given` for the first ones, and names for the others by which no two are taken
-/// for one.
+/// Returns what guests see of each volume: what was `given` for the first ones, and names for the others by which no
+/// two are taken for one.
 fn serials<'a>(given: &[String], names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut serials = given.to_vec();
     for name in names.skip(given.len()) {

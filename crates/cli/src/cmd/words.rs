@@ -1,4 +1,4 @@
-//! What cryptsetup calls these verbs, so that fingers and scripts find them. Help does not show them.
+//! Names that cryptsetup has for these verbs, so that fingers and scripts find them. Help does not show them.
 
 mod dump;
 mod format;
@@ -47,7 +47,7 @@ pub enum Word {
     /// `open --check`
     #[command(name = "luksOpen", hide = true)]
     Open(Box<open::OpenArgs>),
-    /// Whether there is a LUKS header
+    /// Check for a LUKS header
     #[command(name = "isLuks", hide = true)]
     IsLuks(IsLuksArgs),
     /// `header uuid`
@@ -73,7 +73,7 @@ pub enum Word {
     Config(ConfigArgs),
 }
 
-/// What `config` sets.
+/// Settings of `config`.
 #[derive(Args, Debug)]
 pub struct ConfigArgs {
     /// Whose.
@@ -97,7 +97,7 @@ pub struct ConfigArgs {
     pub subsystem: Option<String>,
 }
 
-/// What it is asked of.
+/// Target of the question.
 #[derive(Args, Debug)]
 pub struct IsLuksArgs {
     /// Whose.

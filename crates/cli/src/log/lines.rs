@@ -1,4 +1,4 @@
-//! What a line looks like. Whatever is in a message, such as a name that a client has sent, a line is one line.
+//! Form of a line. Whatever is in a message, such as a name that a client has sent, a line is one line.
 
 use std::fmt::Write as _;
 use std::time::SystemTime;
@@ -22,11 +22,11 @@ pub enum Form {
     Json,
 }
 
-/// What there is to say.
+/// Message to be written.
 pub struct Line<'a> {
     /// How bad it is.
     pub level: Level,
-    /// It warns whoever started the program.
+    /// Set if it warns whoever started the program.
     pub is_warning: bool,
     /// For people.
     pub message: &'a str,
@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// What a client may send as a name.
+    /// Name that a client may send.
     const HOSTILE: &str = "a\ncryptline: b\r\u{1b}[2J\u{85}\u{9b}2J\u{2028}<0>\"}{\"x\":1";
 
     fn text(form: Form, level: Level, is_warning: bool, message: &str) -> String {

@@ -25,7 +25,7 @@ use tracing::Level;
 use crate::args::choice::{self, Words};
 use lines::Form;
 
-/// What warnings are called that the program has for whoever started it.
+/// Name of warnings that the program has for whoever started it.
 const WARNING: &str = "cryptline::warning";
 
 /// How long a line of a server waits for whoever reads standard error.
@@ -99,7 +99,7 @@ pub fn install() {
     let _ = tracing::subscriber::set_global_default(subscriber::Lines);
 }
 
-/// Whether lines of this level are printed.
+/// Tells if lines of this level are printed.
 pub fn is_on(level: Level) -> bool {
     level <= settings().most
 }
@@ -113,7 +113,7 @@ pub fn error(message: &str) {
     tracing::error!("{message}");
 }
 
-/// What was asked to be told.
+/// Logs what was asked to be told.
 pub fn info(message: &str) {
     tracing::info!("{message}");
 }
@@ -123,7 +123,7 @@ pub fn warning(message: &str) {
     tracing::warn!(target: WARNING, "{message}");
 }
 
-/// Whether standard error is a stream of systemd's journal (systemd.exec(5), `$JOURNAL_STREAM`).
+/// Tells if standard error is a stream of systemd's journal (systemd.exec(5), `$JOURNAL_STREAM`).
 fn is_journal() -> bool {
     let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();
     fstat(rustix::stdio::stderr()).is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// What a pipe takes without waiting once it takes anything (`PIPE_BUF` of pipe(7)).
+/// Bytes that a pipe takes without waiting once it takes anything (`PIPE_BUF` of pipe(7)).
 const PIECE: usize = 4096;
 
 /// The way out for all lines.
 pub struct Outlet {
     /// Lines dropped since the last that got through.
     dropped: u64,
-    /// What was written last is not a whole line.
+    /// Set if what was written last is not a whole line.
     is_torn: bool,
 }
 

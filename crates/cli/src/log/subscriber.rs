@@ -71,7 +71,7 @@ fn notice_of_dropped(count: u64, form: Form, now: SystemTime) -> String {
     line.text(form, now)
 }
 
-/// What an event has.
+/// Contents of an event.
 #[derive(Default)]
 struct Said {
     message: String,

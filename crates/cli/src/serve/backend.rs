@@ -7,7 +7,7 @@ use cryptline_engine::{Arena, BackendChoice, Ring};
 use crate::CliError;
 use crate::args::choice::Words;
 
-/// What a connection's ring needs; see the session's own sizes.
+/// Entries that a connection's ring needs; see the session's own sizes.
 const RING_DEPTH: u32 = 512;
 const REGISTERED_BUFFERS: (usize, usize) = (16 * 1024, 64);
 

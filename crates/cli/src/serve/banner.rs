@@ -1,4 +1,4 @@
-//! What a front says when clients can connect: `key: value` lines, stable enough for scripts.
+//! Report of a front when clients can connect: `key: value` lines, stable enough for scripts.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,14 +11,14 @@ use super::metrics_socket::Place;
 use super::sandbox::InForce;
 use crate::size;
 
-/// What only the front knows.
+/// Facts that only the front knows.
 #[derive(Default)]
 pub struct Banner {
-    /// What it calls a volume that it serves, such as `export`.
+    /// Word for a volume that it serves, such as `export`.
     pub noun: &'static str,
     /// Where clients find it: the first lines.
     pub places: Vec<(&'static str, String)>,
-    /// How it serves.
+    /// Manner in which it serves.
     pub terms: Vec<(&'static str, String)>,
     /// Commands to paste.
     pub hints: Vec<String>,
@@ -26,7 +26,7 @@ pub struct Banner {
     pub quiet: bool,
 }
 
-/// What every front says.
+/// Facts that every front tells.
 pub(super) struct Common<'a> {
     pub volumes: &'a [Served],
     /// How I/O is done.
@@ -86,7 +86,7 @@ impl Banner {
     }
 }
 
-/// What there is to say of a volume.
+/// Adds what there is to say of a volume.
 pub fn volume_lines(text: &mut String, info: &Info) {
     let access = match (info.read_only, info.discards) {
         (true, _) => "read-only",
@@ -113,7 +113,7 @@ pub fn volume_lines(text: &mut String, info: &Info) {
     line(text, "dispatch", &info.dispatch_text());
 }
 
-/// What the volume lies on, each kind once.
+/// Returns what the volume lies on, each kind once.
 fn media(info: &Info) -> String {
     let mut media = vec![info.base.to_string()];
     for other in info.other_bases.iter().map(ToString::to_string) {

@@ -35,7 +35,7 @@ const FILE_MAX: usize = 1 << 20;
 /// How long the reader may take. The server hears no signal meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What new clients are greeted with, and what renews it.
+/// TLS material that new clients are greeted with, and what renews it.
 pub struct Renewable {
     /// For the server.
     pub tls: Arc<CurrentTls>,
@@ -71,7 +71,8 @@ impl Renewable {
         })
     }
 
-    /// What reads them again. Call before rights are given up, and when no descriptor is left that others must not have.
+    /// Returns what reads them again. Call before rights are given up, and when no descriptor is left that others must
+    /// not have.
     pub fn again(&self) -> Again {
         Again(Arc::new(Mutex::new(Reading {
             reader: Reader::start(&self.directory),
@@ -94,7 +95,7 @@ struct Reading {
 }
 
 impl Again {
-    /// What SIGHUP asks for.
+    /// Returns what SIGHUP asks for.
     pub fn on_signal(&self) -> Reload {
         let again = self.clone();
         // The log has it.
@@ -266,7 +267,7 @@ fn contents(path: &Path) -> Result<Zeroizing<Vec<u8>>, Errno> {
 mod tests {
     use super::*;
 
-    /// What is asked of a process that answers so, and keeps the socket open where it `stays`.
+    /// Returns what is asked of a process that answers so, and keeps the socket open where it `stays`.
     fn asked(answer: &[u8], stays: bool) -> io::Result<Result<Zeroizing<Vec<u8>>, Errno>> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(Duration::from_millis(100))).unwrap();

@@ -1,4 +1,4 @@
-//! What the server made in the file system, removed however it ends (but by `kill -9`).
+//! Objects that the server made in the file system, removed however it ends (but by `kill -9`).
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -16,7 +16,7 @@ pub struct Cleanup(Remover);
 #[derive(Clone, Default)]
 pub struct Remover(Arc<Mutex<Vec<Made>>>);
 
-/// What the server made, by kind.
+/// Objects that the server made, by kind.
 #[derive(Debug, Default)]
 pub struct Paths {
     /// Files and sockets.
@@ -59,7 +59,7 @@ impl Cleanup {
         Ok(())
     }
 
-    /// What there is to remove.
+    /// Returns what there is to remove.
     pub fn made(&self) -> Paths {
         let mut paths = Paths::default();
         for made in lock(&self.0.0).iter() {

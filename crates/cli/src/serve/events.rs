@@ -1,4 +1,4 @@
-//! What happens to a server, as lines for people and fields for programs (docs/logs.md).
+//! Events of a server, as lines for people and fields for programs (docs/logs.md).
 
 use cryptline::Volume;
 use cryptline_engine::{Fault, Gate};

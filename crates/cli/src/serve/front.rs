@@ -1,4 +1,4 @@
-//! What every front does around its protocol.
+//! Work of every front around its protocol.
 //!
 //! ```text
 //! Front::begin   descriptors of keys taken, contradictions found, I/O tried, sandbox prepared
@@ -47,19 +47,19 @@ const DEFAULT_TARGET: &str = "ram:1G";
 /// A volume that is served.
 #[derive(Clone)]
 pub struct Served {
-    /// What clients or the statistics call it.
+    /// Name for clients or the statistics.
     pub name: String,
     /// The volume, for clients that may write blocks of 512 bytes, or any bytes where the front says so. Those
     /// that can be told should keep to the blocks of `info`.
     pub gate: Gate,
-    /// What it is.
+    /// Description of it.
     pub info: Info,
     /// Its counters.
     pub stats: Arc<ExportStats>,
 }
 
 impl Served {
-    /// Whether these are its counters: two volumes may have one name, one after the other.
+    /// Tells if these are its counters: two volumes may have one name, one after the other.
     pub fn counts_in(&self, stats: &Arc<ExportStats>) -> bool {
         Arc::ptr_eq(&self.stats, stats)
     }
@@ -127,7 +127,7 @@ pub fn queues_to_be_had(gate: &Gate, wanted: usize) -> Result<usize, CliError> {
 
 /// A front with its volumes, and with every right.
 pub struct Opened<'a> {
-    /// What is served, in the order of the targets.
+    /// Served volumes, in the order of the targets.
     pub volumes: Arc<[Served]>,
     /// For what the front makes in the file system.
     pub cleanup: Cleanup,
@@ -136,7 +136,7 @@ pub struct Opened<'a> {
     backend: Backend,
     poll: Poll,
     sandbox: Sandbox,
-    /// What --run's command may read.
+    /// Input that --run's command may read.
     input: Stdio,
     stop: StopHandle,
     stopper: Stopper,
@@ -261,7 +261,7 @@ impl<'a> Front<'a> {
     }
 }
 
-/// What a target is called among others: the name of its file, or of a server's export. It is text, whatever bytes the
+/// Returns the name of a target among others: that of its file, or of a server's export. It is text, whatever bytes the
 /// file's name has, since clients are told of it and may ask for it.
 fn last_part(target: &OsStr) -> String {
     match Target::parse(target) {
@@ -358,12 +358,12 @@ impl Entered<'_> {
         self.lanes
     }
 
-    /// What is served, and may change.
+    /// Returns what is served, and may change.
     pub fn volumes(&self) -> &Volumes {
         &self.volumes
     }
 
-    /// Whether lanes look out for requests.
+    /// Returns the policy by which lanes look out for requests.
     pub fn poll(&self) -> Poll {
         self.poll
     }

@@ -10,9 +10,9 @@ use std::path::Path;
 
 use cryptline_nbd::uri::{Address, NbdUri};
 
-/// What QEMU's object with the certificates is called.
+/// Name of QEMU's object with the certificates.
 const CREDENTIALS: &str = "tls0";
-/// What QEMU expects in a certificate that names no host.
+/// Host that QEMU expects in a certificate that names none.
 const USUAL_HOST: &str = "localhost";
 #[cfg(target_arch = "aarch64")]
 const MACHINE: &str = "qemu-system-aarch64 -machine virt";
@@ -27,7 +27,7 @@ pub struct Reachable<'a> {
     pub host: Option<&'a str>,
     /// Bytes.
     pub size: u64,
-    /// It takes no writes.
+    /// Set if it takes no writes.
     pub read_only: bool,
 }
 
@@ -73,8 +73,8 @@ impl Reachable<'_> {
         Some(format!("{MACHINE} -accel kvm -accel tcg -m 2G {drive}"))
     }
 
-    /// What the command of --run finds for QEMU: the image's options, and the object for them. Empty where QEMU cannot
-    /// be told, and where it needs none.
+    /// Returns what the command of --run finds for QEMU: the image's options, and the object for them. Empty where QEMU
+    /// cannot be told, and where it needs none.
     pub fn variables(&self) -> [(&'static str, String); 2] {
         let (object, options) = self.qemu().unwrap_or_default();
         let options = joined("", &options);

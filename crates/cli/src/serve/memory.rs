@@ -11,7 +11,7 @@ use crate::output::warn;
 
 /// Buffers of a lane, its ring and its thread, in KiB.
 const OF_CLIENT: u64 = 36 * 1024;
-/// What a server takes beside, in KiB.
+/// Memory that a server takes beside, in KiB.
 const OF_SERVER: u64 = 6 * 1024;
 
 /// As many of `wanted` clients as there is memory for, with a warning where those are fewer; `None` where there is

@@ -61,7 +61,7 @@ impl Place {
     /// The place that `text` stands for. The name of a socket may be no text.
     ///
     /// # Errors
-    /// What to give.
+    /// Advice on what to give.
     pub fn parse(text: &OsStr) -> Result<Self, String> {
         match (text.to_str(), text.as_bytes().strip_prefix(b"unix:")) {
             (None, Some(path)) => Ok(Self::Unix(OsStr::from_bytes(path).into())),
@@ -247,9 +247,9 @@ struct Asker {
 }
 
 enum State {
-    /// What came of the request's head.
+    /// Part of the request's head that has come.
     Asking(Vec<u8>),
-    /// What is still to be sent, from `sent` on.
+    /// Answer that is still to be sent, from `sent` on.
     Answered { answer: Vec<u8>, sent: usize },
 }
 

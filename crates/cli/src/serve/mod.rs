@@ -1,4 +1,4 @@
-//! What a server needs around its protocol.
+//! Parts that a server needs around its protocol.
 //!
 //! ```text
 //! front                what every front does, from options to exit code      options  those of every front

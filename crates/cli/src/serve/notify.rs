@@ -58,7 +58,7 @@ impl Notifier {
     }
 }
 
-/// Whether a service manager wants to be told.
+/// Tells if a service manager wants to be told.
 pub fn has_manager() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }

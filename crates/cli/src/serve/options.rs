@@ -23,13 +23,13 @@ use crate::CliError;
 use crate::args::{KeyArgs, TargetArgs, choice};
 use crate::log::LogArgs;
 
-/// What a front serves, and how, apart from its protocol.
+/// Options of what a front serves, and how, apart from its protocol.
 #[derive(Args, Debug)]
 pub struct FrontArgs {
     /// How the server runs.
     #[command(flatten)]
     pub process: ProcessArgs,
-    /// What to give up.
+    /// Rights to give up.
     #[command(flatten)]
     pub sandbox: SandboxArgs,
     /// How to open the targets.
@@ -70,7 +70,7 @@ pub struct ProcessArgs {
     #[arg(long, value_name = "MICROSECONDS", default_value = "auto", value_parser = poll_time)]
     pub poll_us: PollTime,
 
-    /// What is counted.
+    /// Options of the statistics.
     #[command(flatten)]
     pub statistics: StatsArgs,
 
@@ -83,7 +83,7 @@ pub struct ProcessArgs {
     pub log: LogArgs,
 }
 
-/// Whether and where to tell what was done.
+/// Options on telling what was done, and where.
 #[derive(Args, Clone, Debug)]
 pub struct StatsArgs {
     /// Publish statistics as JSON lines on this Unix socket (see `cryptline top`)
@@ -104,7 +104,7 @@ pub struct StatsArgs {
 }
 
 impl StatsArgs {
-    /// Whether anybody asks for what is counted.
+    /// Tells if anybody asks for what is counted.
     pub fn counts(&self) -> bool {
         self.stats.is_some() || self.metrics.is_some()
     }
@@ -168,7 +168,7 @@ impl StatsArgs {
 }
 
 impl FrontArgs {
-    /// What contradicts itself.
+    /// Refuses what contradicts itself.
     pub(super) fn check(&self, targets: &[OsString]) -> Result<(), CliError> {
         if self.volume.table.is_some() && !targets.is_empty() {
             return Err(CliError::parameters("give either a TARGET or --table, which names its device itself"));
@@ -221,7 +221,7 @@ impl ProcessArgs {
         self.statistics.make_absolute()
     }
 
-    /// What lanes are told. `auto` measures, which takes some milliseconds.
+    /// Returns what lanes are told. `auto` measures, which takes some milliseconds.
     pub fn poll(&self, backend: &Backend) -> Poll {
         let poll = match self.poll_us {
             PollTime::Fixed(Duration::ZERO) => Poll::default(),

@@ -49,7 +49,7 @@ impl Passed {
         }
     }
 
-    /// What a command that we run may read.
+    /// Returns what a command that we run may read.
     pub fn input_of_command(&self) -> Stdio {
         if self.standard_input || passphrase_from_input() { Stdio::null() } else { Stdio::inherit() }
     }

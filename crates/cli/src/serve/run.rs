@@ -21,7 +21,7 @@ const STOPPED: u8 = 128 + 15;
 pub struct Command {
     /// For `sh -c`.
     pub line: String,
-    /// What it finds in its environment.
+    /// Variables of its environment.
     pub variables: Vec<(&'static str, OsString)>,
 }
 

@@ -36,7 +36,7 @@ impl Stopper {
         self.stop_after(|| {})
     }
 
-    /// Whether the server has been asked to end.
+    /// Tells if the server has been asked to end.
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
@@ -53,7 +53,7 @@ impl Stopper {
     }
 }
 
-/// What SIGHUP asks for, where it does not stop the server.
+/// Action that SIGHUP asks for, where it does not stop the server.
 pub type Reload = Box<dyn FnMut() + Send>;
 
 /// From now on SIGINT, SIGTERM, SIGHUP and SIGQUIT stop the server; a further one while it is
@@ -89,7 +89,7 @@ pub fn watch(stopper: Stopper, remover: Remover, mut reload: Option<Reload>) -> 
     Ok(())
 }
 
-/// Whether a terminal that we have was closed. For a pipe or a socket the end of its reader is no end of ours.
+/// Tells if a terminal that we have was closed. For a pipe or a socket the end of its reader is no end of ours.
 fn terminal_is_gone() -> bool {
     let ours = [stdin(), stdout(), stderr()];
     ours.into_iter().any(|descriptor| {
@@ -106,7 +106,7 @@ fn is_terminal_device(descriptor: BorrowedFd<'_>) -> bool {
     fstat(descriptor).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice)
 }
 
-/// What SIGUSR1 asks for, once it is known whether that can be had.
+/// Request by SIGUSR1, once it is known whether it can be had.
 pub struct Successor(Signals);
 
 impl Successor {

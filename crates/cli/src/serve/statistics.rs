@@ -29,7 +29,7 @@ pub struct Sample {
     pub exports: Vec<ExportSample>,
 }
 
-/// What one export did.
+/// Statistics of one export.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExportSample {
@@ -54,7 +54,7 @@ pub struct Operations {
     other: OperationSample,
 }
 
-/// What one kind of operation did.
+/// Statistics of one kind of operation.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OperationSample {
@@ -100,7 +100,7 @@ impl Operations {
     }
 }
 
-/// What a server is, for all readers.
+/// Description of a server, for all readers.
 #[derive(Clone)]
 pub struct Server {
     volumes: Volumes,

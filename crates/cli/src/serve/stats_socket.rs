@@ -33,7 +33,7 @@ struct Reader {
     stream: UnixStream,
     sampler: Sampler,
     due: Instant,
-    /// What the socket had no room for.
+    /// Bytes for which the socket had no room.
     rest: Vec<u8>,
 }
 

@@ -84,7 +84,7 @@ impl TlsArgs {
         }
     }
 
-    /// What URIs say: clients on this machine find the certificate authority in our directory.
+    /// Returns what URIs say: clients on this machine find the certificate authority in our directory.
     pub fn uri_options(&self) -> TlsOptions {
         let authority = |directory: &&PathBuf| directory.join("ca-cert.pem").is_file();
         let directory = self.tls_certificates.as_ref().filter(authority);

@@ -127,12 +127,12 @@ fn set_mode(path: &Path, mode: Mode) -> Result<(), Errno> {
     rustix::fs::chmod(place, mode)
 }
 
-/// What may be at a path.
+/// Objects that may be at a path.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
-    /// It can be bound.
+    /// Free to be bound.
     Nothing,
-    /// It can be replaced.
+    /// Free to be replaced.
     DeadSocket,
 }
 

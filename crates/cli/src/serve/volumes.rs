@@ -1,4 +1,4 @@
-//! What a server serves right now, for those who tell of it: volumes can come and go.
+//! Volumes that a server serves right now, for those who tell of it: they can come and go.
 
 use std::sync::{Arc, Mutex};
 
@@ -35,7 +35,7 @@ impl Volumes {
         why_lost(self.source(name).as_deref(), fault)
     }
 
-    /// What the volume called `name` is read from.
+    /// Returns what the volume called `name` is read from.
     pub fn source(&self, name: &str) -> Option<String> {
         let volumes = self.now();
         let volume = volumes.iter().find(|volume| volume.name == name);

@@ -1,4 +1,4 @@
-//! What `cryptline top` shows.
+//! Display of `cryptline top`.
 //!
 //! ```text
 //! view     a sample as text, for a terminal or for a log

@@ -53,7 +53,7 @@ struct Source {
 /// Everything that can happen.
 struct Watch {
     sources: Vec<Source>,
-    /// What each said last.
+    /// Last figures of each server.
     shown: Vec<Shown>,
     sort: Sort,
     /// Has a byte after SIGWINCH.
@@ -176,7 +176,7 @@ impl Watch {
     }
 }
 
-/// What can be read without waiting.
+/// Sources that can be read without waiting.
 #[derive(Default)]
 struct Ready {
     own: [bool; 3],
@@ -231,7 +231,7 @@ fn drain(pipe: &mut UnixStream) -> io::Result<()> {
     }
 }
 
-/// What the user wants.
+/// Wish of the user.
 enum Pressed {
     Nothing,
     Sort(Sort),

@@ -14,7 +14,7 @@ const TITLES: &str = "  operation     IOPS    bandwidth       p50       p90     
 const NARROW_TITLES: &str = "  operation     IOPS    bandwidth       p50       p99 errors";
 /// Longest name where there is less room.
 const NARROW_NAME: usize = 12;
-/// What can be pressed.
+/// Legend of what can be pressed.
 const KEYS: &str = "q quits   sort: (s)erver (n)ame (i)ops (b)andwidth (l)atency";
 
 /// The order of exports on the screen.
@@ -34,7 +34,7 @@ pub enum Sort {
 }
 
 impl Sort {
-    /// What a key asks for.
+    /// Returns what a key asks for.
     pub fn of_key(key: u8) -> Option<Self> {
         match key.to_ascii_lowercase() {
             b's' => Some(Self::Server),
@@ -72,9 +72,9 @@ fn slowest(export: &ExportSample) -> f64 {
 pub struct Shown {
     /// Its socket.
     pub socket: String,
-    /// What it said last.
+    /// Last figures that it gave.
     pub sample: Sample,
-    /// It will say no more.
+    /// Set if it will say no more.
     pub ended: bool,
 }
 
@@ -101,7 +101,7 @@ pub fn screen_lines(servers: &[Shown], sort: Sort, columns: usize) -> Vec<String
     lines
 }
 
-/// What is said of a server. Where there is little room, its end may be cut off.
+/// Returns what is said of a server. Where there is little room, its end may be cut off.
 fn title(server: &Shown, is_narrow: bool) -> String {
     let (socket, sample) = (on_one_line(&server.socket), &server.sample);
     let time = if server.ended {

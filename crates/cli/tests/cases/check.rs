@@ -29,7 +29,7 @@ pub enum Expect {
     /// Standard output is JSON with this value at this place.
     Json(String, String),
     File(String, FileState),
-    /// What is in the folder besides the key and the program.
+    /// Contents of the folder besides the key and the program.
     Files(String),
 }
 
@@ -49,7 +49,7 @@ pub enum FileState {
     Holds(Vec<u8>),
 }
 
-/// What there is to look at.
+/// State to look at.
 pub struct Seen<'a> {
     /// `None` after a word that runs nothing.
     pub run: Option<&'a Run>,
@@ -59,7 +59,7 @@ pub struct Seen<'a> {
 }
 
 impl Check {
-    /// What is wrong: it does not hold, or it would hold of anything, as one that is spoiled shows.
+    /// Returns what is wrong: it does not hold, or it would hold of anything, as one that is spoiled shows.
     pub fn told(&self, seen: &Seen) -> Option<String> {
         let (holds, expected) = self.expect.seen(seen);
         if !holds {
@@ -168,7 +168,7 @@ impl std::fmt::Display for Stream {
     }
 }
 
-/// Whether the pattern's pieces, between its `[..]`, are in the line in their order.
+/// Tells if the pattern's pieces, between its `[..]`, are in the line in their order.
 fn like(line: &str, pattern: &str) -> bool {
     let mut rest = Some(line);
     for piece in pattern.split("[..]") {

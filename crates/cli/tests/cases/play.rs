@@ -16,7 +16,7 @@ use crate::header;
 
 /// No command takes longer.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// What opens every volume made by `volume`, in the file `key`.
+/// Opens every volume made by `volume`, in the file `key`.
 const PASSPHRASE: &str = "pass phrase";
 /// Key derivation at next to no cost, as `$CHEAP` in commands.
 const CHEAP: &str = "--pbkdf=pbkdf2 --pbkdf-force-iterations=1000";
@@ -39,7 +39,7 @@ struct Player {
     device: String,
 }
 
-/// What did not come as expected, with its place.
+/// Runs a case; the error is what did not come as expected, with its place.
 pub fn play(case: &Case) -> Result<(), String> {
     if case.peers.iter().any(|name| require(name).is_none()) {
         return Ok(());
@@ -87,7 +87,7 @@ impl Player {
         self.folder.path().join(name)
     }
 
-    /// What a command line gives to the shell, here.
+    /// Builds the command for a line that goes to the shell, here.
     fn shell(&self, line: &str) -> Command {
         let mut command = if self.user && rustix::process::geteuid().is_root() {
             let mut command = Command::new("setpriv");

@@ -13,10 +13,10 @@ use crate::server::{Disk, READY, Server, value};
 use cryptline_testkit::peer;
 use image::{Container, Image, Limits, workspace};
 
-/// Who a container runs as.
+/// User that a container runs as.
 const NOBODY: u32 = 65534;
 
-/// Whether the static program has been made.
+/// Tells if the static program has been made.
 fn is_made() -> bool {
     let made = workspace().join("target/static/cryptline").is_file();
     if !made {

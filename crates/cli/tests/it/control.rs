@@ -84,7 +84,7 @@ impl Foreign {
         self.hears()
     }
 
-    /// Whether the server has closed the connection.
+    /// Tells if the server has closed the connection.
     fn is_over(&mut self) -> bool {
         let ended = self.0.read(&mut [0; 64]);
         let reset = std::io::ErrorKind::ConnectionReset;
@@ -261,7 +261,7 @@ fn a_line_of_a_mebibyte_is_refused_and_silent_clients_keep_no_place() {
     controlled.server.stop();
 }
 
-/// What a client is told where `…` says that it may be anything.
+/// Tells if a client is told what is documented, where `…` says that it may be anything.
 fn is_as_documented(told: &Value, documented: &Value) -> bool {
     match (told, documented) {
         (_, Value::String(any)) if any == "…" => true,

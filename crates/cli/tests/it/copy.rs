@@ -43,7 +43,7 @@ fn create_command(folder: &Folder) -> Command {
     command
 }
 
-/// What is in the folder besides the key.
+/// Returns what is in the folder besides the key.
 fn files(folder: &Folder) -> Vec<String> {
     let entries = fs::read_dir(folder.root()).expect("a folder");
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -15,7 +15,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
 
 const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
-/// What a request begins with, once a client and its server have agreed.
+/// Beginning of a request, once a client and its server have agreed.
 const REQUEST: [u8; 4] = 0x2560_9513_u32.to_be_bytes();
 const TIMEOUT: Duration = Duration::from_secs(120);
 

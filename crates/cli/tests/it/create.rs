@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::*;
 use cryptline_testkit::peer::{Background, run};
 
-/// What is in the folder besides the key.
+/// Returns what is in the folder besides the key.
 fn files(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -26,7 +26,7 @@ const CIPHERS: [(&str, &str); 3] =
     [("aes-xts-plain64", "512"), ("aes-cbc-essiv:sha256", "256"), ("xchacha12,aes-adiantum-plain64", "256")];
 const DISPATCHES: [&str; 3] = ["auto", "inline", "queue"];
 
-/// Whether memory of processes that protect themselves can be read here.
+/// Tells if memory of processes that protect themselves can be read here.
 fn may_look() -> bool {
     let may = rustix::process::geteuid().is_root();
     if !may {
@@ -40,7 +40,7 @@ struct Volume {
     folder: TempDir,
     /// Arguments that name and open it.
     arguments: Vec<String>,
-    /// What goes to standard input.
+    /// Data for standard input.
     input: Vec<u8>,
     secrets: Secrets,
 }
@@ -241,7 +241,7 @@ fn feed(child: &mut Child, input: &[u8]) {
     pipe.write_all(input).expect("it reads");
 }
 
-/// What all the searches of a case saw, told when it is over: a leak in one does not hide others.
+/// Findings of all the searches of a case, told when it is over: a leak in one does not hide others.
 #[derive(Default)]
 struct Verdict {
     searches: usize,

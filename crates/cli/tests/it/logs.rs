@@ -1,4 +1,4 @@
-//! What a server logs: for people, for programs, for the journal; in the sandbox, as always.
+//! Log of a server: for people, for programs, for the journal; in the sandbox, as always.
 
 use crate::server;
 use std::fs::{File, OpenOptions};

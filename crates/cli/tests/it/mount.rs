@@ -19,7 +19,7 @@ use tempfile::TempDir;
 /// Bytes of the disks in memory.
 const SIZE: u64 = 16 << 20;
 
-/// Whether this machine lets us mount; where not, that is said.
+/// Tells if this machine lets us mount; where not, that is said.
 fn can_mount() -> bool {
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
     if let Err(error) = device {

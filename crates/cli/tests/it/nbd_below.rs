@@ -29,8 +29,8 @@ fn server_behind_tls_that_is_killed_and_started_anew_under_load_is_not_missed() 
     outlives(&folder, (&nbdkit, &fio), (words.into(), &of_uri));
 }
 
-/// Whether a load does not notice that the server below is killed and started anew. What nbdkit was told to write is in
-/// the kernel's memory and outlives it in any case: that FUA is asked for is proved by the engine's tests.
+/// Verifies that a load does not notice that the server below is killed and started anew. What nbdkit was told to write
+/// is in the kernel's memory and outlives it in any case: that FUA is asked for is proved by the engine's tests.
 fn outlives(folder: &Folder, (nbdkit, fio): (&Peer, &Peer), (mut words, of_uri): (Vec<String>, &str)) {
     let path = folder.path("export");
     let file = fs::File::create(&path).expect("a file");

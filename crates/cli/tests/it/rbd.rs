@@ -98,7 +98,7 @@ fn serve(target: &str, folder: &Folder, options: &[&str]) -> Server {
     Server::start(arguments.chain(options.iter().copied()))
 }
 
-/// What Ceph's own encryption reads, or writes, at 1 MiB of the clear disk.
+/// Reads, or writes, at 1 MiB of the clear disk by Ceph's own encryption.
 fn librbd(python: &Peer, ceph: &Ceph, verb: &str, image: &str, form: &str, file: &str) {
     let (conf, at, len) = (text(&ceph.conf()), MIB.to_string(), (6 * MIB).to_string());
     let arguments = [verb, &conf, image, form, PASSPHRASE, file, &at, &len];

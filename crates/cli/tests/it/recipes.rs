@@ -205,7 +205,7 @@ fn image_is_made_of_a_folder_without_rights() {
     tried("Images in CI", programs);
 }
 
-/// What the `restricted` pod security standard asks of a container, and a root that nobody writes to.
+/// Verifies what the `restricted` pod security standard asks of a container, and a root that nobody writes to.
 fn assert_is_restricted(pod: &Value, container: &Value) {
     let whole = &pod["spec"]["securityContext"];
     assert_eq!(whole["runAsNonRoot"], true);

@@ -55,7 +55,7 @@ impl Managed {
         assert_eq!(self.told(), "READY=1");
     }
 
-    /// Whether a client is served that believes the authority of `pki` only.
+    /// Tells if a client is served that believes the authority of `pki` only.
     fn convinces(&self, nbdinfo: &Peer, pki: &Pki) -> bool {
         let run = nbdinfo.run(["--size", &self.uri_for(pki.folder())]);
         run.status.success()

@@ -1,4 +1,4 @@
-//! What a server gives up before its first client, and that it serves all the same.
+//! Rights that a server gives up before its first client, and its service all the same.
 
 use crate::server;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_fi
 
 /// A user who owns nothing.
 const NOBODY: u32 = 65534;
-/// What `--sandbox-probe` tries.
+/// Attempts of `--sandbox-probe`.
 const TRIED: [&str; 14] = [
     "open",
     "open-directory",
@@ -33,7 +33,7 @@ const TRIED: [&str; 14] = [
     "io_uring-connect",
 ];
 
-/// Whether this kernel has all of it; else the test does not apply.
+/// Tells if this kernel has all of it; else the test does not apply.
 fn is_complete() -> bool {
     let run = run(["serve", "ram:1M", "--sandbox=on", "--run", "true"]);
     let complete = run.status.success();
@@ -51,7 +51,7 @@ fn is_root() -> bool {
     is_root
 }
 
-/// What the probe of a server said, by thread and attempt.
+/// Returns what the probe of a server said, by thread and attempt.
 #[track_caller]
 fn probed(run: &Run) -> BTreeMap<String, String> {
     let said = run.stderr_text();

@@ -37,7 +37,7 @@ fn default_polls_with_io_uring_and_two_processors_and_never_with_one() {
     }
 }
 
-/// What a server of a RAM disk says when it starts.
+/// Returns what a server of a RAM disk says when it starts.
 fn said(options: &[&str]) -> String {
     let server = Server::start(["ram:1M"].into_iter().chain(options.iter().copied()));
     let report = server.process.stdout_text();

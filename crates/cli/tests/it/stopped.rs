@@ -86,7 +86,7 @@ fn machine_does_not_notice_that_its_server_is_stopped_and_goes_on() {
     server.stop().success();
 }
 
-/// What is answered to these words, of which the second comes after the server was stopped and went on.
+/// Returns what is answered to these words, of which the second comes after the server was stopped and went on.
 #[track_caller]
 fn said(nudged: &Nudged, socket: &str, words: [&[u8]; 2]) -> Vec<u8> {
     let mut stream = UnixStream::connect(socket).expect("it listens");

@@ -9,7 +9,7 @@ use cryptline_testkit::peer;
 const BOOT: &str = include_str!("booted/boot.sh");
 const SCRIPT: &str = include_str!("booted/script.sh");
 const POSTINST: &str = include_str!("../../debian/postinst");
-/// What the boot ends with where this machine does not allow it.
+/// Exit status of the boot where this machine does not allow it.
 const CANNOT: i32 = 77;
 /// The script's own limit comes first.
 const TIMEOUT: Duration = Duration::from_secs(220);

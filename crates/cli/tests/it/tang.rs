@@ -20,7 +20,7 @@ fn nobody() -> (OwnedFd, String) {
     (socket, bound.to_string())
 }
 
-/// Whether the volume opens by its tokens alone.
+/// Opens the volume by its tokens alone.
 fn opens_by_token(lab: &Lab) -> peer::Run {
     lab.ours(&["open", "--check"], &["--token-only"])
 }

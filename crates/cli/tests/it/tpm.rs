@@ -10,7 +10,7 @@ use base64ct::{Base64, Encoding};
 use cryptline_testkit::peer::{self, Background, Peer, Run, TIMEOUT_DEFAULT, run};
 use serde_json::{Value, json};
 
-/// What libcryptsetup's token of systemd says of a volume: the key slot, or a negative number.
+/// Program that prints what libcryptsetup's token of systemd says of a volume: the key slot, or a negative number.
 const PLUGIN: &str = r#"
 import ctypes, sys
 class Params(ctypes.Structure):
@@ -88,7 +88,7 @@ impl Swtpm {
         self.tool("tpm2_pcrextend", &[&digest]);
     }
 
-    /// What other programs leave in it, without a resource manager.
+    /// Flushes what other programs leave in it, without a resource manager.
     fn tidy(&self) {
         for what in ["-l", "-s", "-t"] {
             self.tool("tpm2_flushcontext", &[what]);
@@ -217,7 +217,7 @@ fn what_is_bound_here_opens_with_systemd() {
     binds_nothing(&lab, &tpm, &key, &bind);
 }
 
-/// What cannot be bound, which leaves the header as it is.
+/// Verifies that what cannot be bound leaves the header as it is.
 fn binds_nothing(lab: &Lab, tpm: &Swtpm, key: &str, bind: &dyn Fn(&[&str]) -> Run) {
     let before = fs::read(&lab.disk).unwrap();
     refused(bind(&["http://tang"]), 1, "no URL");

@@ -10,7 +10,7 @@ use crate::common::Folder;
 use crate::lab::tang::Tang;
 use cryptline_testkit::peer;
 
-/// What every verb does there, and what must come out of it.
+/// Script of what every verb does there, and what must come out of it.
 const LIFE: &str = r#"
 set -eu; umask 077
 test "$(id -u)" = 65534

@@ -15,7 +15,7 @@ use crate::server::{READY, cryptline, run, text, value};
 use cryptline_testkit::peer::Background;
 use vhost::{Asked, Driver};
 
-/// What the server answers to a message without payload: a number.
+/// Returns what the server answers to a message without payload: a number.
 fn ask(mut stream: &UnixStream, request: u32) -> u64 {
     stream.set_read_timeout(Some(READY)).unwrap();
     let message = [request, 1, 0].map(u32::to_ne_bytes).concat();

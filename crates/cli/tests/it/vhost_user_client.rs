@@ -41,7 +41,7 @@ fn qemu_reads_from_a_luks1_disk_what_libblkios_driver_wrote() {
     compare(&qemu_img, &disk);
 }
 
-/// What qemu reads from a LUKS1 disk is the file with the clear text.
+/// Verifies that what qemu reads from a LUKS1 disk is the file with the clear text.
 #[track_caller]
 fn compare(qemu_img: &Peer, disk: &Disk) {
     let secret = format!("secret,id=key,file={}", disk.key);

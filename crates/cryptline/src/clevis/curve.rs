@@ -53,7 +53,7 @@ impl Point {
         (Base64UrlUnpadded::encode_string(x), Base64UrlUnpadded::encode_string(y))
     }
 
-    /// What names the key (RFC 7638).
+    /// Returns the name of the key (RFC 7638).
     pub fn thumbprint(&self) -> String {
         let (x, y) = self.coordinates();
         let text = format!(r#"{{"crv":"P-521","kty":"EC","x":"{x}","y":"{y}"}}"#);

@@ -130,7 +130,8 @@ fn addresses_of(name: &(String, u16)) -> io::Result<Vec<SocketAddr>> {
     Ok(found.take(ADDRESSES).collect())
 }
 
-/// What `work` comes to, which nobody can end, such as the search for a name: after the deadline it is left to itself.
+/// Returns what `work` comes to, which nobody can end, such as the search for a name: after the deadline it is left to
+/// itself.
 fn in_time<T: Send + 'static>(deadline: Instant, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
     let left = left(deadline)?;
     let (sender, receiver) = mpsc::sync_channel(1);
@@ -156,7 +157,7 @@ fn too_long() -> String {
     "it takes too long to answer".to_owned()
 }
 
-/// What an answer that is over has in it.
+/// Returns the contents of an answer that is over.
 #[cfg(feature = "fuzzing")]
 pub(super) fn body_of(answer: &[u8]) -> Result<Vec<u8>, String> {
     let mut answer = Answer { bytes: answer.to_vec(), is_over: false };
@@ -213,7 +214,7 @@ impl Answer {
     }
 }
 
-/// What the header says of the length.
+/// Returns what the header says of the length.
 fn length(head: &[u8]) -> Result<Option<usize>, String> {
     let mut length = None;
     for line in head.split(|&byte| byte == b'\n').skip(1) {
@@ -258,7 +259,7 @@ mod tests {
         }
     }
 
-    /// What is made of an answer.
+    /// Returns what is made of an answer.
     fn answered(answer: &[u8]) -> Result<Vec<u8>, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

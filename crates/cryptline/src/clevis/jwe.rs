@@ -17,7 +17,7 @@ const IV: usize = 12;
 pub struct Jwe {
     /// As it is authenticated.
     protected: String,
-    /// What it says.
+    /// Parameters that it states.
     pub header: Value,
     iv: [u8; IV],
     /// With the tag behind it.
@@ -65,7 +65,7 @@ impl Jwe {
         })
     }
 
-    /// What it holds, if this is what the points agree on, or the key itself.
+    /// Returns its contents, given what the points agree on, or the key itself.
     pub fn open(&self, agreed: &SecretBuf) -> Result<SecretBuf, String> {
         let key = self.key(agreed)?;
         let no_memory = |error: std::io::Error| error.to_string();

@@ -42,7 +42,7 @@ pub(crate) fn passphrase(token: &str, deadline: Instant) -> Result<SecretBuf, Re
     open(&jwe, deadline, DEPTH_MAX, &mut left)
 }
 
-/// What is made of an answer, with the keys in it.
+/// Processes an answer, with the keys in it.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn advertised(answer: &[u8]) {
     if let Ok(signed) = http::body_of(answer)
@@ -52,7 +52,7 @@ pub(crate) fn advertised(answer: &[u8]) {
     }
 }
 
-/// What is made of a token whose servers all give this.
+/// Processes a token whose servers all give this.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn opened_with(token: &str, given: &SecretBuf) {
     let token: Value = serde_json::from_str(token).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a new token of clevis shall need, as clevis has it in JSON.
+//! Requirements of a new token of clevis, as clevis has them in JSON.
 //!
 //! ```text
 //! tang   {"url": U}, maybe with "thp": the name of a key that signs, and "adv": what the server has said, or the file
@@ -25,7 +25,7 @@ const KEPT_MAX: u64 = 64 << 10;
 /// Asked whether a server is the right one; an error ends the work.
 pub(crate) type Trust<'a> = dyn FnMut(&Advertisement) -> Result<()> + 'a;
 
-/// What opens a secret.
+/// Means of opening a secret.
 pub(crate) enum Pin {
     /// A server, whose keys are known by now.
     Tang(Box<Advertisement>),
@@ -41,7 +41,7 @@ impl Pin {
         Ok(Self::Tang(Box::new(server)))
     }
 
-    /// What the configuration of a pin sss says. All its servers are asked for their keys.
+    /// Returns what the configuration of a pin sss says. All its servers are asked for their keys.
     pub fn sss(config: &str, trust: &mut Trust<'_>) -> Result<Self> {
         let config: Value =
             serde_json::from_str(config).map_err(|error| Problem::Pins(format!("it is no JSON: {error}")))?;

@@ -103,7 +103,7 @@ impl Dealer {
         Ok(bytes)
     }
 
-    /// What says how the key comes of these pins, each with a share.
+    /// Returns the header that says how the key comes of these pins, each with a share.
     pub fn header(&self, pins: Vec<String>) -> Value {
         let mut prime = [0; LEN];
         PRIME.put(&mut prime);
@@ -234,7 +234,7 @@ impl Field {
         })
     }
 
-    /// What gives one when it is multiplied with `a`: the power p - 2, after Fermat.
+    /// Returns what gives one when it is multiplied with `a`: the power p - 2, after Fermat.
     fn inverse(&self, a: &Number) -> Number {
         let power = self.0.minus(&Number([2, 0, 0, 0])).0;
         (0..256).rev().fold(Number::ONE, |product, bit| {
@@ -243,7 +243,7 @@ impl Field {
         })
     }
 
-    /// What the polynomial through these points is at 0, after Lagrange.
+    /// Returns the value at 0 of the polynomial through these points, after Lagrange.
     fn at_zero(&self, shares: &[Share]) -> Result<SecretBuf, Refusal> {
         let mut sum = Number::ZERO;
         for one in shares {

@@ -1,4 +1,4 @@
-//! What a tang server is asked: for its keys, and for the part that only it can do.
+//! Requests to a tang server: for its keys, and for the part that only it can do.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::refusal::Refusal;
 /// Keys of a server that are looked at.
 const KEYS_MAX: usize = 64;
 
-/// What the points agree on that this header names, with the help of its server.
+/// Returns what the points agree on that this header names, with the help of its server.
 pub fn key_of(header: &Value, deadline: Instant) -> Result<SecretBuf, Refusal> {
     let tang = &header["clevis"]["tang"];
     let text = tang["url"].as_str().unwrap_or_default();
@@ -61,7 +61,7 @@ pub(crate) struct Advertisement {
     set: Value,
     signing: Vec<Point>,
     exchange: Point,
-    /// It has just told them.
+    /// Set if it has just told them.
     is_there: bool,
 }
 
@@ -112,7 +112,7 @@ impl Advertisement {
         self.signing.iter().map(Point::thumbprint).collect()
     }
 
-    /// Whether a signing key has this name.
+    /// Tells if a signing key has this name.
     pub fn is_known_as(&self, thumbprint: &str) -> bool {
         let mut keys = self.signing.iter();
         keys.any(|key| key.thumbprint() == thumbprint || key.old_thumbprint() == thumbprint)
@@ -125,7 +125,7 @@ impl Advertisement {
         Ok(Self { is_there, ..kept })
     }
 
-    /// What `secret` opens from with the help of the server, which is tried if it is there.
+    /// Returns what `secret` opens from with the help of the server, which is tried if it is there.
     pub fn seal(&self, secret: &SecretBuf) -> Result<Jwe, String> {
         let own = Secret::random()?;
         let agreed = own.times(&self.exchange).ok_or("no point")?.secret()?;

@@ -1,4 +1,4 @@
-//! What is to be copied next: the workers take it chunk by chunk, in any order.
+//! Parts to be copied next: the workers take them chunk by chunk, in any order.
 
 use std::fs::File;
 use std::io::Read;
@@ -135,7 +135,7 @@ impl Stream<'_> {
     }
 }
 
-/// Whether the caller wants no more.
+/// Tells if the caller wants no more.
 pub(super) fn is_set(flag: &AtomicBool) -> bool {
     flag.load(Ordering::Relaxed)
 }

@@ -33,16 +33,16 @@ const LEN: usize = 16 + 3 * 8 + 32;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResumeError {
-    /// Whether it has changed meanwhile cannot be told.
+    /// No way to tell if it has changed meanwhile.
     #[error("only a regular file tells whether it has changed since a copy began")]
     Source,
-    /// It is no new file.
+    /// Not a new file.
     #[error("only a copy into a new file can go on later")]
     Destination,
     /// The header of the new volume is to be elsewhere.
     #[error("only a volume that has its header with it can be filled in several runs")]
     Apart,
-    /// What is there was copied from something else, or the source has changed since.
+    /// The copy there is of something else, or the source has changed since.
     #[error("{} was copied from another source, or the source has changed since; remove it to begin anew", part.display())]
     Changed {
         /// The unfinished copy.
@@ -57,7 +57,7 @@ pub enum ResumeError {
     /// Somebody else's, or for others to write to.
     #[error("{} is not a file that only its owner can use; remove it first", part.display())]
     NotOurs {
-        /// What should be the unfinished copy.
+        /// Path that should be the unfinished copy.
         part: PathBuf,
     },
 }
@@ -84,7 +84,7 @@ pub(crate) struct Journal<'a> {
     pub mark: u64,
 }
 
-/// What a file says of an earlier copy.
+/// Traces of an earlier copy in a file.
 pub(crate) enum Found {
     Nothing,
     /// One of something else.
@@ -108,7 +108,7 @@ pub(crate) struct Record {
 }
 
 impl<'a> Journal<'a> {
-    /// What `file` has of a copy of `size` bytes of `source`.
+    /// Returns what `file` has of a copy of `size` bytes of `source`.
     pub fn find(file: &File, size: u64, source: [u8; 32]) -> io::Result<Found> {
         let len = file.metadata()?.len();
         let places = [2, 1].map(|back| len.checked_sub(back * RECORD));
@@ -170,7 +170,7 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
-    /// Whether the first and the last chunk before the mark are those of the source.
+    /// Tells if the first and the last chunk before the mark are those of the source.
     pub fn agrees(&self, source: &Gate, dest: &Gate, backend: BackendChoice) -> Result<bool> {
         let len = CHUNK as u64;
         if self.mark < len {

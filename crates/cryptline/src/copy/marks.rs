@@ -8,7 +8,7 @@ use std::thread::Thread;
 
 use super::feed::{CHUNK, Feed};
 
-/// What all workers say.
+/// Reports of all workers.
 pub(super) struct Marks {
     /// By worker; everything for one that has nothing in hand.
     floors: Vec<AtomicU64>,
@@ -53,7 +53,7 @@ impl Marks {
     }
 }
 
-/// What one worker has in hand.
+/// Chunks that one worker has in hand.
 pub(super) struct Held<'a> {
     floor: &'a AtomicU64,
     offsets: Vec<u64>,

@@ -42,7 +42,7 @@ use crate::create::{Observer, Progress};
 use crate::setters::setters;
 use crate::{Open, Result, Warning, Zeroes};
 
-/// What becomes of holes in the source, and of zeros, where the destination is encrypted.
+/// Treatment of holes in the source, and of zeros, where the destination is encrypted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Holes {
@@ -72,7 +72,7 @@ impl Holes {
         }
     }
 
-    /// What is done about them in a new file.
+    /// Returns what is done about them in a new file.
     pub(crate) fn written_as(self) -> Zeros {
         match self {
             Self::Encrypt => Zeros::Write,
@@ -105,13 +105,13 @@ pub struct Copy {
     pub(crate) verify: bool,
     pub(crate) stop: Arc<AtomicBool>,
     replace: bool,
-    /// What else than the source decides about the bytes, where the copy can go on later.
+    /// Choices other than the source that decide about the bytes, where the copy can go on later.
     pub(crate) resume: Option<String>,
     observer: Option<Observer>,
     pub(crate) backend: BackendChoice,
 }
 
-/// What was copied.
+/// Result of a copy.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Copied {
@@ -121,7 +121,7 @@ pub struct Copied {
     pub skipped: u64,
     /// The destination was read again, and has the same.
     pub verified: bool,
-    /// What the user should know.
+    /// Facts that the user should know.
     pub warnings: Vec<Warning>,
 }
 
@@ -142,7 +142,7 @@ impl Copy {
     }
 
     setters! {
-        /// What becomes of holes in a volume.
+        /// Sets what becomes of holes in a volume.
         fn holes(holes: Holes) { holes = holes }
 
         /// Opens the destination anew, reads all of it, and compares that with hashes of what was read of the source.

@@ -24,7 +24,7 @@ impl Copy {
     /// device that is there, whose other contents are looked for first.
     ///
     /// # Errors
-    /// What is wrong with either side. A file is as it was before then, a device may have a part of the copy.
+    /// Any problem with either side. A file is as it was before then, a device may have a part of the copy.
     pub fn into_target(self, target: impl AsRef<OsStr>) -> Result<Copied> {
         let target = Target::parse(target)?;
         self.source.refuse_same(&target)?;
@@ -40,7 +40,7 @@ impl Copy {
     /// Into a new file, as clear bytes.
     ///
     /// # Errors
-    /// What is wrong with either side; there is no new file then.
+    /// Any problem with either side; there is no new file then.
     pub fn into_file(mut self, path: impl AsRef<Path>) -> Result<Copied> {
         let path = path.as_ref();
         let name = path.display().to_string();
@@ -146,7 +146,7 @@ impl Copy {
     /// the medium can have any.
     ///
     /// # Errors
-    /// What is wrong with either side. The volume may have a part of the copy then.
+    /// Any problem with either side. The volume may have a part of the copy then.
     pub fn into_volume(mut self, open: impl Fn() -> Result<Open>) -> Result<Copied> {
         let open = || open().map(|to| self.holes.kept_in(to));
         let to = open()?.writes(true);

@@ -29,7 +29,7 @@ const PART: &str = ".dest.cryptline-part";
 const DEST: &str = "dest";
 const PHRASE: &str = "pass phrase";
 
-/// What is made.
+/// Kind of destination that is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Made {
     /// A file with the clear bytes, in one run.
@@ -141,7 +141,7 @@ impl World {
         self.is_durable(when);
     }
 
-    /// What programs see in the folder.
+    /// Returns what programs see in the folder.
     fn shown(&self) -> Left {
         let entries = fs::read_dir(&self.dest).unwrap().flatten();
         entries.map(|entry| (entry.file_name(), fs::read(entry.path()).unwrap())).collect()
@@ -176,7 +176,7 @@ fn put(path: &Path, bytes: &[u8]) {
     file.unwrap().write_all(bytes).unwrap();
 }
 
-/// What the last record of an unfinished copy tells.
+/// Returns what the last record of an unfinished copy tells.
 fn mark(part: &[u8]) -> Option<u64> {
     let number = |at: usize| u64::from_le_bytes(part[at..at + 8].try_into().unwrap());
     let places = [2, 1].into_iter().filter_map(|back| part.len().checked_sub(back * 4096));

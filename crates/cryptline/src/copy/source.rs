@@ -23,12 +23,12 @@ use crate::{Open, Result, Warning};
 pub struct CopySource {
     pub(super) name: String,
     pub(super) bytes: Bytes,
-    /// What it is, to tell whether the copy would overwrite it.
+    /// Identity of the source, to tell whether the copy would overwrite it.
     target: Option<Target>,
     /// Where it lies, if it has no name.
     spot: Option<Spot>,
     warnings: Vec<Warning>,
-    /// What tells whether it has changed, where it is a regular file.
+    /// State by which a change is noticed, where it is a regular file.
     stamp: Option<Stamp>,
 }
 
@@ -63,7 +63,7 @@ impl CopySource {
     /// All bytes of a target as they are.
     ///
     /// # Errors
-    /// What is wrong with the target.
+    /// Any problem with the target.
     pub fn raw(target: impl AsRef<OsStr>) -> Result<Self> {
         let target = Target::parse(target)?;
         let name = target.to_string();
@@ -124,13 +124,14 @@ impl CopySource {
         }
     }
 
-    /// What it is called.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What is copied, as it was when it was opened, and `how`; `None` where nothing tells whether it changes.
+    /// Identifies what is copied, as it was when it was opened, and `how`; `None` where nothing tells whether it
+    /// changes.
     pub(crate) fn fingerprint(&self, how: &str) -> Option<[u8; 32]> {
         let stamp = self.stamp.as_ref()?;
         let mut hash = Sha256::new();
@@ -145,7 +146,7 @@ impl CopySource {
         Some(hash.finalize().into())
     }
 
-    /// Whether it is not what it was when it was opened; only a regular file tells.
+    /// Tells if it is not what it was when it was opened; only a regular file tells.
     pub(crate) fn has_changed(&self) -> bool {
         let stamp = self.stamp.as_ref();
         stamp.is_some_and(|stamp| !stamp.is_unchanged())
@@ -199,11 +200,11 @@ fn raw_file(path: &Path) -> Result<(BaseDevice, u64, Option<File>)> {
 }
 
 impl Open {
-    /// Whether there is a LUKS header, damaged or not. An image in another format or a compressed file is refused:
-    /// its bytes are hardly what is meant.
+    /// Tells if there is a LUKS header, damaged or not. An image in another format or a compressed file is refused: its
+    /// bytes are hardly what is meant.
     ///
     /// # Errors
-    /// What is wrong with the target or the header; [`Problem::NotLuks`] for another format.
+    /// Any problem with the target or the header; [`Problem::NotLuks`] for another format.
     pub fn is_luks(self) -> Result<bool> {
         use crate::Contents;
         let error = match self.inspect() {

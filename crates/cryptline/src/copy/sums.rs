@@ -1,4 +1,4 @@
-//! What was read of the source, chunk by chunk, and whether the copy has the same.
+//! Sums of what was read of the source, chunk by chunk, and whether the copy has the same.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -45,7 +45,7 @@ impl Sum {
     }
 }
 
-/// What the threads of a comparison share.
+/// State shared by the threads of a comparison.
 pub(super) struct Comparison<'a> {
     pub gate: &'a Gate,
     pub sums: &'a [Sum],

@@ -43,7 +43,7 @@ pub(crate) struct Transfer<'a> {
     pub tell: &'a dyn Fn(Progress<'_>) -> crate::Result<()>,
 }
 
-/// What was copied.
+/// Result of a transfer.
 pub(crate) struct Moved {
     /// Bytes of the source.
     pub bytes: u64,
@@ -181,7 +181,7 @@ impl<'a> Transfer<'a> {
         cores.min(WORKERS_MAX).min(queues).min(chunks).max(1)
     }
 
-    /// What the source has where an earlier run has copied it.
+    /// Returns the sums of what the source has where an earlier run has copied it.
     fn sums_before(&self, mark: u64) -> Result<Vec<Sum>, Trouble> {
         let Bytes::Device { gate, .. } = &self.source.bytes else {
             return Ok(Vec::new());
@@ -208,7 +208,7 @@ impl<'a> Transfer<'a> {
         Ok(sums.into_iter().flatten().collect())
     }
 
-    /// What lies behind the last block that both sides have, and zeros up to the end of the destination's.
+    /// Copies what lies behind the last block that both sides have, and zeros up to the end of the destination's.
     fn copy_rest(&self, end: u64) -> Result<Option<Sum>, Trouble> {
         let Bytes::Device { gate, size, file } = &self.source.bytes else {
             return Ok(None);

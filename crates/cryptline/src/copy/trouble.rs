@@ -1,4 +1,4 @@
-//! What can go wrong in a copy, before it is known what that means for the destination.
+//! Failures of a copy, before it is known what they mean for the destination.
 
 use std::fmt;
 use std::io;
@@ -48,14 +48,14 @@ pub(crate) enum Trouble {
     Told(Error),
 }
 
-/// What is left of a copy that failed.
+/// Remains of a copy that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Left {
     /// Nothing: it was made aside.
     Nothing,
     /// A part of the copy, in this place.
     Part(String),
-    /// What there is, for going on later.
+    /// Everything that is there, for going on later.
     Kept,
 }
 

@@ -28,14 +28,14 @@ const ALONE: usize = 0;
 const GRAIN: usize = 64 * 1024;
 /// With more requests than these under way, no chunk is begun: zeros that are made hold no buffer.
 const BEGUN: usize = 64;
-/// What can be under way at most: these, what becomes of all chunks in hand, and a flush.
+/// Most that can be under way at most: these, what becomes of all chunks in hand, and a flush.
 const DEPTH: u32 = 256;
 /// How long a wait may keep from noticing that the copy is over.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 const _: () = assert!(BEGUN + BUFFERS * CHUNK / GRAIN < DEPTH as usize);
 
-/// What becomes of zeros.
+/// Treatment of zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Zeros {
     /// They are there already.
@@ -46,7 +46,7 @@ pub(crate) enum Zeros {
     Write,
 }
 
-/// What all workers see.
+/// State that all workers see.
 pub(super) struct Shared<'a> {
     pub feed: Feed<'a>,
     pub dest: &'a Gate,
@@ -299,7 +299,7 @@ impl<'w, 'a> Worker<'w, 'a> {
     }
 }
 
-/// Whether `bytes` begin with zeros, and how long that is so; in whole units but for the last.
+/// Tells if `bytes` begin with zeros, and how long that is so; in whole units but for the last.
 fn first_run(bytes: &[u8]) -> (bool, usize) {
     let mut units = bytes.chunks(GRAIN);
     let first = units.next().is_some_and(is_zero);

@@ -79,8 +79,8 @@ impl Create {
         Ok(self.created(data_size, copy.copied(moved, Vec::new())))
     }
 
-    /// What was asked for, as a text that stays the same from one version of this program to the next: another text is
-    /// another copy, and what was begun is of no use then.
+    /// Returns what was asked for, as a text that stays the same from one version of this program to the next: another
+    /// text is another copy, and what was begun is of no use then.
     fn choices(&self) -> String {
         // A field that is new must be looked at here.
         let FormatOptions {
@@ -221,7 +221,7 @@ impl Create {
         Ok(compared.map(|()| moved))
     }
 
-    /// Whether what was copied is from this source.
+    /// Tells if what was copied is from this source.
     fn agrees(
         &self,
         draft: &Draft,
@@ -247,7 +247,7 @@ fn number(number: Option<impl Into<u64>>) -> String {
 mod tests {
     use super::*;
 
-    /// What was begun by one version of this program is finished by the next.
+    /// A copy begun by one version of this program is finished by the next.
     #[test]
     fn choices_are_the_same_text_in_every_version() {
         let text = Create::new("disk").size(1 << 30).choices();

@@ -30,10 +30,10 @@ fn create(folder: &Path, source: &Path, byte: u8, passphrase: &str) -> Result<()
     create.passphrase(passphrase).fill(copy).create().map(drop)
 }
 
-/// What stands for bytes that are not all the same.
+/// Stands for bytes that are not all the same.
 const NOISE: u8 = 0;
 
-/// What a folder shows under a header of this name, where that opens: the byte that all of it has.
+/// Returns what a folder shows under a header of this name, where that opens: the byte that all of it has.
 fn opened(folder: &Path, header: &str, passphrase: &str) -> Option<u8> {
     let open = Open::new(folder.join("data")).header(folder.join(header)).passphrase(passphrase).read_only(true);
     let mut bytes = vec![0; LEN];

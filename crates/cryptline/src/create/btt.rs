@@ -65,8 +65,8 @@ impl CreateBtt {
     /// Makes the table, and opens it again.
     ///
     /// # Errors
-    /// What is wrong with the options, or with the place. A new file is not kept then, unless only its name
-    /// could not be made durable ([`Problem::NameNotDurable`]).
+    /// Any problem with the options, or with the place. A new file is not kept then, unless only its name could not be
+    /// made durable ([`Problem::NameNotDurable`]).
     pub fn create(self) -> Result<CreatedBtt> {
         if !is_sector_size(self.sector_size) {
             return Err(Problem::BttSectorSize(self.sector_size).into());

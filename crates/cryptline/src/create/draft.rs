@@ -20,7 +20,7 @@ use crate::error::{Error, Problem};
 /// How often a part is opened whose owner is just done with it.
 const TRIES: usize = 16;
 
-/// What is appended to the name of a header whose data has its name, or is written, before it.
+/// Suffix to the name of a header whose data has its name, or is written, before it.
 const NEW: &str = ".cryptline-new";
 
 /// A volume in the making: a file in the folder of its final place, readable by its owner only. Removed when dropped,
@@ -30,7 +30,7 @@ pub struct Draft {
     /// Links resolved, so that a link is not replaced by the file it should lead to.
     place: PathBuf,
     name: String,
-    /// What will be replaced, locked until then: nobody may begin to serve it meanwhile.
+    /// Image that will be replaced, locked until then: nobody may begin to serve it meanwhile.
     old: Option<Image>,
 }
 
@@ -78,7 +78,7 @@ impl Draft {
         }
     }
 
-    /// Whether `other` is the same file.
+    /// Tells if `other` is the same file.
     pub fn is(&self, other: &File) -> bool {
         let file = identity(self.file().metadata());
         file.is_some() && file == identity(other.metadata())
@@ -240,7 +240,7 @@ impl Draft {
     }
 }
 
-/// What is to be replaced, under another name until that is done. It stays there unless one of these is called.
+/// File that is to be replaced, under another name until that is done. It stays there unless one of these is called.
 #[must_use]
 pub struct Aside {
     place: PathBuf,
@@ -253,7 +253,7 @@ impl Aside {
         let _ = rename(&self.at, &self.place, false).and_then(|()| sync_folder_of(&self.place));
     }
 
-    /// It was replaced.
+    /// Deletes it, after it was replaced.
     pub fn remove(self) {
         let _ = std::fs::remove_file(&self.at);
     }
@@ -287,7 +287,7 @@ fn open_part(part: &Path) -> io::Result<File> {
         .open(part)
 }
 
-/// What `open` opens at `part`, locked, and still there once it is.
+/// Returns what `open` opens at `part`, locked, and still there once it is.
 fn locked_part(part: &Path, name: &str, mut open: impl FnMut() -> io::Result<File>) -> Result<File> {
     let busy = || {
         let busy = OpenError::busy(part);
@@ -318,7 +318,7 @@ fn locked_part(part: &Path, name: &str, mut open: impl FnMut() -> io::Result<Fil
     busy()
 }
 
-/// Whether an open file is the one of this name, links not followed.
+/// Tells if an open file is the one of this name, links not followed.
 fn is_at(file: &File, path: &Path) -> bool {
     let file = identity(file.metadata());
     file.is_some() && file == identity(std::fs::symlink_metadata(path))
@@ -361,7 +361,7 @@ fn rename(from: &Path, to: &Path, force: bool) -> io::Result<()> {
     }
 }
 
-/// What to write through when the order of writes matters: a flush is a sync.
+/// Writer for when the order of writes matters: a flush is a sync.
 pub struct Durable<'a>(pub &'a File);
 
 impl Read for Durable<'_> {
@@ -386,7 +386,7 @@ impl Seek for Durable<'_> {
     }
 }
 
-/// What a file holds, if that is known and can be read.
+/// Names what a file holds, if that is known and can be read.
 fn named(path: &Path) -> Option<&'static str> {
     let is_file = std::fs::metadata(path).is_ok_and(|found| found.is_file());
     let mut file = is_file.then(|| File::open(path).ok()).flatten()?;

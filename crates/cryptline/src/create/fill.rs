@@ -25,7 +25,7 @@ use crate::{DispatchOptions, Mode, Open, Result, Warning, Zeroes};
 
 /// Memory for the making of a header; no default one is longer.
 pub(super) const HEADER_MAX: usize = 16 << 20;
-/// What makes the header a header; it is written last.
+/// Bytes that make the header a header; they are written last.
 const FIRST: usize = 4096;
 /// Room for data that a stream begins with.
 const ROOM: u64 = 64 << 20;
@@ -37,7 +37,7 @@ fn inline() -> DispatchOptions {
     DispatchOptions { both: Some(Mode::Inline), ..DispatchOptions::default() }
 }
 
-/// What is where a header goes.
+/// Contents of the place where a header goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
     /// A new file: what stays zeros takes no room.

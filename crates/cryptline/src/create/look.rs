@@ -1,4 +1,4 @@
-//! What is there already, where a volume is about to be made.
+//! Contents of a place where a volume is about to be made.
 //!
 //! | place | what is looked at |
 //! |---|---|
@@ -44,7 +44,7 @@ const SECOND_BTRFS: u64 = (64 << 20) + 64;
 
 /// The name of what begins here, with its article; `None` for what is not known.
 ///
-/// What `signatures` knows makes the copy of a LUKS header that is left on a disk worthless. The rest is
+/// Everything that `signatures` knows makes the copy of a LUKS header that is left on a disk worthless. The rest is
 /// known here only: it does not, but is worth a word before it is lost.
 pub fn name(device: &mut (impl Read + Seek)) -> io::Result<Option<&'static str>> {
     let size = device.seek(SeekFrom::End(0))?;
@@ -209,7 +209,7 @@ pub fn what_is_there(
     Ok(found)
 }
 
-/// What is known from `at` on of `len` bytes.
+/// Returns what is known from `at` on of `len` bytes.
 pub fn known(gate: &Gate, at: u64, len: u64) -> Known {
     match gate.extent(at, len) {
         Ok(extent) => Known { len: extent.len, zeros: extent.zero },
@@ -217,7 +217,7 @@ pub fn known(gate: &Gate, at: u64, len: u64) -> Known {
     }
 }
 
-/// What is known of a part of a device from a place on.
+/// Knowledge about a part of a device from a place on.
 #[derive(Clone, Copy)]
 pub struct Known {
     /// Its bytes, at least one.
@@ -323,7 +323,7 @@ impl<D: Read + Seek, K: Fn(u64, u64) -> Known, T: FnMut(u64, u64) -> Result<()>>
         Ok(false)
     }
 
-    /// What is not known to be zeros.
+    /// Returns what is not known to be zeros.
     fn runs(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let (mut runs, mut at) = (Vec::<Range<u64>>::new(), range.start);
         while at < range.end {

@@ -51,7 +51,7 @@ const LARGEST_SECTOR: u32 = 4096;
 /// Bytes of each copy of a header that are wiped where it does not open again. Unless it is said, a copy has as many.
 const WIPED: usize = 16 * 1024;
 
-/// What happens while a volume is made; for a progress bar, and for signal handlers.
+/// Event while a volume is made; for a progress bar, and for signal handlers.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Progress<'a> {
@@ -60,7 +60,7 @@ pub enum Progress<'a> {
     /// A header and its data will be replaced, one after the other. The old header is here while they are, and stays
     /// here where that is cut off.
     SetAside(&'a Path),
-    /// What is on the device is looked at.
+    /// The device's contents are being looked at.
     Looking,
     /// So much of what will be written was looked at.
     LookedAt {
@@ -69,7 +69,7 @@ pub enum Progress<'a> {
         /// Bytes in all.
         of: u64,
     },
-    /// It was looked at.
+    /// The contents were looked at.
     Looked,
     /// The key slot is made, which takes as long as unlocking will.
     Deriving,
@@ -129,9 +129,9 @@ pub struct Create {
 pub struct Created {
     /// Bytes of the clear disk; 0 for a detached header, whose data is elsewhere.
     pub data_size: u64,
-    /// What the user should know.
+    /// Facts that the user should know.
     pub warnings: Vec<Warning>,
-    /// What it was filled with.
+    /// Result of the copy that filled it.
     pub copied: Option<Copied>,
 }
 
@@ -174,7 +174,7 @@ impl Create {
         /// In a file that exists, as on a device: it keeps its size, and its other bytes.
         fn in_place(yes: bool) { in_place = yes }
 
-        /// What has the volume key, instead of a random one: [`FormatOptions::key_len`] bytes.
+        /// Sets what has the volume key, instead of a random one: [`FormatOptions::key_len`] bytes.
         fn volume_key(keys: impl Keys + 'static) { volume_key = Some(Arc::new(keys)) }
 
         /// Reserves the space of a file on disk now.
@@ -204,9 +204,9 @@ impl Create {
     /// Makes the volume, and opens it again.
     ///
     /// # Errors
-    /// What is wrong with the options, or with the place. A file is then as it was before, unless only its name could not
-    /// be made durable ([`Problem::NameNotDurable`]), or its header has another ([`Problem::HeaderKept`]). On a device, a
-    /// header that was begun is wiped, and what it has overwritten is lost.
+    /// Any problem with the options, or with the place. A file is then as it was before, unless only its name could not
+    /// be made durable ([`Problem::NameNotDurable`]), or its header has another ([`Problem::HeaderKept`]). On a device,
+    /// a header that was begun is wiped, and what it has overwritten is lost.
     pub fn create(mut self) -> Result<Created> {
         let source = self.given.take_source()?;
         self.refuse_over_data(&source)?;
@@ -432,7 +432,7 @@ impl Create {
     }
 }
 
-/// Whether volumes are made on it, and not in its place.
+/// Tells if volumes are made on it, and not in its place.
 fn is_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
 }
@@ -444,8 +444,9 @@ fn fit_sector(options: &mut FormatOptions, size: u64) {
     }
 }
 
-/// What Ceph's own encryption would make, so that it opens it, too: data begins with a round of objects, and a sector of
-/// LUKS2 has 4096 bytes. What was asked for stays as it is; where there is no room for that, so does what is usual.
+/// Chooses what Ceph's own encryption would make, so that it opens it, too: data begins with a round of objects, and a
+/// sector of LUKS2 has 4096 bytes. What was asked for stays as it is; where there is no room for that, so does what is
+/// usual.
 fn fit_to_rbd(options: &mut FormatOptions, stripe_period: u64, size: u64) -> Option<Warning> {
     let usual = match options.version {
         Version::Luks1 => 2 << 20,
@@ -477,7 +478,7 @@ fn wipe(device: &mut GateBytes, options: &FormatOptions) {
     let _ = device.flush();
 }
 
-/// What went wrong with the header of a file that nobody has seen yet.
+/// Returns what went wrong with the header of a file that nobody has seen yet.
 fn made_no_header(error: cryptline_luks::Error, name: &str) -> Error {
     match error {
         cryptline_luks::Error::Io { source, .. } => draft::failed("write", name, source),

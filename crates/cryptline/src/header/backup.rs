@@ -41,7 +41,7 @@ impl Header {
     /// Writes a backup back. What would be lost by that is told first, and an error leaves everything as it is.
     ///
     /// # Errors
-    /// What is no backup, or one of other data; a device that fails, after which it can be done again.
+    /// Fails for what is no backup, or one of other data, and where a device fails, after which it can be done again.
     pub fn restore(mut self, path: impl AsRef<Path>, confirm: impl FnOnce(&[String]) -> Result<()>) -> Result<Edited> {
         let bytes = read(path.as_ref())?;
         let opened = self.open(false)?;

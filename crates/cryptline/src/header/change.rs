@@ -9,7 +9,7 @@ use crate::create::Progress;
 use crate::error::Problem;
 use crate::setters::setters;
 
-/// Whether a key slot may be overwritten in place.
+/// Callback that decides if a key slot may be overwritten in place.
 pub(super) type Confirm = dyn Fn(&Overwrite<'_>) -> Result<()> + Send + Sync;
 
 /// A key slot that would be overwritten in place, since there is no room for another one. Until that is done, it opens

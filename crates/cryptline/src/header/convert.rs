@@ -10,7 +10,7 @@ impl Header {
     /// the volume open. Whatever cuts it off, the old header or the new one opens the volume.
     ///
     /// # Errors
-    /// What the other version cannot have; no room; somebody who uses the volume.
+    /// Fails if the other version cannot have something, there is no room, or somebody uses the volume.
     pub fn convert(mut self, to: Version) -> Result<Edited> {
         let source = self.source()?;
         let opened = Opened::beside(&source, false, false)?;

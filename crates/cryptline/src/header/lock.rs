@@ -26,7 +26,7 @@ use crate::error::Problem;
 const FOLDER: &str = "/run/cryptsetup";
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What is wanted of a lock.
+/// Kind of lock that is wanted.
 #[derive(Clone, Copy)]
 struct Wanted {
     how: FlockOperation,
@@ -199,7 +199,7 @@ impl Drop for Lock<'_> {
     }
 }
 
-/// Whether it is locked now; `false` where nothing can be locked.
+/// Tells if it is locked now; `false` where nothing can be locked.
 fn wait(file: &File, wanted: Wanted) -> Result<bool, Problem> {
     let start = Instant::now();
     loop {

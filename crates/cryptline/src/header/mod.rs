@@ -81,7 +81,7 @@ pub struct Edited {
     pub token: Option<u32>,
     /// The header as it is now.
     pub header: cryptline_luks::Header,
-    /// What the user should know.
+    /// Facts that the user should know.
     pub warnings: Vec<Warning>,
 }
 
@@ -128,14 +128,14 @@ impl Header {
         /// The header is in this file; the target has only data, and is not touched.
         fn header(path: impl Into<PathBuf>) { header = Some(path.into()) }
 
-        /// What opens the volume now.
+        /// Sets what opens the volume now.
         fn keys(keys: impl Keys + 'static) { given.set_keys(Ok(keys)) }
 
         /// Accepts this cipher of the data, exactly as the header has it, though the key slot that is opened does not vouch
         /// for it. May be called several times.
         fn accept_cipher(spec: impl Into<String>) { given.accept_cipher(spec.into()) }
 
-        /// What opens the volume now: this passphrase, of which a copy is kept in key memory.
+        /// Opens the volume with this passphrase, of which a copy is kept in key memory.
         fn passphrase(passphrase: impl AsRef<[u8]>) { given.set_keys(Passphrase::new(passphrase)) }
 
         /// Where the new passphrase comes from.
@@ -157,7 +157,7 @@ impl Header {
         /// Tries these tokens before a key is asked for. What needs the passphrase itself takes the token's.
         fn tokens(tokens: Tokens) { tokens = Some(tokens) }
 
-        /// What deriving keys may cost: a header can ask for anything.
+        /// Limits the cost of deriving keys: a header can ask for anything.
         fn kdf_limits(limits: KdfLimits) { limits = limits }
 
         /// Told what happens. An error from it ends the work, as long as nothing has been written.
@@ -227,7 +227,7 @@ impl Header {
     /// Gives the volume another UUID; `None`: a random one.
     ///
     /// # Errors
-    /// What is no UUID; a header that must be left alone.
+    /// Fails for what is no UUID, and for a header that must be left alone.
     pub fn set_uuid(self, uuid: Option<&str>) -> Result<Edited> {
         self.changed(None, |edit| edit.set_uuid(uuid))
     }
@@ -354,7 +354,7 @@ impl Header {
         Opened::of(&self.source()?, read_only)
     }
 
-    /// What has the header.
+    /// Returns what has the header.
     fn source(&mut self) -> Result<Source> {
         let target = self.given.take_source()?;
         Ok(match &self.header {
@@ -371,7 +371,7 @@ impl Header {
 /// The key that a key slot must keep for what is to be done.
 #[derive(Clone, Copy)]
 enum Opens {
-    /// That of the volume.
+    /// Key of the volume.
     VolumeKey,
     /// Another one as well, where the slot is named.
     AnyKey,
@@ -434,7 +434,7 @@ fn give_back(base: &Base, freed: &[Extent]) {
     }
 }
 
-/// What has the header.
+/// Holder of the header.
 struct Opened {
     base: Base,
     name: String,

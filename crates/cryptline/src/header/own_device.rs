@@ -11,7 +11,7 @@ use crate::Result;
 use crate::base::Source;
 use crate::target::Target;
 
-/// What the kernel counts partitions in, whatever the sectors of the disk.
+/// Unit in which the kernel counts partitions, whatever the sectors of the disk.
 const SECTOR: u64 = 512;
 
 /// The device of a partition.

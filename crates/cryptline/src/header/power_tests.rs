@@ -33,7 +33,7 @@ struct Verb {
     /// Changes the volume in this file beforehand, and may put something beside it.
     before: fn(&Path),
     change: fn(Header, &Path) -> Result<()>,
-    /// Whether a disk says that it was made.
+    /// Tells if a disk says that it was made.
     is_made: fn(&[u8]) -> bool,
 }
 
@@ -108,7 +108,7 @@ fn backup(path: &Path) {
     Header::new(path).passphrase(FIRST).new_passphrase(NEW).change_key(&slot(1000)).unwrap();
 }
 
-/// What both versions have.
+/// Returns the verbs that both versions have.
 fn verbs_of(version: Version) -> Vec<Verb> {
     let verb = |name, before, change, is_made| Verb { name, version, before, change, is_made };
     vec![
@@ -270,13 +270,13 @@ impl Place {
         self.folder.path().join("disk")
     }
 
-    /// What is there is durable; what comes now, if it is synced.
+    /// Takes what is there as durable, and what comes now, if it is synced.
     fn begin(&self) {
         self.machine.reset(Temper::default());
         self.machine.watch(self.folder.path(), CAPACITY);
     }
 
-    /// What a power cut may leave now.
+    /// Returns what a power cut may leave now.
     fn left(&self) -> Vec<(String, Left)> {
         let some = (0..4).map(Survivors::Some);
         let contents: Vec<_> = [Survivors::None, Survivors::All].into_iter().chain(some).collect();

@@ -34,9 +34,9 @@ use crate::{Result, Warning};
 pub struct ResizeOptions {
     /// Bytes of its file or device, header included. `None`: as many as there are.
     pub size: Option<u64>,
-    /// It may become smaller.
+    /// Allows it to become smaller.
     pub shrink: bool,
-    /// What was written behind its new end, or where it grows to, is lost.
+    /// Accepts the loss of what was written behind its new end, or where it grows to.
     pub force: bool,
 }
 
@@ -52,7 +52,7 @@ pub struct Resized {
     pub before: u64,
     /// The header says how large it is, so programs that have it open keep the old size.
     pub is_fixed: bool,
-    /// What the user should know.
+    /// Facts that the user should know.
     pub warnings: Vec<Warning>,
 }
 
@@ -66,7 +66,7 @@ pub enum ResizeError {
         /// The least that there must be, in bytes.
         least: u64,
     },
-    /// It would become smaller, which was not asked for.
+    /// Would become smaller, which was not asked for.
     #[error("it has {} ({size} bytes) now", human(*size))]
     Smaller {
         /// Its size, in bytes.
@@ -84,7 +84,7 @@ pub enum ResizeError {
         /// Its end now, in bytes from the beginning of its file or device.
         end: u64,
     },
-    /// It is no file of its own.
+    /// Not a file of its own.
     #[error("its size, {size} bytes, is not that of a file of its own, so it is not changed here")]
     NotAFile {
         /// Its size, in bytes.
@@ -107,7 +107,7 @@ impl ResizeError {
 /// The parts of a volume.
 struct Places {
     target: Source,
-    /// What has the header, where that is not the target.
+    /// Holder of the header, where that is not the target.
     header: Option<Source>,
 }
 
@@ -117,7 +117,7 @@ struct Opens {
     header: Option<Opened>,
 }
 
-/// What is to be done.
+/// Change that is to be made.
 struct Plan {
     /// The file, where it is one of its own.
     file: Option<PathBuf>,
@@ -164,7 +164,7 @@ impl Places {
 }
 
 impl Opens {
-    /// What has the header, where that is changed.
+    /// Returns what has the header, where that is changed.
     fn holder(&self) -> &Opened {
         self.header.as_ref().unwrap_or(&self.data)
     }
@@ -205,14 +205,14 @@ impl Plan {
         self.cut().is_some() || self.ends[1] < self.ends[0]
     }
 
-    /// What is lost behind the new end.
+    /// Returns what is lost behind the new end.
     fn lost(&self) -> Range<u64> {
         let has = self.sizes[0];
         let to = self.cut().map_or(self.ends[0].min(has), |_| has);
         self.ends[1]..to
     }
 
-    /// What is there already of what becomes a part of the volume.
+    /// Returns what is there already of what becomes a part of the volume.
     fn taken(&self) -> Range<u64> {
         self.ends[0]..self.ends[1].min(self.sizes[0])
     }
@@ -297,7 +297,7 @@ impl Header {
     }
 }
 
-/// What speaks against it.
+/// Returns what speaks against it.
 fn found(data: &Opened, plan: &Plan, tell: impl Fn(Progress<'_>) -> Result<()>) -> Result<Option<ResizeError>> {
     let unread = |source| cannot("read", source);
     let (lost, taken, base) = (plan.lost(), plan.taken(), &data.base);

@@ -1,4 +1,4 @@
-//! What was planned is not done to what is no longer as it was.
+//! Plans for what is no longer as it was, which are not carried out.
 
 use std::fs;
 

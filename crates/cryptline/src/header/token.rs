@@ -30,7 +30,7 @@ impl TangKeys {
         self.0.thumbprints()
     }
 
-    /// Whether one of them has this name; by SHA-1 as well, as old servers say it.
+    /// Tells if one of them has this name; by SHA-1 as well, as old servers say it.
     #[must_use]
     pub fn is_known_as(&self, thumbprint: &str) -> bool {
         self.0.is_known_as(thumbprint)
@@ -41,7 +41,7 @@ impl Header {
     /// Puts a token there, as JSON. Its number is in [`Edited::token`].
     ///
     /// # Errors
-    /// What is no token; a number that is in use; LUKS1; a header that must be left alone.
+    /// Fails for what is no token, a number that is in use, LUKS1, and a header that must be left alone.
     pub fn set_token(self, token: &str, place: TokenPlace, slots: TokenSlots) -> Result<Edited> {
         self.changed_token(|edit| edit.set_token(token, place, slots))
     }

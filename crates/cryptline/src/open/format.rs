@@ -1,11 +1,11 @@
-//! What says how a volume is encrypted.
+//! Sources of a volume's encryption parameters.
 
 use cryptline_cipher::{CipherSpec, SectorOptions};
 
 use crate::Result;
 use crate::error::Problem;
 
-/// What says how a volume is encrypted.
+/// Source of a volume's encryption parameters.
 #[derive(Clone, Debug)]
 pub enum Format {
     /// A LUKS header, of this version or of any.
@@ -18,15 +18,15 @@ pub enum Format {
 
 pub use cryptline_luks::format::Version as LuksVersion;
 
-/// What a header would say. Nothing is guessed: cryptsetup's defaults changed with version 2.7, and a wrong
-/// guess reads as noise and destroys the data on the first write.
+/// Parameters that a header would state. Nothing is guessed: cryptsetup's defaults changed with version 2.7, and a
+/// wrong guess reads as noise and destroys the data on the first write.
 #[derive(Clone, Debug)]
 pub struct Plain {
     /// The cipher word, such as `aes-xts-plain64`.
     pub cipher: String,
     /// Bytes of the volume key.
     pub key_len: usize,
-    /// What makes the key of a passphrase: `sha256`, or `sha512:32`; `plain` for nothing.
+    /// Function that makes the key of a passphrase: `sha256`, or `sha512:32`; `plain` for nothing.
     pub hash: Option<String>,
     /// First byte of the data.
     pub start: u64,
@@ -40,7 +40,7 @@ pub struct Plain {
     pub iv_large_sectors: bool,
 }
 
-/// What a new volume under a random key is like.
+/// Properties of a new volume under a random key.
 #[derive(Clone, Debug)]
 pub struct RandomKey {
     /// The cipher word.

@@ -12,7 +12,7 @@ use crate::info::VolumeKind;
 use crate::keys::with_keys;
 use crate::{Result, Warning};
 
-/// What a header says, and whether its volume can be opened.
+/// Contents of a header, and whether its volume can be opened.
 pub struct Inspection {
     /// The target as it was named.
     pub name: String,
@@ -34,9 +34,9 @@ pub struct Unlocked {
     pub key: SecretBuf,
     /// The key slot; `None` where it was the volume key itself.
     pub slot: Option<u32>,
-    /// What the user should know.
+    /// Facts that the user should know.
     pub warnings: Vec<Warning>,
-    /// Whether the volume could be opened, or why not.
+    /// `Ok` where the volume could be opened; otherwise why not.
     pub usable: std::result::Result<(), cryptline_luks::Error>,
     /// Why it would be opened for reading only.
     pub doubted: Option<Doubted>,

@@ -19,7 +19,7 @@ use crate::{Result, Warning};
 pub struct TableOf {
     /// The line, or lines where a table has several; wiped when dropped, since it may have the key in it.
     pub line: Zeroizing<String>,
-    /// What the user should know.
+    /// Facts that the user should know.
     pub warnings: Vec<Warning>,
 }
 

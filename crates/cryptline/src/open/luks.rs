@@ -116,7 +116,7 @@ pub(super) fn data_sizes(segments: &[Segment], size: u64, name: &str) -> Result<
     sizes.map_err(|error| Problem::Luks(error).on(name))
 }
 
-/// What no other volume has: of a copy, header and key are the same, but not the file.
+/// Returns what no other volume has: of a copy, header and key are the same, but not the file.
 fn identity(header: &Header, segments: &[Segment], base: &Base, open: &Open) -> Option<String> {
     let header = header.identity(segments)?;
     let metadata = base.file().and_then(|file| file.metadata().ok());
@@ -166,7 +166,7 @@ pub(super) fn kind(header: &Header) -> VolumeKind {
     }
 }
 
-/// What was found in the header, which is told at once.
+/// Returns what was found in the header, which is told at once.
 pub(super) fn warnings_of(header: &Header, open: &Open) -> Vec<Warning> {
     let found: Vec<_> = header.warnings().iter().cloned().map(Warning::Header).collect();
     if let Some(observer) = &open.on_warning {

@@ -70,7 +70,7 @@ pub struct Open {
     /// Whoever opens it has no use for one that can only be read.
     writes: bool,
     slot: Option<u32>,
-    /// That key slot may keep another key.
+    /// Set if that key slot may keep another key.
     unbound: bool,
     tokens: Option<Tokens>,
     limits: KdfLimits,
@@ -155,8 +155,8 @@ impl Open {
     setter_of_options!();
 
     setters! {
-        /// What says how the volume is encrypted. Without it, memory gets a random key, and everything else has a
-        /// LUKS header.
+        /// Sets the source of the encryption parameters. Without it, memory gets a random key, and everything else has
+        /// a LUKS header.
         fn format(format: Format) { format = Some(format) }
 
         /// A volume without a header, as `cryptsetup open --type plain` has it.
@@ -187,13 +187,13 @@ impl Open {
         /// Tries these tokens of a LUKS2 header before a key is asked for. Without this, no token is tried.
         fn tokens(tokens: Tokens) { tokens = Some(tokens) }
 
-        /// What deriving keys may cost: a header can ask for anything.
+        /// Limits the cost of deriving keys: a header can ask for anything.
         fn kdf_limits(limits: KdfLimits) { limits = limits }
 
         /// Nothing is written, and others may read at the same time.
         fn read_only(yes: bool) { access.read_only = yes }
 
-        /// Whether the page cache is bypassed.
+        /// Sets if the page cache is bypassed.
         fn direct(mode: DirectMode) { access.direct = mode }
 
         /// Others write to the target at the same time: nothing is done that could lose their writes.
@@ -224,10 +224,10 @@ impl Open {
         /// needs no rewriting.
         fn logical_block(bytes: u32) { blocks.logical = Some(bytes) }
 
-        /// What a write of part of a cipher sector keeps waiting, where such writes rewrite whole sectors.
+        /// Sets what a write of part of a cipher sector keeps waiting, where such writes rewrite whole sectors.
         fn exclusion(exclusion: Exclusion) { blocks.exclusion = exclusion }
 
-        /// What the volume shows where its medium holds nothing but zeros.
+        /// Sets what the volume shows where its medium holds nothing but zeros.
         fn zeroes(zeroes: Zeroes) { blocks.zeroes = zeroes }
 
         /// Only this partition of the clear disk, as the partition table in it has it.
@@ -241,7 +241,7 @@ impl Open {
         /// this one, which may open nothing.
         fn in_use(lock: OwnedFd) { in_use = Some(lock) }
 
-        /// Who runs the cipher.
+        /// Chooses who runs the cipher.
         fn dispatch(options: DispatchOptions) { dispatch = options }
 
         /// Threads that help under `auto`. Volumes that are given clones of one pool share them.
@@ -258,7 +258,7 @@ impl Open {
         fn on_warning(observer: impl Fn(&Warning) + Send + Sync + 'static) { on_warning = Some(Box::new(observer)) }
     }
 
-    /// What it is of, where that is a target.
+    /// Returns its target, where it is of one.
     pub(crate) fn of_target(&self) -> Option<&Target> {
         self.given.peek()
     }
@@ -266,7 +266,7 @@ impl Open {
     /// Opens the volume.
     ///
     /// # Errors
-    /// What is wrong with the target, the header, the key, or the options together.
+    /// Any problem with the target, the header, the key, or the options together.
     pub fn open(mut self) -> Result<Volume> {
         let source = self.given.take_source()?;
         self.refuse_useless(&source)?;
@@ -291,7 +291,7 @@ impl Open {
     /// of it.
     ///
     /// # Errors
-    /// What is wrong with the target.
+    /// Any problem with the target.
     pub fn base(mut self) -> Result<(Gate, Vec<Warning>)> {
         let device = self.given.take_source()?.open_device(self.access)?;
         Ok((device.gate, device.warnings))

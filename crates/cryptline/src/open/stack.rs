@@ -28,7 +28,7 @@ pub(super) struct Plan {
     /// The target, or the devices of a table.
     pub source: String,
     pub kind: VolumeKind,
-    /// Who runs the ciphers.
+    /// Choice of who runs the ciphers.
     pub dispatch: Dispatch,
     /// The clear disk from its first byte to its last, at least one.
     pub parts: Vec<Part>,
@@ -133,7 +133,7 @@ impl Plan {
         }
     }
 
-    /// What is known before anything is laid over anything.
+    /// Returns what is known before anything is laid over anything.
     fn info(&self, bottoms: &[Bottom], sector: u32, open: &Open) -> Info {
         let words = self.crypts().map(|crypt| crypt.spec.as_str());
         let kernels = self.crypts().map(|crypt| crypt.cipher.backend_name());
@@ -345,7 +345,7 @@ pub(super) fn listed<'a>(words: impl Iterator<Item = &'a str>) -> Option<String>
     (!once.is_empty()).then(|| once.join(", "))
 }
 
-/// What the encrypted data lies on.
+/// Storage below the encrypted data.
 struct Bottom {
     gate: Gate,
     info: BaseInfo,

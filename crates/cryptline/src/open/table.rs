@@ -121,7 +121,7 @@ struct Device {
     base: Base,
 }
 
-/// What tells that two lines are about the same device.
+/// Identity of a device, by which two lines are about the same one.
 enum Name {
     Written {
         text: String,

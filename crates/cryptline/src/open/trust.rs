@@ -1,4 +1,4 @@
-//! What may be done with a volume whose header is all that says how it is encrypted. Every way of opening one asks here.
+//! Rights over a volume whose header is all that says how it is encrypted. Every way of opening one asks here.
 
 use cryptline_luks::{Doubted, Header, Segment, Trust};
 

@@ -97,7 +97,7 @@ fn header_at(disk: &mut dyn ReadSeek, size: u64, sector: u32, lba: u64) -> Resul
     Ok(Some(Header { sector, lba, other: u64_at(&bytes, 32), array, entry_len: entry_len as usize, entries }))
 }
 
-/// Whether the header in `bytes` is whole and lies in its own place.
+/// Verifies that the header in `bytes` is whole and lies in its own place.
 fn check(bytes: &mut [u8], lba: u64) -> Result<(), String> {
     let (len, sum) = (u32_at(bytes, 12) as usize, u32_at(bytes, 16));
     if !(HEADER_LEN..=bytes.len()).contains(&len) {

@@ -58,7 +58,7 @@ impl BootRecord {
         (0..4).all(is_flag).then(|| Self { entries: entries_of(bytes), signature: u32_at(bytes, 440) })
     }
 
-    /// Whether it only keeps those off who do not know GPT.
+    /// Tells if it only keeps those off who do not know GPT.
     pub fn is_protective(&self) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| entry.kind == PROTECTIVE && entry.first == 1)
@@ -128,13 +128,13 @@ impl PartitionTable {
         all.all(|one| one.range().end <= self.disk_size)
     }
 
-    /// Whether there are links wherever there are logical partitions.
+    /// Tells if there are links wherever there are logical partitions.
     fn has_whole_links(&self) -> bool {
         let has_logical = self.partitions.iter().any(|one| one.number >= FIRST_LOGICAL);
         self.damage.is_none() && (self.containers.is_empty() || has_logical)
     }
 
-    /// Whether a partition begins with something known: a LUKS header, a file system.
+    /// Tells if a partition begins with something known: a LUKS header, a file system.
     fn has_begun(&self, disk: &mut dyn ReadSeek) -> io::Result<bool> {
         for one in &self.partitions {
             let range = one.range().start..one.range().end.min(self.disk_size);

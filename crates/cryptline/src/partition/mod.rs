@@ -6,8 +6,8 @@
 //!               └─ anything else ────────────────► MBR: four entries, and chains of logical ones
 //! ```
 //!
-//! What counts as a table is what Linux takes for one, so that a partition has the same number and place here as
-//! there. A table may be hostile: counts and chains are bounded, and a partition is judged before it is used
+//! A table is whatever Linux takes for one, so that a partition has the same number and place here as there. A table
+//! may be hostile: counts and chains are bounded, and a partition is judged before it is used
 //! ([`PartitionTable::find`]). Others of the same table may lie; they are listed all the same.
 //!
 //! A GPT is found by the sectors that it counts in. An MBR does not say how large they are: a device or the user does,
@@ -37,7 +37,7 @@ const LUKS: [u8; 6] = *b"LUKS\xba\xbe";
 /// The partitions of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionTable {
-    /// What kind of table it is.
+    /// Kind of the table.
     pub kind: TableKind,
     /// Bytes in a sector, in which the table counts.
     pub sector_size: u32,
@@ -45,7 +45,7 @@ pub struct PartitionTable {
     pub other_sector_size: Option<u32>,
     /// Those in use, in the order of the table.
     pub partitions: Vec<Partition>,
-    /// What is wrong with the table, though it can be used.
+    /// Description of what is wrong with the table, though it can be used.
     pub damage: Option<String>,
     /// Bytes of the disk.
     pub disk_size: u64,
@@ -73,13 +73,13 @@ pub struct Partition {
     pub start: u64,
     /// Bytes in it; 0 where it ends before it begins.
     pub size: u64,
-    /// What it is for: a GUID, or a byte such as `0x83`.
+    /// Purpose: a GUID, or a byte such as `0x83`.
     pub kind: String,
     /// Its name, which only GPT has.
     pub label: Option<String>,
     /// Its UUID (`PARTUUID` in Linux).
     pub uuid: Option<String>,
-    /// It begins with a LUKS header.
+    /// Set if it begins with a LUKS header.
     pub is_luks: bool,
 }
 
@@ -112,7 +112,7 @@ pub enum PartitionError {
     /// No partition is called so.
     #[error("there is no partition {name}; {there}")]
     NotThere {
-        /// What was asked for.
+        /// Partition that was asked for.
         name: String,
         /// Those that there are.
         there: String,
@@ -120,12 +120,12 @@ pub enum PartitionError {
     /// More than one partition is called so.
     #[error("partitions {numbers} are all called {name}; give the number of one")]
     Ambiguous {
-        /// What was asked for.
+        /// Partition that was asked for.
         name: String,
         /// The numbers of those.
         numbers: String,
     },
-    /// It is a container for others.
+    /// Holder of other partitions.
     #[error("partition {number} is an extended one, which only holds others; {there}")]
     Container {
         /// Its number.
@@ -150,7 +150,7 @@ pub enum PartitionError {
     Impossible {
         /// Its number.
         number: u32,
-        /// What is wrong with it, as a verb.
+        /// Verb that says what is wrong with it.
         what: String,
     },
     /// The first sector could not be read.
@@ -238,7 +238,7 @@ impl PartitionTable {
         }
     }
 
-    /// Whether a partition of this table can be what the table says.
+    /// Verifies that a partition of this table can be what the table says.
     ///
     /// # Errors
     /// Why not, as a verb.
@@ -291,7 +291,7 @@ impl PartitionTable {
 }
 
 impl PartitionError {
-    /// What kind of failure it is.
+    /// Returns the kind of failure.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -60,7 +60,7 @@ type Result<T> = std::result::Result<T, Failure>;
 /// How often a command may be put off, for 255 ms altogether.
 const ATTEMPTS: u32 = 8;
 
-/// What a TPM has to flush what is left there, whatever it has taken before.
+/// Time that a TPM has to flush what is left there, whatever it has taken before.
 const PATIENCE_AT_THE_END: Duration = Duration::from_secs(1);
 
 const DAMAGED: &str = "its answer is damaged";
@@ -82,7 +82,7 @@ pub struct Loaded {
 pub struct Public(pub Vec<u8>);
 
 impl Public {
-    /// What the TPM calls it.
+    /// Returns what the TPM calls it.
     pub fn name(&self) -> Vec<u8> {
         Writer::default().u16(ALG_SHA256).bytes(&Sha256::digest(&self.0)).0
     }
@@ -222,14 +222,15 @@ impl<'a> Tpm<'a> {
         self.plain(POLICY_AUTH_VALUE, &command).map(drop)
     }
 
-    /// What the policy has come to.
+    /// Returns what the policy has come to.
     pub fn policy_digest(&mut self, session: &Session) -> Result<Vec<u8>> {
         let command = Writer::default().u32(session.handle).0;
         let body = self.plain(POLICY_GET_DIGEST, &command)?;
         Ok(Reader(&body).sized().ok_or(DAMAGED)?.to_vec())
     }
 
-    /// What was sealed, over a session with its policy, which ends. `auth` is its secret, if the policy asks for one.
+    /// Returns what was sealed, over a session with its policy, which ends. `auth` is its secret, if the policy asks
+    /// for one.
     pub fn unseal(&mut self, sealed: &Loaded, session: &Session, auth: Option<&[u8]>) -> Result<SecretBuf> {
         let (auth, proves) = (auth.unwrap_or_default(), auth.is_some());
         let call = session.call(UNSEAL, LAST | ENCRYPT, auth, proves)?;

@@ -20,7 +20,7 @@ const YIELDED: u32 = 0x908;
 const TESTING: u32 = 0x90a;
 const RETRY: u32 = 0x922;
 
-/// What a TPM answered instead of doing what it was asked for.
+/// Answer of a TPM that did not do what it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(pub u32);
 
@@ -30,7 +30,7 @@ impl Code {
         if self.0 & FORMAT_ONE == 0 { self.0 } else { self.0 & 0xbf }
     }
 
-    /// What was loaded was not made by this TPM.
+    /// Tells if what was loaded was not made by this TPM.
     pub fn is_foreign(self) -> bool {
         [INTEGRITY, HANDLE].contains(&self.error())
     }

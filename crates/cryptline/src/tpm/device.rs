@@ -51,7 +51,7 @@ impl TpmDevice {
     /// A path, or as tpm2-tss and systemd name one: `device:PATH`, `swtpm:path=SOCKET` or `swtpm:host=HOST,port=N`.
     ///
     /// # Errors
-    /// What is none of these.
+    /// Fails for what is none of these.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let (driver, rest) = match text.split_once(':') {
             _ if text.is_empty() => return Err("that names no TPM"),
@@ -123,7 +123,7 @@ fn open(path: &Path) -> io::Result<Device> {
     Ok(Device { file: file.open(path)?.into(), is_socket: false })
 }
 
-/// What takes commands.
+/// Receiver of commands.
 pub trait Line {
     /// Sends a command and returns the response to it, at most [`MESSAGE_MAX`] bytes.
     fn exchange(&mut self, command: &[u8], deadline: Instant) -> Result<Vec<u8>, String>;
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// What is made of this answer.
+    /// Returns what is made of this answer.
     fn answered(answer: &'static [u8], patience: Duration) -> Result<Vec<u8>, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tpm");

@@ -57,12 +57,12 @@ impl Enrolled {
         Ok(Self { token: Token::parse(&token)?, tpm: device.open(deadline)? })
     }
 
-    /// Whether it opens for somebody only who knows a PIN.
+    /// Tells if it opens for somebody only who knows a PIN.
     pub fn has_pin(&self) -> bool {
         self.token.has_pin
     }
 
-    /// Whether a failure counts against the TPM's lockout.
+    /// Tells if a failure counts against the TPM's lockout.
     pub fn may_count(&self) -> bool {
         self.token.has_pin || self.token.parent.is_some()
     }
@@ -91,7 +91,7 @@ fn open(token: &Token, line: &mut dyn Line, deadline: Instant, auth: Option<&Sec
     }
 }
 
-/// What is made of a token by a TPM that says what it likes.
+/// Processes a token with a TPM that says what it likes.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn opened_by(token: &str, line: &mut dyn Line, pin: Option<&SecretBuf>) {
     let token: Value = serde_json::from_str(token).unwrap_or_default();
@@ -113,7 +113,7 @@ pub(crate) fn sealed_by(line: &mut dyn Line) {
 /// Why there is no secret.
 enum Denied {
     Tpm(Failure),
-    /// It does not load the token's data.
+    /// Does not load the token's data.
     Foreign,
     /// Registers are not as they were.
     Policy,
@@ -207,7 +207,7 @@ pub(crate) fn seal(device: &TpmDevice, pcrs: Pcrs, pin: Option<&SecretBuf>) -> R
     Ok(NewToken { secret: opened, json: token.to_json(), warning: weakness(pcrs, registers, pin.is_some()) })
 }
 
-/// What a policy leaves open.
+/// Returns what a policy leaves open.
 fn weakness(pcrs: Pcrs, registers: Registers, has_pin: bool) -> Option<Warning> {
     let unused = pcrs.without(registers.measured);
     let why = if pcrs == Pcrs::NONE && !has_pin {
@@ -250,7 +250,8 @@ fn seal_with(
     Ok((token, registers))
 }
 
-/// What the TPM says of the registers of a policy, which it would silently leave out where it does not have them.
+/// Returns what the TPM says of the registers of a policy, which it would silently leave out where it does not have
+/// them.
 fn registers(tpm: &mut Tpm<'_>, pcrs: Pcrs) -> Result<Registers, Failure> {
     let registers = match pcrs {
         Pcrs::NONE => Registers::default(),
@@ -279,7 +280,7 @@ fn refusal(denied: &Denied, token: &Token) -> Refusal {
     Refusal::Failed(why)
 }
 
-/// What the TPM takes for the PIN.
+/// Returns what the TPM takes for the PIN.
 fn auth_of(pin: &[u8], salt: Option<&[u8]>) -> Result<SecretBuf, std::io::Error> {
     let mut auth = SecretBuf::zeroed(SECRET)?;
     match salt {

@@ -32,14 +32,14 @@ pub const LAST: u8 = 0;
 pub const DECRYPT: u8 = 0x20;
 pub const ENCRYPT: u8 = 0x40;
 
-/// What a session is for.
+/// Purpose of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Hmac = 0,
     Policy = 1,
 }
 
-/// What a session is made of before the TPM has answered.
+/// Parts of a session before the TPM has answered.
 pub struct Proposal {
     salt: Zeroizing<[u8; DIGEST]>,
     nonce: [u8; DIGEST],
@@ -95,7 +95,7 @@ pub struct Call<'a> {
     code: u32,
     /// Session key, and the secret of what the command is about.
     value: SecretBuf,
-    /// What HMACs are made with.
+    /// Secret that HMACs are made with.
     authorised_by: SecretBuf,
 }
 
@@ -140,7 +140,7 @@ impl Call<'_> {
         area.sized(hmac::sign(&self.hmac_key(), &sum).as_ref()).0
     }
 
-    /// Whether the TPM that has the key has made this response, whose parameters are still encrypted.
+    /// Tells if the TPM that has the key has made this response, whose parameters are still encrypted.
     pub fn is_genuine(&self, parameters: &[u8], nonce_tpm: &[u8], attributes: u8, mac: &[u8]) -> bool {
         let mut hash = Sha256::new();
         // It has succeeded.

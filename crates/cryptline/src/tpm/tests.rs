@@ -1,4 +1,4 @@
-//! What is left in a TPM that does not play along.
+//! Remains in a TPM that does not play along.
 
 use std::collections::HashMap;
 

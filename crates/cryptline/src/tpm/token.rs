@@ -15,7 +15,7 @@ const BANKS: [(&str, u16); 4] =
 /// Handles of keys that stay in a TPM.
 const PERSISTENT: std::ops::RangeInclusive<u32> = 0x8100_0000..=0x81ff_ffff;
 
-/// What a token says.
+/// Contents of a token.
 pub struct Token {
     /// The secret for the TPM, and what everybody may know of it, each with its length in front.
     pub private: Vec<u8>,
@@ -24,7 +24,7 @@ pub struct Token {
     pub bank: u16,
     /// Of the key that the secret lies under, where that is made each time.
     pub algorithm: Algorithm,
-    /// What the policy comes to.
+    /// Result of the policy.
     pub policy: Vec<u8>,
     pub has_pin: bool,
     pub salt: Option<Vec<u8>>,

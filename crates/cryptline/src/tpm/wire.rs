@@ -26,7 +26,7 @@ pub const RH_NULL: u32 = 0x4000_0007;
 /// Authorises with a password, here with an empty one.
 pub const RS_PASSWORD: u32 = 0x4000_0009;
 
-/// What becomes a command, or a part of one.
+/// Bytes that become a command, or a part of one.
 #[derive(Clone, Debug, Default)]
 pub struct Writer(pub Vec<u8>);
 
@@ -58,7 +58,7 @@ impl Writer {
     }
 }
 
-/// What is left of a response. `None` where it is too short.
+/// Rest of a response. `None` where it is too short.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a>(pub &'a [u8]);
 

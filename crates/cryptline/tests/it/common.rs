@@ -59,7 +59,7 @@ pub fn write(volume: &Volume, data: &[u8]) {
     disk.flush().unwrap();
 }
 
-/// What happened to a disk.
+/// Operation on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     Write { at: u64, len: usize, zeros: bool },

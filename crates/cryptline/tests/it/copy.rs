@@ -237,7 +237,7 @@ fn volume_is_copied_as_its_owner_has_written_it_since_it_was_opened() {
     assert!(std::fs::read(&to).unwrap()[1 << 20..][..4096] == [42; 4096]);
 }
 
-/// What somebody does to the source when the copy has begun.
+/// Change made to the source once the copy has begun.
 type Change = fn(&File);
 
 const CHANGES: [(&str, Change); 3] = [

@@ -254,7 +254,7 @@ fn what_does_not_tell_whether_it_changes_is_refused() {
     assert_eq!(*why(&refused.unwrap_err()), ResumeError::Destination);
 }
 
-/// What an earlier run has copied is compared, too; nobody goes on with what is wrong.
+/// The part that an earlier run has copied is compared, too; nobody goes on with what is wrong.
 #[test]
 fn copy_that_goes_on_is_verified_from_its_first_byte() {
     let lab = Lab::new();

@@ -1,4 +1,4 @@
-//! What a table costs depends on its devices, not on its lines. One test, since it counts what the process has.
+//! Cost of a table, which depends on its devices, not on its lines. One test, since it counts what the process has.
 
 use std::fs;
 

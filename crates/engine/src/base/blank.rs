@@ -6,10 +6,10 @@ use rustix::io::Errno;
 use crate::queue::Immediate;
 use crate::{Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request};
 
-/// What a range is that nothing is stored in.
+/// Behavior of a range that nothing is stored in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blank {
-    /// It reads as zeros, and takes writes without keeping them.
+    /// Reads as zeros, and takes writes without keeping them.
     Zeros,
     /// Everything fails but a flush, since nothing is ever written.
     Errors,

@@ -33,7 +33,7 @@ pub(super) fn model_of(device: &File, block: u32) -> Option<ZoneModel> {
     })
 }
 
-/// Whether a device with zones may be written like an ordinary disk, by what the kernel calls its model.
+/// Tells if a device with zones may be written like an ordinary disk, by the name that the kernel has for its model.
 // Guard: where the kernel does not say, each zone is written in order.
 fn takes_any_order(model: Option<&str>) -> bool {
     matches!(model, Some("none" | "host-aware"))
@@ -103,7 +103,7 @@ pub(super) fn act(
         .map_err(|error| fault_of(Errno::from_io_error(&error).unwrap_or(Errno::IO)))
 }
 
-/// What an error number of a zoned device means: the limits have numbers of their own.
+/// Fault for an error number of a zoned device: the limits have numbers of their own.
 pub(super) fn fault_of(errno: Errno) -> Fault {
     match errno {
         Errno::OVERFLOW => Fault::TooManyActive,

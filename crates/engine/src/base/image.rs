@@ -23,7 +23,7 @@ use super::file::BlockDevice;
 use super::{FileDevice, host_zones};
 use crate::{Geometry, OpenError};
 
-/// Whether to bypass the page cache.
+/// Use of the page cache, or of O_DIRECT around it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DirectMode {
     /// O_DIRECT where the file system takes it at the volume's block size.
@@ -129,7 +129,7 @@ impl Image {
     /// be open for that, and nobody else may sync it from here on.
     ///
     /// # Errors
-    /// What is no regular file, or not open as it must be; where another has the lock.
+    /// The file is not a regular one, or not open as it must be; or another has the lock.
     pub fn of_file(file: File, name: &Path, read_only: bool) -> Result<Self, OpenError> {
         let wrong = |what| OpenError::WrongKind { path: name.to_owned(), what };
         let failed = |error| OpenError::system("stat", name, error);
@@ -174,7 +174,7 @@ impl Image {
         self.block
     }
 
-    /// Whether it is a block device.
+    /// Tells if it is a block device.
     #[must_use]
     pub fn is_block_device(&self) -> bool {
         self.is_block_device
@@ -246,8 +246,8 @@ impl Image {
         None
     }
 
-    /// What the block layer says of a block device, a partition's in its whole disk; a file's medium is not
-    /// asked for.
+    /// Reads a limit that the block layer has for a block device, a partition's in its whole disk; a file's medium is
+    /// not asked for.
     fn limit(&self, name: &str) -> Option<u64> {
         if !self.is_block_device {
             return None;

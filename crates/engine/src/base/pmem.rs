@@ -64,7 +64,7 @@ impl PersistentMemory {
         self
     }
 
-    /// What makes stores durable, for people.
+    /// Returns the means by which stores become durable, for people.
     #[must_use]
     pub fn how(&self) -> &'static str {
         match self.mapping.persistent_memory() {
@@ -75,7 +75,7 @@ impl PersistentMemory {
         }
     }
 
-    /// Whether the mapping is the medium itself.
+    /// Tells if the mapping is the medium itself.
     #[must_use]
     pub fn is_persistent_memory(&self) -> bool {
         self.mapping.persistent_memory().is_some()

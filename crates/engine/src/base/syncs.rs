@@ -57,7 +57,7 @@ impl Keeper {
         &self.file
     }
 
-    /// Whether a sync has failed since the device was opened.
+    /// Tells if a sync has failed since the device was opened.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
     }

@@ -35,7 +35,7 @@ const LOCKS: usize = 256;
 /// Cache lines that the entries of one batch can touch.
 const LINES_OF_A_BATCH: usize = BATCH / ENTRIES_OF_A_LINE as usize + 1;
 
-/// What opening has found out about an arena.
+/// Properties of an arena, as opening has found them out.
 pub struct Found {
     /// First byte on the medium.
     pub start: u64,

@@ -15,14 +15,14 @@ const STEP: u32 = 65536;
 /// Problems that are told one by one; the rest is counted.
 const TOLD_MAX: usize = 100;
 
-/// What a check has found.
+/// Results of a check.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// Damage, the first hundred.
     pub problems: Vec<Problem>,
     /// All damage.
     pub count: u64,
-    /// What `repair` has put right.
+    /// Damage that `repair` has put right.
     pub repaired: Vec<Repair>,
     /// Writes that were interrupted after their commit point. No damage: the next opening
     /// completes them.
@@ -40,11 +40,11 @@ pub struct Findings {
 pub struct Problem {
     /// Which arena, from 0.
     pub arena: usize,
-    /// What is wrong.
+    /// Kind of the damage.
     pub what: Damage,
 }
 
-/// What can be wrong.
+/// Kinds of damage to a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// Repairable.
@@ -64,7 +64,7 @@ pub enum Damage {
     Lane {
         /// Which lane.
         lane: u32,
-        /// What is wrong.
+        /// Error in the log.
         error: FlogError,
     },
     /// A lane's log names something outside the arena.
@@ -113,7 +113,7 @@ pub enum Damage {
     },
 }
 
-/// What was put right.
+/// Damage that was put right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Repair {
     /// From the copy.
@@ -313,7 +313,7 @@ impl Owners {
         Ok(Self { words, blocks })
     }
 
-    /// Whether the block had no owner before.
+    /// Claims a block. Returns `true` if it had no owner before.
     fn claim(&mut self, block: u32) -> bool {
         let (word, bit) = (block as usize / 64, 1 << (block % 64));
         let is_new = self.words[word] & bit == 0;

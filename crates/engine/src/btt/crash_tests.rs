@@ -100,7 +100,7 @@ fn crash_in_a_long_write_leaves_each_sector_old_or_new() {
     crash_in_a_write(512, 100, 70, 0);
 }
 
-/// What opening does after a crash can itself be interrupted, and is then done again.
+/// The work of opening after a crash can itself be interrupted, and is then done again.
 #[test]
 fn crash_in_the_recovery_is_recovered_from() {
     let medium = fresh(512);

@@ -46,7 +46,7 @@ impl Entry {
         u64::from(self.seq) << 32 | u64::from(self.new)
     }
 
-    /// Whether a write was logged here; the initial entry logs none.
+    /// Tells if a write was logged here; the initial entry logs none.
     #[must_use]
     pub fn is_write(&self) -> bool {
         self.old != self.new
@@ -75,7 +75,7 @@ impl Group {
         Self([entry(0), entry(1), entry(2), entry(3)])
     }
 
-    /// What a new table has for `lane`, whose free block is `block`.
+    /// Returns the entries of a new table for `lane`, whose free block is `block`.
     #[must_use]
     pub fn initial(lane: u32, block: u32) -> [u8; GROUP_LEN] {
         let first = Entry { lba: lane, old: block, new: block, seq: 1 };
@@ -85,7 +85,7 @@ impl Group {
         bytes
     }
 
-    /// Whether anything was ever written to `slot`.
+    /// Tells if anything was ever written to `slot`.
     fn is_used(&self, slot: usize) -> bool {
         self.0[slot] != Entry::default()
     }

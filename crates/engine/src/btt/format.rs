@@ -17,7 +17,7 @@ use crate::Fault;
 /// Bytes that are cleared between two reports of progress.
 const STEP: u64 = 64 << 20;
 
-/// What to make.
+/// Parameters of a table to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct NewTable {
     /// Bytes in a sector: 512 or 4096.

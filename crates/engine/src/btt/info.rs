@@ -68,7 +68,7 @@ impl Info {
     /// Reads a block.
     ///
     /// # Errors
-    /// What is wrong with it. Never panics, whatever the bytes are.
+    /// The first thing that is wrong with it. Never panics, whatever the bytes are.
     pub fn parse(bytes: &[u8; LEN]) -> Result<Self, InfoError> {
         if bytes[..16] != SIGNATURE {
             return Err(InfoError::NoSignature);
@@ -145,7 +145,7 @@ impl Info {
         bytes
     }
 
-    /// Whether the arena's last user found it broken.
+    /// Tells if the arena's last user found it broken.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.flags & FLAG_ERROR != 0

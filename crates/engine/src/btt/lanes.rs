@@ -43,18 +43,18 @@ pub struct LanePool {
 struct Line<T>(T);
 
 struct Lane {
-    /// What the owner is reading.
+    /// Block that the owner is reading.
     reading: AtomicU32,
     /// The owner's alone: handed over with the bit in `words`.
     free: AtomicU64,
 }
 
-/// What a lane knows: its free block, and where its next log entry goes.
+/// State of a lane: its free block, and the place of its next log entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeBlock {
     /// Belongs to no sector.
     pub block: u32,
-    /// Whether the next entry is the second of the pair.
+    /// Set if the next entry is the second of the pair.
     pub second: bool,
     /// Its sequence number.
     pub seq: u32,

@@ -95,10 +95,10 @@ impl ArenaLayout {
         u64::from(self.external_nlba) * u64::from(self.external_lbasize)
     }
 
-    /// Whether the parts follow one another inside the arena and have room for what they hold.
+    /// Checks that the parts follow one another inside the arena and have room for what they hold.
     ///
     /// # Errors
-    /// What is wrong, for a message.
+    /// The rule that is broken, for a message.
     pub fn check(&self) -> Result<(), &'static str> {
         let blocks = u64::from(self.internal_nlba) * u64::from(self.internal_lbasize);
         let map_len = u64::from(self.external_nlba) * MAP_ENTRY;
@@ -176,8 +176,8 @@ pub(super) fn arenas_of_at_most(most: u64, size: u64, external_lbasize: u32) -> 
     found
 }
 
-/// Whether sectors can have this many bytes. Those with integrity metadata (520, 4104 and so on)
-/// are not for disks that a cipher lies over.
+/// Tells if sectors can have this many bytes. Those with integrity metadata (520, 4104 and so on) are not for disks
+/// that a cipher lies over.
 #[must_use]
 pub fn is_sector_size(bytes: u32) -> bool {
     matches!(bytes, 512 | 4096)

@@ -15,7 +15,7 @@ pub const BLOCK_MASK: u32 = (1 << 30) - 1;
 const ZERO: u32 = 1 << 31;
 const ERROR: u32 = 1 << 30;
 
-/// What reading a sector gives.
+/// Result of reading a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The bytes of its block.
@@ -31,7 +31,7 @@ pub enum State {
 pub struct MapEntry {
     /// The block that belongs to the sector, whatever its state (postmap).
     pub block: u32,
-    /// What a read gives.
+    /// Result of a read.
     pub state: State,
 }
 

@@ -1,4 +1,4 @@
-//! What a block translation table lies on: bytes with ordered stores and persistence points.
+//! Medium of a block translation table: bytes with ordered stores and persistence points.
 //!
 //! Stores may reach the medium in any order and, in units of eight aligned bytes, in part. A
 //! persistence point orders them: what was stored before it is durable before anything that is
@@ -37,8 +37,8 @@ pub trait Medium: Send + Sync {
     /// Makes a range read as zeros, durably; by giving its space back where that works.
     fn clear(&self, offset: u64, len: u64) -> Result<(), Fault>;
 
-    /// Whether the medium still is what it was when it was opened, and has lost nothing that was
-    /// stored. Once it is not, it never is again.
+    /// Checks that the medium still is what it was when it was opened, and has lost nothing that was stored. Once it is
+    /// not, it never is again.
     fn check(&self) -> Result<(), Fault>;
 }
 

@@ -63,7 +63,7 @@ pub struct Btt<M> {
 pub struct InfoBlockLost {
     /// Which arena, from 0.
     pub arena: usize,
-    /// It is the copy at the arena's end.
+    /// Set for the copy at the arena's end.
     pub is_copy: bool,
 }
 
@@ -107,7 +107,7 @@ impl<M: Medium> Btt<M> {
         self.sector_size
     }
 
-    /// What is damaged and does not matter yet.
+    /// Returns the damage that does not matter yet.
     #[must_use]
     pub fn warnings(&self) -> &[InfoBlockLost] {
         &self.warnings
@@ -143,7 +143,7 @@ impl<M: Medium> Btt<M> {
         Ok(())
     }
 
-    /// Whether everything that was written is still there. All of it is durable already.
+    /// Checks that everything that was written is still there. All of it is durable already.
     ///
     /// # Errors
     /// Where the medium is not what it was.

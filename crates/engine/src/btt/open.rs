@@ -23,9 +23,9 @@ pub enum BttError {
     Info {
         /// Which arena, from 0.
         arena: usize,
-        /// What is wrong at the start.
+        /// Error in the block at the start.
         primary: InfoError,
-        /// What is wrong at the end.
+        /// Error in the copy at the end.
         copy: InfoError,
     },
     /// A sealed block that can not be served.
@@ -51,7 +51,7 @@ pub enum BttError {
     Stranger {
         /// Which arena, from 0.
         arena: usize,
-        /// What differs.
+        /// Field that differs.
         what: &'static str,
     },
     /// More than [`ARENAS_MAX`].
@@ -64,7 +64,7 @@ pub enum BttError {
         arena: usize,
         /// Which lane, from 0.
         lane: u32,
-        /// What is wrong.
+        /// Error in the log.
         why: String,
     },
     /// The log as a whole makes no sense.
@@ -72,7 +72,7 @@ pub enum BttError {
     Flog {
         /// Which arena, from 0.
         arena: usize,
-        /// What is wrong.
+        /// Error in the log.
         error: FlogError,
     },
     /// The info block's error flag is set.
@@ -97,7 +97,7 @@ impl From<Fault> for BttError {
 pub struct Located {
     /// First byte on the medium.
     pub start: u64,
-    /// What the sound one of its two info blocks says.
+    /// Content of the sound one of its two info blocks.
     pub info: Info,
     /// Which of the two were good.
     pub copies: Copies,
@@ -227,7 +227,7 @@ pub(super) fn read_info(medium: &impl Medium, offset: u64) -> Result<Result<Info
     Ok(Info::parse(&bytes))
 }
 
-/// What the flog of an arena says.
+/// Content of an arena's flog.
 pub(super) struct Log {
     /// The slots in use.
     pub(super) slots: Slots,

@@ -86,7 +86,7 @@ impl Helpers {
         self.0.work.idle.refresh();
     }
 
-    /// Whether one is awake.
+    /// Tells if one is awake.
     pub(crate) fn is_awake(&self) -> bool {
         self.0.pool.is_awake()
     }
@@ -107,7 +107,7 @@ impl Helpers {
     }
 }
 
-/// What a helper is called to.
+/// Reason for calling a helper.
 enum Call {
     SharedSlots(Arc<SharedSlots>),
     /// Only to see how long it takes to come.

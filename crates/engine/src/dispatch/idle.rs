@@ -1,8 +1,8 @@
 //! How many cores have nothing to do, of those that the helpers may run on.
 //!
-//! Measured from `/proc/stat` over the last tenth of a second, by whoever asks when that time is over.
-//! What the helpers themselves used counts as idle: without them it would have been. Other people's
-//! cores do not count, idle or not: a container has a set of its own, and perhaps a quota ([`Quota`]).
+//! Measured from `/proc/stat` over the last tenth of a second, by whoever asks when that time is over. What the helpers
+//! themselves used counts as idle: without them it would have been. Other people's cores do not count, idle or not: a
+//! container has a set of its own, and perhaps a quota ([`Quota`]).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -41,7 +41,7 @@ pub(super) struct Idle {
     whose: AtomicI32,
 }
 
-/// What is read, and what was read last.
+/// Source of the measurements, and the last one.
 struct Gauge {
     stat: Option<File>,
     /// Room for the lines of all cores.
@@ -149,8 +149,8 @@ impl Idle {
 }
 
 impl Gauge {
-    /// What is so now, for the cores that a thread may run on. They are asked for each time: whoever
-    /// runs a container may change them while it runs.
+    /// Takes a sample of now, for the cores that a thread may run on. They are asked for each time: whoever runs a
+    /// container may change them while it runs.
     fn measure(&mut self, whose: Option<Pid>, helped: u64) -> Option<Sample> {
         let cores = sched_getaffinity(whose).ok()?;
         let at = Instant::now();

@@ -36,9 +36,9 @@ pub(crate) struct Job {
     pub part: usize,
     /// Set where the piece has come to its end: the cipher broke, or the write was made.
     pub result: Option<Result<(), Fault>>,
-    /// It was offered to whoever came first.
+    /// Set if it was offered to whoever came first.
     pub lent: bool,
-    /// Whether the time is wanted, and then how long the cipher took, in nanoseconds.
+    /// Set if the time is wanted; `took_ns` is then how long the cipher took, in nanoseconds.
     pub measured: bool,
     pub took_ns: u64,
 }
@@ -71,15 +71,15 @@ pub(super) struct Order {
 
 /// Where one queue and the threads that work for it exchange jobs. Fixed in size; no locks.
 pub(crate) struct SharedSlots {
-    /// What anybody may take.
+    /// Jobs that anybody may take.
     todo: ArrayQueue<Job>,
-    /// What has come back.
+    /// Jobs that have come back.
     done: ArrayQueue<Job>,
     /// More will be offered in a moment.
     more_comes: AtomicBool,
     waker: Waker,
-    /// What the ring keeps must outlive jobs that are still with a worker when the ring is gone:
-    /// their writes reach the medium all the same.
+    /// Memory that the ring keeps and that must outlive jobs still with a worker when the ring is gone: their writes
+    /// reach the medium all the same.
     _kept: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -101,7 +101,7 @@ impl SharedSlots {
         self.todo.push(job)
     }
 
-    /// Whether one more job can be offered.
+    /// Tells if one more job can be offered.
     pub fn has_room(&self) -> bool {
         !self.todo.is_full()
     }
@@ -117,7 +117,7 @@ impl SharedSlots {
         self.more_comes.store(more, Ordering::Relaxed);
     }
 
-    /// Whether more will be offered in a moment.
+    /// Tells if more will be offered in a moment.
     pub fn more_comes(&self) -> bool {
         self.more_comes.load(Ordering::Relaxed)
     }

@@ -6,9 +6,8 @@
 //! auto     the thread that has the request; idle cores take pieces of a large one
 //! ```
 //!
-//! What goes to another thread is a [`Job`](job::Job): a value that owns the bytes to work on. It
-//! is moved there and moved back to the [`SharedSlots`](job::SharedSlots) of the queue it came from, so two threads
-//! never see the same bytes.
+//! Work for another thread is a [`Job`](job::Job): a value that owns the bytes to work on. It is moved there and moved
+//! back to the [`SharedSlots`](job::SharedSlots) of the queue it came from, so two threads never see the same bytes.
 //!
 //! ```text
 //! auto     SharedQueue ─ job ─► SharedSlots.todo ◄─ whoever is first: the queue itself, or a helper
@@ -40,7 +39,7 @@ pub(crate) use workers::Workers;
 use std::fmt;
 use std::str::FromStr;
 
-/// Who runs the cipher, for one direction.
+/// Threads that run the cipher, for one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// The thread that has the request, alone.
@@ -56,9 +55,9 @@ pub enum Mode {
 /// table, and matter for [`Mode::Queue`] only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dispatch {
-    /// Who decrypts reads.
+    /// Threads that decrypt reads.
     pub read: Mode,
-    /// Who encrypts writes.
+    /// Threads that encrypt writes.
     pub write: Mode,
     /// A request's worker is the one of the core it was submitted on.
     pub same_cpu_crypt: bool,
@@ -75,7 +74,7 @@ impl Dispatch {
         Self { read: mode, write: mode, ..Self::default() }
     }
 
-    /// Whether a direction goes through worker threads.
+    /// Tells if a direction goes through worker threads.
     #[must_use]
     pub fn uses_workers(&self) -> bool {
         self.read == Mode::Queue || self.write == Mode::Queue

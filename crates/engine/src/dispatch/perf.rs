@@ -52,7 +52,7 @@ impl PerfFlags {
         }
     }
 
-    /// Whether any flag is about the queue.
+    /// Tells if any flag is about the queue.
     #[must_use]
     pub fn wants_queue(self) -> bool {
         self.same_cpu_crypt || self.high_priority || self.submit_from_crypt_cpus

@@ -33,7 +33,7 @@ pub(super) struct WorkerPool<T> {
     wake: Vec<Thread>,
 }
 
-/// What threads of a pool do.
+/// Work of a pool's threads.
 pub(super) trait Work<T>: Send + Sync + 'static {
     /// Called once on each thread before its first work. An error is for the report only.
     fn begin(&self, _thread: usize) -> io::Result<()> {
@@ -104,7 +104,7 @@ impl<T: Send + 'static> WorkerPool<T> {
         Ok(())
     }
 
-    /// Whether a thread is awake: at work, looking out for more, or on its way.
+    /// Tells if a thread is awake: at work, looking out for more, or on its way.
     pub fn is_awake(&self) -> bool {
         let asleep = self.common.sleepers.load(Ordering::Relaxed).count_ones();
         (asleep as usize) < self.threads.len()
@@ -168,7 +168,7 @@ impl<T> Common<T> {
         }
     }
 
-    /// Whether work came within `time`.
+    /// Looks out for work. Returns `true` if some came within `time`.
     fn look_out(&self, time: Duration) -> bool {
         if time.is_zero() {
             return false;

@@ -10,7 +10,7 @@ pub(super) fn raise_priority() -> io::Result<()> {
     Ok(rustix::process::setpriority_process(None, HIGHEST_NICE)?)
 }
 
-/// Whether threads of this process may run at the priority that `high_priority` asks for.
+/// Tells if threads of this process may run at the priority that `high_priority` asks for.
 #[must_use]
 pub fn may_raise_priority() -> bool {
     let tried = std::thread::Builder::new().spawn(raise_priority);

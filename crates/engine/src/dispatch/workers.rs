@@ -70,7 +70,7 @@ impl Workers {
     }
 }
 
-/// What a worker does.
+/// Work of one worker.
 struct Kcryptd {
     writer: Option<Arc<Writer>>,
     core: Option<usize>,

@@ -1,9 +1,9 @@
 //! The writer: one thread that submits encrypted writes sorted by sector, as dm-crypt's
 //! `dmcrypt_write`.
 //!
-//! It takes everything that has come since it last looked, sorts it and submits it in that order; what
-//! comes meanwhile waits for the next round. On rotating disks that turns many writers' jumble into
-//! sweeps; elsewhere it is one more hand-off, which is what there is to measure.
+//! The thread takes everything that has come since it last looked, sorts it and submits it in that order; what comes
+//! meanwhile waits for the next round. On rotating disks that turns many writers' jumble into sweeps; elsewhere it is
+//! one more hand-off, which is what there is to measure.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -86,7 +86,7 @@ impl Drop for Writer {
     }
 }
 
-/// What the thread works with.
+/// State of the thread.
 struct WriterLoop {
     lower: Channel,
     start: u64,
@@ -135,7 +135,7 @@ impl WriterLoop {
         }
     }
 
-    /// What has not gone to the medium goes back.
+    /// Gives back all that has not gone to the medium.
     fn give_up(&mut self, inbox: &Inbox) {
         for Order { mut job, slots } in self.held.drain(..).chain(lock(&inbox.orders).drain(..)) {
             job.result = Some(Err(Fault::Io(Errno::CANCELED)));

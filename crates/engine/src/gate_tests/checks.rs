@@ -1,4 +1,4 @@
-//! What is checked of a request, counted and passed on.
+//! Checks of a request, which is then counted and passed on.
 
 use super::*;
 use crate::ZoneAction;

@@ -61,7 +61,7 @@ fn flush_that_is_under_way_when_a_write_is_lost_fails() {
     assert_eq!(done.iter().map(|it| it.result).collect::<Vec<_>>(), [Ok(()), Err(Fault::Latched)]);
 }
 
-/// What is told of a request that ends with a fault, and whether it latches: without zones, and with them.
+/// Fault that is told of a request, and whether it latches: without zones, and with them.
 #[test]
 fn what_is_lost_latches_and_what_is_refused_does_not() {
     type Ask = fn() -> Request;

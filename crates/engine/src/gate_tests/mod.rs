@@ -29,7 +29,7 @@ const WAYS: [Way; 3] = [Way::AtOnce, Way::InSubmit, Way::InPoll];
 
 type Verdict = Result<(), Fault>;
 
-/// What the device below the gate knows and says.
+/// State of the device below the gate, and the answers that it gives.
 struct Below {
     geometry: Geometry,
     way: Way,

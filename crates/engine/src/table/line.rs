@@ -37,7 +37,7 @@ pub struct LinearTarget {
     pub offset: u64,
 }
 
-/// What is served here.
+/// Targets that are served here.
 enum Kind {
     Crypt,
     Linear,
@@ -78,7 +78,7 @@ impl Line {
         })
     }
 
-    /// Whether it can be served.
+    /// Checks that it can be served.
     ///
     /// # Errors
     /// As [`CryptTarget::check_supported`].

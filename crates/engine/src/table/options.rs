@@ -20,7 +20,7 @@ const MAX_INTEGRITY_BYTES: u32 = 480;
 pub struct CryptOptions {
     /// Pass discards down.
     pub allow_discards: bool,
-    /// Who is to run the cipher.
+    /// Flags for the threads that run the cipher.
     pub perf: PerfFlags,
     /// Per-sector metadata.
     pub integrity: Option<Integrity>,
@@ -55,7 +55,7 @@ impl Default for CryptOptions {
 }
 
 impl Integrity {
-    /// Whether the metadata holds the tag of an authenticated cipher.
+    /// Tells if the metadata holds the tag of an authenticated cipher.
     #[must_use]
     pub fn is_aead(&self) -> bool {
         self.profile.eq_ignore_ascii_case("aead")

@@ -6,9 +6,9 @@
 //!    └─► medium: draws the time     └─► its time has come ─► completed
 //! ```
 //!
-//! A request goes to the device below at once and comes back when both are over: the work below,
-//! and the time that the simulated medium takes for it (`medium.rs`; `spec.rs` is its text form).
-//! What is read and written is what the device below reads and writes, and so are its failures.
+//! A request goes to the device below at once and comes back when both are over: the work below, and the time that the
+//! simulated medium takes for it (`medium.rs`; `spec.rs` is its text form). What is read and written is what the device
+//! below reads and writes, and so are its failures.
 //!
 //! Nobody sleeps in `submit`: the queue asks its ring to wake up when the next request is due. Per
 //! request there is no allocation; the medium's state is a few atomic words shared by all queues.

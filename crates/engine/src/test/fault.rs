@@ -58,7 +58,7 @@ pub struct FaultRule {
     seen: AtomicU64,
 }
 
-/// What befalls one request.
+/// Effect of a rule on one request.
 #[derive(Clone, Copy)]
 struct Strike {
     delay: Duration,
@@ -67,7 +67,7 @@ struct Strike {
 }
 
 impl FaultRule {
-    /// What the rule does to this request, if anything.
+    /// Returns the effect of the rule on this request, if any.
     fn strike(&self, request: &Request) -> Option<Strike> {
         let on = match request.operation {
             Operation::Read(_) | Operation::Cache { .. } => On::Read,

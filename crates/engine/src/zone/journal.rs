@@ -67,7 +67,7 @@ struct Image {
     changed: bool,
 }
 
-/// What a state file says, and what was wrong with it.
+/// Content of a state file, and what was wrong with it.
 pub struct Loaded {
     /// The layout.
     pub layout: ZoneLayout,
@@ -98,13 +98,13 @@ impl Loaded {
 /// Why a state can not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// It could not be read or written.
+    /// The state could not be read or written.
     #[error("{0}")]
     System(#[from] std::io::Error),
     /// Neither copy of the header is whole.
     #[error("its header is damaged in both copies; restore it from a backup (the data are untouched)")]
     NoHeader,
-    /// It is whole and can not be used.
+    /// The state is whole and can not be used.
     #[error("{0}")]
     Unusable(String),
 }
@@ -220,8 +220,8 @@ impl Journal {
         })
     }
 
-    /// Whether a commit has failed. Nothing must be written to the zones any more then: what is
-    /// saved might be of before a reset.
+    /// Tells if a commit has failed. Nothing must be written to the zones any more then: what is saved might be of
+    /// before a reset.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)

@@ -125,13 +125,13 @@ impl ZoneLayout {
         u64::from(index) * self.zone_size
     }
 
-    /// Whether a zone has a write pointer.
+    /// Tells if a zone has a write pointer.
     #[must_use]
     pub fn is_sequential(&self, index: u32) -> bool {
         index >= self.conventional
     }
 
-    /// What its geometry says of it. Appends may fill a zone.
+    /// Returns the model that follows from the layout. Appends may fill a zone.
     #[must_use]
     pub fn model(&self) -> ZoneModel {
         ZoneModel {

@@ -20,7 +20,7 @@ mod table;
 pub use layout::{LayoutError, ZoneLayout};
 pub use table::{Saved, ZoneTable};
 
-/// What all zones of a device have in common. Bytes, where it is not a count.
+/// Properties common to all zones of a device. Bytes, where it is not a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneModel {
     /// From the start of one zone to that of the next. A power of two.
@@ -36,7 +36,7 @@ pub struct ZoneModel {
 }
 
 impl ZoneModel {
-    /// Whether a range leaves the zone in which it starts. `offset + len` must not overflow.
+    /// Tells if a range leaves the zone in which it starts. `offset + len` must not overflow.
     #[must_use]
     pub fn crosses(&self, offset: u64, len: u64) -> bool {
         (offset & (self.zone_size - 1)) + len > self.zone_size
@@ -73,7 +73,7 @@ pub struct Zone {
     /// Where the next write must start. Past the capacity of a full zone; without meaning for a
     /// conventional zone and one that is read-only or offline.
     pub write_pointer: u64,
-    /// How it is written.
+    /// Type of the zone: how it is written.
     pub kind: ZoneType,
     /// In which state it is.
     pub condition: ZoneCondition,
@@ -107,7 +107,7 @@ impl ZoneType {
         self as u8
     }
 
-    /// Whether writes must be at the write pointer.
+    /// Tells if writes must be at the write pointer.
     #[must_use]
     pub fn is_sequential(self) -> bool {
         self == Self::SequentialRequired
@@ -118,7 +118,7 @@ impl ZoneType {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ZoneCondition {
-    /// It has no write pointer: a conventional zone.
+    /// No write pointer: a conventional zone.
     #[default]
     NotWritePointer = 0,
     /// Nothing is written.
@@ -129,11 +129,11 @@ pub enum ZoneCondition {
     ExplicitOpen = 3,
     /// Partly written and not open.
     Closed = 4,
-    /// It can not be written any more.
+    /// No longer writable.
     ReadOnly = 0xd,
     /// Written to its end, or finished.
     Full = 0xe,
-    /// It can not be read either.
+    /// Neither readable nor writable.
     Offline = 0xf,
 }
 
@@ -161,20 +161,20 @@ impl ZoneCondition {
         self as u8
     }
 
-    /// Whether it is open, either way.
+    /// Tells if it is open, either way.
     #[must_use]
     pub fn is_open(self) -> bool {
         matches!(self, Self::ImplicitOpen | Self::ExplicitOpen)
     }
 
-    /// Whether it takes one of the places of [`ZoneModel::max_active`].
+    /// Tells if it takes one of the places of [`ZoneModel::max_active`].
     #[must_use]
     pub fn is_active(self) -> bool {
         self.is_open() || self == Self::Closed
     }
 }
 
-/// What can be done to a zone without data (`BLKOPENZONE` and its like).
+/// Actions on a zone without data (`BLKOPENZONE` and its like).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneAction {
     /// Open it explicitly.

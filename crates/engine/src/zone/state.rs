@@ -63,7 +63,7 @@ pub fn encode_header(layout: &ZoneLayout) -> Block {
     block
 }
 
-/// What a header says; `None` where it is damaged or none at all.
+/// Decodes a header; `None` where it is damaged or none at all.
 ///
 /// Errors: a whole header of another version, or of a layout that can not be.
 pub fn decode_header(block: &Block) -> Option<Result<ZoneLayout, LayoutError>> {
@@ -104,7 +104,7 @@ pub fn new_block(layout: &ZoneLayout, number: u32) -> Block {
     block
 }
 
-/// Whether a block is state block `number`, whole, with records that can be.
+/// Tells if a block is state block `number`, whole, with records that can be.
 #[must_use]
 pub fn is_sound(block: &Block, layout: &ZoneLayout, number: u32) -> bool {
     let first = number * RECORDS;
@@ -148,7 +148,7 @@ pub fn set_record(block: &mut Block, index: u32, saved: &Saved) {
     put(block, at + 16, &saved.written.to_le_bytes());
 }
 
-/// Whether a sequential zone can be in such a state.
+/// Tells if a sequential zone can be in such a state.
 fn can_be(saved: &Saved, layout: &ZoneLayout) -> bool {
     let granularity = u64::from(layout.write_granularity);
     let (pointer, written) = (saved.pointer, saved.written);

@@ -53,7 +53,7 @@ struct Cell {
     life: u64,
 }
 
-/// What of a zone survives a restart. Positions in bytes from its start.
+/// State of a zone that survives a restart. Positions in bytes from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
     /// Empty, closed, full, read-only or offline.
@@ -131,7 +131,7 @@ impl ZoneTable {
         }
     }
 
-    /// What would survive a restart now: only of writes that have ended.
+    /// Returns the state that would survive a restart now: only of writes that have ended.
     #[must_use]
     pub fn saved(&self, index: u32) -> Saved {
         let Ok(cell) = self.cell(index) else {
@@ -384,7 +384,7 @@ impl ZoneTable {
 }
 
 impl Cell {
-    /// What of it a restart leaves.
+    /// Returns the state that a restart leaves.
     fn saved(&self) -> Saved {
         let condition = match self.condition {
             Condition::ImplicitOpen | Condition::ExplicitOpen if self.pointer == 0 => Condition::Empty,

@@ -207,7 +207,7 @@ fn durable(driver: &Driver, offset: u64) -> (Operation, u64) {
     (Operation::Write { data, durable }, offset)
 }
 
-/// It can be the report of earlier writes, which were acknowledged; and there is no other.
+/// The failure can be the report of earlier writes, which were acknowledged; and there is no other.
 #[test]
 fn full_medium_that_a_sync_was_told_of_latches() {
     let lost = Fault::Io(Errno::NOSPC);

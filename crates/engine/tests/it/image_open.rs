@@ -1,4 +1,4 @@
-//! What `Image::open` refuses: with which error, exit code and next step; and how what it opens is read.
+//! Refusals of `Image::open`: with which error, exit code and next step; and how what it opens is read.
 
 use std::io::Write as _;
 use std::num::NonZeroU64;

@@ -114,7 +114,7 @@ fn on_both(check: impl Fn(BackendChoice)) {
 /// Rounds of which one has to be undisturbed.
 const TRIES: u32 = 8;
 
-/// Whether a flush needs another thread.
+/// Need of a flush for another thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flushes {
     Alone,
@@ -282,7 +282,7 @@ struct Load {
     _prepared: Blocking,
 }
 
-/// What a measured stretch of work has used.
+/// Resources that a measured stretch of work has used.
 #[derive(Debug)]
 struct Used {
     heap_calls: u64,
@@ -329,8 +329,8 @@ impl Load {
         self.run(200);
     }
 
-    /// What requests use. Where they are made `alone`, a round in which the kernel's workers had a part does not count
-    /// while there are others left: a disk that others use too may have no place for a request just then.
+    /// Measures what requests use. Where they are made `alone`, a round in which the kernel's workers had a part does
+    /// not count while there are others left: a disk that others use too may have no place for a request just then.
     fn measure(&mut self, alone: bool) -> Used {
         for _ in 1..TRIES {
             let used = self.measure_once();

@@ -39,7 +39,7 @@ pub struct Restore {
     header: Header,
     /// Of the LUKS2 header that is written.
     epoch: u64,
-    /// What the device holds where the backup will be.
+    /// Bytes of the device where the backup will be.
     before: Vec<u8>,
     /// The header on the device, if it can be read.
     current: Option<Header>,
@@ -63,11 +63,11 @@ impl Edit {
     }
 }
 
-/// What the JSON of a volume says that is being reencrypted.
+/// Words in the JSON of a volume that is being reencrypted.
 const REENCRYPTS: [&[u8]; 2] = [b"\"online-reencrypt", b"\"reencrypt\""];
 
 impl Backup {
-    /// What goes into the file.
+    /// Returns the bytes that go into the file.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0
@@ -117,7 +117,7 @@ impl Restore {
         Ok(Self { epoch: next_epoch([Some(&header), current.as_ref()])?, backup, header, before, current, concerns })
     }
 
-    /// What is lost by it, one line each; whoever may lose it should be asked.
+    /// Returns what is lost by it, one line each; whoever may lose it should be asked.
     #[must_use]
     pub fn concerns(&self) -> &[String] {
         &self.concerns
@@ -288,7 +288,7 @@ fn concerns(current: &Header, backup: &Header) -> Vec<String> {
     concerns
 }
 
-/// What the backup says otherwise of the data: how long it is, and how it is encrypted.
+/// Differences of the backup in the description of the data: how long it is, and how it is encrypted.
 fn other_data(current: &Header, backup: &Header) -> Vec<String> {
     let (is, was) = (current.info().segments, backup.info().segments);
     let mut concerns = Vec::new();

@@ -16,7 +16,7 @@ use crate::device::{flush, read_at, write_at};
 use crate::error::Error;
 use crate::random::Random;
 
-/// What the place of a key slot that is gone begins with.
+/// Mark at the start of the place of a key slot that is gone.
 const MARK: [u8; 32] = *b"cryptline: this key slot is gone";
 /// A disk writes so many bytes at once.
 const SECTOR: u64 = SECTOR_LEN as u64;

@@ -28,7 +28,7 @@ use crate::random::Random;
 const ITERATIONS: usize = 4;
 const SALT: usize = 8;
 const PLACE: usize = 40;
-/// What is written whole or not at all.
+/// Bytes that are written whole or not at all.
 const SECTOR: usize = 512;
 /// No key slot begins before this byte.
 const FIRST_PLACE: u32 = 4096;
@@ -269,7 +269,7 @@ fn extents(header: &Header, slots: &[u32]) -> Vec<Extent> {
     active.filter(|(number, _)| slots.contains(number)).map(|(_, slot)| slot.extent(header.key_len)).collect()
 }
 
-/// Whether LUKS1 has such slots.
+/// Checks that LUKS1 has such slots.
 fn check(header: &Header, new: &NewSlot) -> Result<(), Error> {
     if new.kdf.is_some_and(|kind| kind != KdfKind::Pbkdf2) {
         return Err(parameters("LUKS1 has PBKDF2 only"));

@@ -37,7 +37,7 @@ pub(super) fn json_of(device: &mut (impl Read + Seek), header: &Header) -> Resul
     Ok(area)
 }
 
-/// Whether JSON would be written back as it is.
+/// Tells if JSON would be written back as it is.
 pub(super) fn is_kept(json: &[u8], header: &Header) -> bool {
     std::str::from_utf8(json).is_ok_and(|text| says_the_same(text, &header.metadata.json.to_string()))
 }

@@ -59,7 +59,7 @@ pub struct Edit {
     raw: Vec<u8>,
     /// LUKS2: the JSON of that copy, as it is.
     json: Vec<u8>,
-    /// That is what comes of it when it is parsed and written again.
+    /// Set if that JSON stays as it is when it is parsed and written again.
     is_kept: bool,
     /// Key slots that the header names and nothing opens any more ([`gone`]).
     gone: Vec<u32>,
@@ -69,7 +69,7 @@ pub struct Edit {
     places: Vec<(u32, bool)>,
 }
 
-/// What a new key slot is to be.
+/// Parameters of a new key slot.
 #[derive(Clone, Debug, Default)]
 pub struct NewSlot {
     /// Its number; `None`: the lowest that is free.
@@ -84,16 +84,16 @@ pub struct NewSlot {
     pub cipher: Option<(String, u32)>,
 }
 
-/// Whether the last key slot may go.
+/// Permission to remove the last key slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastSlot {
-    /// It is refused.
+    /// The removal is refused.
     Keep,
     /// Afterwards only the volume key itself, or a backup of the header, opens the volume.
     Remove,
 }
 
-/// What is to be written, in order.
+/// Writes to be made, in order.
 #[must_use = "nothing is written before it is committed"]
 pub struct Change<'a> {
     edit: &'a Edit,
@@ -104,7 +104,7 @@ pub struct Change<'a> {
     header: NewHeader,
     /// Key material that nothing names any longer.
     wiped: Vec<Extent>,
-    /// What is written when all else is.
+    /// Key material that is written when all else is.
     last: Option<Material>,
 }
 
@@ -180,7 +180,7 @@ impl Edit {
         Ok(Self { header, raw, json, is_kept, gone, spare, places })
     }
 
-    /// What the header says.
+    /// Returns the header.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
@@ -337,8 +337,8 @@ impl Edit {
     }
 
     // Guard: the last key of the data is not removed unasked.
-    /// Whether no other key slot keeps the volume key, or it is not known which ones do. One whose removal was cut off does
-    /// not, nor does one that no passphrase opens.
+    /// Tells if no other key slot keeps the volume key, or it is not known which ones do. One whose removal was cut off
+    /// does not, nor does one that no passphrase opens.
     #[must_use]
     pub fn is_last(&self, slot: u32) -> bool {
         match self.keeping() {
@@ -423,7 +423,7 @@ impl Edit {
         Ok(())
     }
 
-    /// Whether the header on the device is still the one that was loaded.
+    /// Checks that the header on the device is still the one that was loaded.
     fn check_unchanged(&self, device: &mut (impl Read + Seek), size: u64) -> Result<(), Error> {
         let now = Self::look(device, size).map_err(|error| match error {
             error @ Error::Io { .. } => error,
@@ -448,13 +448,13 @@ impl<'a> Change<'a> {
         Self { edit, doomed: Vec::new(), material: Vec::new(), header, wiped: Vec::new(), last: None }
     }
 
-    /// What nothing uses any more when it is done.
+    /// Returns the ranges that nothing uses any more when it is done.
     #[must_use]
     pub fn freed(&self) -> Vec<Extent> {
         self.doomed.iter().filter(|_| self.last.is_none()).chain(&self.wiped).copied().collect()
     }
 
-    /// What it changes.
+    /// Returns the edit that it is a change of.
     #[must_use]
     pub fn of(&self) -> &Edit {
         self.edit

@@ -1,4 +1,4 @@
-//! What changes and what stays, and what is refused.
+//! Changes, with what stays as it is, and refusals.
 
 use std::io::Cursor;
 

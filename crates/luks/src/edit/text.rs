@@ -1,4 +1,4 @@
-//! Whether JSON that was parsed and written again still says the same.
+//! Comparison of JSON with what comes of it when it is parsed and written again.
 
 /// A piece of JSON between white space.
 #[derive(PartialEq, Eq)]
@@ -9,7 +9,7 @@ enum Token<'a> {
     Text(String),
 }
 
-/// Whether both texts have the same tokens: no number was rounded, nothing that was named twice was lost.
+/// Tells if both texts have the same tokens: no number was rounded, nothing that was named twice was lost.
 pub(super) fn says_the_same(text: &str, other: &str) -> bool {
     match (tokens(text), tokens(other)) {
         (Some(tokens), Some(others)) => tokens == others,

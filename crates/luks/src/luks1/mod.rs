@@ -74,7 +74,7 @@ pub struct Header {
     /// Key slots of which the header says what cannot be, with what that is. They count as neither free nor in use: the
     /// others open the volume, and nobody changes the header before it is repaired.
     pub odd: Vec<(u32, String)>,
-    /// What the user should know, one line each.
+    /// Warnings for the user, one line each.
     pub warnings: Vec<String>,
 }
 

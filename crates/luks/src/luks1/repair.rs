@@ -1,4 +1,4 @@
-//! What the header says of odd key slots, written anew from what follows from the rest.
+//! Repair of odd key slots: their part of the header, written anew from what follows from the rest.
 //!
 //! Where a key slot lies follows from its number and from the length of the key; all have 4000 stripes. So what a disk
 //! signature or a partition table has overwritten of that can be had again, and so can the state of a slot whose iterations
@@ -31,7 +31,7 @@ enum Left {
     AllButState,
     /// Too little for anything to open it.
     TooLittle,
-    /// It is free.
+    /// Nothing: the slot is free.
     Free,
 }
 

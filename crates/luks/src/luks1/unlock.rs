@@ -55,7 +55,7 @@ impl Header {
         budget.spend(&self.digest_kdf(), DIGEST_LEN)
     }
 
-    /// Whether `key` is this volume's key.
+    /// Tells if `key` is this volume's key.
     ///
     /// # Errors
     /// [`Error::NotSupported`] when the header's hash is unknown, [`Error::CostLimit`].

@@ -63,7 +63,7 @@ pub struct Binary {
     pub subsystem: String,
 }
 
-/// What a first look at a copy says.
+/// Result of a first look at a copy that is not good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Damage {
     /// No magic: there is no copy here at all.
@@ -84,7 +84,7 @@ pub(crate) enum Damage {
         epoch: u64,
         /// The UUID that it has.
         uuid: String,
-        /// What it says.
+        /// Reason why it is not understood.
         reason: String,
     },
 }

@@ -30,7 +30,7 @@ use crate::signatures;
 /// Why nothing may be written to a volume whose header can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Bar {
-    /// It may be a LUKS volume no longer.
+    /// The device may be a LUKS volume no longer.
     OtherContents { what: &'static str, damage: String, left: u64 },
     /// The copy in use is not the newest.
     NotUnderstood { copy: Copy, used: Copy, reason: String },
@@ -62,7 +62,7 @@ pub struct CopyState {
     pub copy: Copy,
     /// Its epoch, if its checksum is right.
     pub epoch: Option<u64>,
-    /// What is wrong with it, if anything is.
+    /// Damage of the copy, if there is any.
     pub damage: Option<String>,
 }
 
@@ -189,7 +189,7 @@ fn check_copy(binary: Binary, whole: &[u8]) -> Candidate {
     }
 }
 
-/// What whoever opens the volume should know of its copies.
+/// Warning about the copies for whoever opens the volume.
 fn warning_of(header: &Header, damage: &str) -> String {
     let used = header.copy.name();
     match &header.bar {
@@ -227,7 +227,7 @@ fn choose(primary: Candidate, secondary: Candidate, device_size: u64) -> Result<
     Ok(Header { binary, metadata, copy, copies, warnings: Vec::new(), trouble, bar })
 }
 
-/// What is wrong with the copy `other` beside the good one, and whether that one may be out of date.
+/// Damage of the copy `other` beside the good one, and whether that one may be out of date.
 fn beside(good: &Good, used: Copy, other: Copy, damage: Damage) -> (String, Option<Bar>) {
     let name = other.name();
     match damage {

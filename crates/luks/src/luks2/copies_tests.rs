@@ -56,7 +56,7 @@ fn repaired(image: &Image, force: bool) -> Result<Image, Error> {
     Ok(Image { bytes })
 }
 
-/// It may know of a key slot that the other one does not.
+/// Such a copy may know of a key slot that the other one does not.
 #[test]
 fn newest_copy_that_is_not_understood_is_not_damaged_and_only_read_around() {
     for (copy, epoch) in [(Copy::Primary, 99), (Copy::Secondary, 99), (Copy::Primary, 1), (Copy::Secondary, 1)] {

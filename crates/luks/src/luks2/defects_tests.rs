@@ -152,7 +152,7 @@ macro_rules! odd {
     };
 }
 
-/// What is wrong is told, and nothing is written.
+/// Checks that the defect is told, and nothing is written.
 #[track_caller]
 fn passed_over(image: &Image, expected: &str) {
     let header = image.read().unwrap();
@@ -331,7 +331,7 @@ fn what_is_odd_stays_where_force_was_for_something_else() {
     assert!(repaired.json()["keyslots"].get("1").is_none());
 }
 
-/// What a key slot of reencryption says is where the data is.
+/// The area of a key slot of reencryption says where the data is.
 #[test]
 fn key_slot_of_reencryption_that_is_not_understood_is_refused() {
     for area in [json!({"type": "none"}), json!({"type": "none", "offset": "0", "size": "0"})] {

@@ -175,7 +175,7 @@ fn check_sector_size(options: &FormatOptions, data_size: u64) -> Result<u32, Err
     Ok(size)
 }
 
-/// What a new key slot uses.
+/// Parameters of a new key slot.
 pub(crate) struct NewSlot {
     pub kdf: Kdf,
     pub encryption: String,
@@ -231,13 +231,13 @@ pub(crate) fn no_slot(number: u32) -> Error {
     parameters(format!("there is no key slot {number}; LUKS2 has 0 to {}", OBJECTS_MAX - 1))
 }
 
-/// What a digest is about.
+/// Subject of a digest.
 pub(crate) struct Proved<'a> {
     pub slot: u32,
     pub segments: &'a [&'a str],
 }
 
-/// What proves that `key`, which is in a key slot, is that of these segments.
+/// Makes a digest that proves that `key`, which is in a key slot, is that of these segments.
 pub(crate) fn new_digest(
     hash: &str,
     cost: &KdfCost,
@@ -344,7 +344,7 @@ fn new_binary(options: &FormatOptions, copy_size: u64) -> Result<Binary, Error> 
     })
 }
 
-/// Whether `text` fits its field.
+/// Checks that `text` fits its field.
 pub(crate) fn check_label(name: &str, text: &str) -> Result<(), Error> {
     if text.len() > LABEL_LEN_MAX || text.contains('\0') {
         return Err(parameters(format!("the {name} has {} bytes, at most {LABEL_LEN_MAX} are possible", text.len())));

@@ -53,7 +53,7 @@ pub struct Odd {
     pub member: &'static str,
     /// Its number.
     pub number: u32,
-    /// What is wrong, with the path.
+    /// Defect, with the path.
     pub reason: String,
 }
 
@@ -90,7 +90,7 @@ pub struct Keyslot {
     pub luks2: Option<Luks2Keyslot>,
 }
 
-/// What only key slots of kind `luks2` have.
+/// Parameters that only key slots of kind `luks2` have.
 #[derive(Clone, Debug)]
 pub struct Luks2Keyslot {
     /// Cipher of the area.
@@ -129,7 +129,7 @@ pub struct JsonSegment {
     pub crypt: Option<Crypt>,
 }
 
-/// What only segments of kind `crypt` have.
+/// Parameters that only segments of kind `crypt` have.
 #[derive(Clone, Debug)]
 pub struct Crypt {
     /// Cipher word.
@@ -164,7 +164,7 @@ pub struct Config {
     pub keyslots_size: u64,
     /// Persistent flags, for example `allow-discards`.
     pub flags: Vec<String>,
-    /// What a program must be able to do to open the volume.
+    /// Abilities that a program must have to open the volume.
     pub requirements: Vec<String>,
 }
 
@@ -202,7 +202,7 @@ impl Metadata {
         self.forget_missing_slots();
     }
 
-    /// What is passed over opens nothing and keeps no key.
+    /// Removes all references to slots that are passed over, which open nothing and keep no key.
     fn forget_missing_slots(&mut self) {
         let slots = &self.keyslots;
         let owners = self.digests.values_mut().map(|digest| &mut digest.keyslots);
@@ -343,7 +343,7 @@ fn parse_crypt(node: &Node<'_>) -> Result<Crypt, Reason> {
     })
 }
 
-/// What every token has. The rest of it is for the programs that made it.
+/// Parses the members that every token has. The rest of it is for the programs that made it.
 pub(crate) fn parse_token(node: &Node<'_>, has_slot: impl Fn(u32) -> bool) -> Result<Token, Reason> {
     let kind = node.get("type")?.string()?.to_owned();
     let mut keyslots = node.get("keyslots")?.mentions(has_slot)?;

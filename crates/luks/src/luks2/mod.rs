@@ -40,7 +40,7 @@ pub struct Header {
     pub copy: Copy,
     /// How both copies were found.
     pub copies: [CopyState; 2],
-    /// What the user should know, one line each.
+    /// Warnings for the user, one line each.
     pub warnings: Vec<String>,
     /// Why the copies are not just as they should be.
     trouble: Option<String>,
@@ -68,7 +68,7 @@ impl Header {
         }
     }
 
-    /// Whether both copies are good and the same.
+    /// Tells if both copies are good and the same.
     pub(crate) fn copies_agree(&self) -> bool {
         self.trouble.is_none()
     }
@@ -144,7 +144,7 @@ impl Header {
 }
 
 impl JsonSegment {
-    /// Whether reencryption keeps this as what was or will be.
+    /// Tells if reencryption keeps this as what was or will be.
     pub(crate) fn is_backup(&self) -> bool {
         self.flags.iter().any(|flag| flag.starts_with("backup-"))
     }
@@ -153,7 +153,7 @@ impl JsonSegment {
         self.is_backup() || self.flags.iter().any(|flag| flag == "in-reencryption")
     }
 
-    /// Whether the data is not encrypted at all.
+    /// Tells if the data is not encrypted at all.
     #[must_use]
     pub fn is_null(&self) -> bool {
         let crypt = self.crypt.as_ref();

@@ -15,7 +15,7 @@ pub(crate) struct Node<'a> {
     value: &'a Value,
 }
 
-/// What is wrong, with the path.
+/// Description of a defect, with the path.
 pub(crate) type Reason = String;
 
 /// Parses the JSON area of a header copy: one object, zero-terminated, then only zeros. What is no UTF-8 in it, as other
@@ -111,7 +111,7 @@ impl<'a> Node<'a> {
         numbers.collect()
     }
 
-    /// Whether this is an object whose member `key` is this text.
+    /// Tells if this is an object whose member `key` is this text.
     pub fn says(&self, key: &str, text: &str) -> bool {
         self.value.get(key).and_then(Value::as_str) == Some(text)
     }

@@ -6,7 +6,7 @@ use crate::area::is_null_cipher;
 use crate::error::{Error, quote};
 use crate::segment::{Segment, SegmentPolicy, check_offset, checked_cipher};
 
-/// What tweaks count, whatever the sectors of the cipher are.
+/// Unit that tweaks count, whatever the sectors of the cipher are.
 const SECTOR: u64 = 512;
 
 impl Header {

@@ -80,7 +80,7 @@ fn segment_in_the_clear_is_refused_unless_allowed() {
 }
 
 type Change = fn(&mut Value);
-/// What makes three segments that fit together a misfit, and what is said of it.
+/// Changes that make three segments that fit together a misfit, and what is said of each.
 const MISFITS: [(Change, &str); 15] = [
     (
         // The ranges are exchanged on the disk, and would be in what it shows.

@@ -72,7 +72,7 @@ impl Header {
         }
     }
 
-    /// What proves the key that a slot keeps.
+    /// Returns the digest that proves the key that a slot keeps.
     fn digest_of(&self, slot: u32) -> Result<&Digest, Error> {
         let mut digests = self.metadata.digests.values();
         let digest = digests.find(|digest| digest.keyslots.contains(&slot));
@@ -87,7 +87,7 @@ impl Header {
         if fits && matches(self.digest_of(slot)?, key)? { Ok(()) } else { Err(Error::WrongVolumeKey) }
     }
 
-    /// Whether `key` is the data segment's key.
+    /// Tells if `key` is the data segment's key.
     ///
     /// # Errors
     /// [`Error::Invalid`] or [`Error::NotSupported`] when the header has no digest to check with.

@@ -1,6 +1,7 @@
-//! Whether the parts of a LUKS2 header fit together. What fails here is damage or malice, so the
-//! other copy is tried. A key slot that alone is wrong is passed over: the others open the volume. What is sound but can not be opened (reencryption, unknown requirements)
-//! is refused later, when the volume is opened: `info` must be able to show it.
+//! Checks that the parts of a LUKS2 header fit together. What fails here is damage or malice, so the other copy is
+//! tried. A key slot that alone is wrong is passed over: the others open the volume. What is sound but can not be
+//! opened (reencryption, unknown requirements) is refused later, when the volume is opened: `info` must be able to show
+//! it.
 
 use super::binary::BINARY_LEN;
 use super::metadata::{Metadata, Odd};

@@ -7,7 +7,7 @@ use crate::{Error, Header, UnlockOptions, Unlocked, read};
 use cryptline_testkit::peer::{self, Peer, Run, TIMEOUT_DEFAULT, run_with_input};
 use tempfile::TempDir;
 
-/// What opens every image, unless a test says otherwise.
+/// Passphrase of every image, unless a test says otherwise.
 pub const PASSPHRASE: &[u8] = b"correct horse";
 
 /// A file that holds a volume, in a folder of its own.
@@ -88,7 +88,7 @@ impl Cryptsetup {
         base16ct::mixed::decode_vec(digits).unwrap()
     }
 
-    /// Whether `passphrase` opens the image, by its own judgement.
+    /// Tells if `passphrase` opens the image, by its own judgement.
     #[track_caller]
     pub fn opens(&self, image: &Path, passphrase: &[u8], slot: Option<u32>) -> bool {
         let slot = slot.map_or(String::new(), |slot| format!(" --key-slot {slot}"));

@@ -9,7 +9,7 @@ use crate::format::{FormatOptions, KdfCost, KdfKind, Version, format};
 use crate::luks2::binary::{BINARY_LEN, Binary, Copy};
 use crate::{Error, Header, UnlockOptions, Unlocked, read};
 
-/// What opens every test image.
+/// Passphrase of every test image.
 pub(crate) const PASSPHRASE: &[u8] = b"pass phrase";
 
 const DATA_OFFSET: u64 = 1 << 20;

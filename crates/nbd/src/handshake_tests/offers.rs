@@ -1,4 +1,4 @@
-//! What a server may offer, and the flags it sends.
+//! Offers a server may make, and the flags it sends.
 
 use super::*;
 

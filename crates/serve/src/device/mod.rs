@@ -1,4 +1,4 @@
-//! What every front has that gives a volume to this kernel as a block device.
+//! Parts shared by the fronts that give a volume to this kernel as a block device.
 //!
 //! ```text
 //! attach ─► lanes serve ─► stop ─► write back what is cached ─► take the device away ─► lanes end ─► flush
@@ -36,7 +36,7 @@ pub enum AttachError {
     /// The kernel has no such driver, or it is not loaded.
     #[error("this kernel has no {0} driver loaded")]
     NoDriver(&'static str),
-    /// It takes more rights.
+    /// Insufficient rights.
     #[error("no permission to make a block device: it takes CAP_SYS_ADMIN")]
     NoPermission,
     /// The device that was asked for has a disk.
@@ -69,9 +69,9 @@ pub enum AttachError {
     /// The system refused a step.
     #[error("cannot {step}: {error}")]
     System {
-        /// What was tried.
+        /// Action that was tried.
         step: &'static str,
-        /// What it said.
+        /// Error that was reported.
         error: io::Error,
     },
 }
@@ -93,10 +93,10 @@ pub enum EndError {
     WriteBack {
         /// The device.
         path: PathBuf,
-        /// What it said.
+        /// Error that was reported.
         error: io::Error,
     },
-    /// It was mounted, or had another device over it, when it was taken away.
+    /// Mounted, or below another device, when it was taken away.
     #[error("{0} was still in use, so what was written while it was taken away is lost")]
     InUse(PathBuf),
     /// The last flush of the volume failed.
@@ -110,7 +110,7 @@ pub enum EndError {
     Remove {
         /// The device.
         path: PathBuf,
-        /// What it said.
+        /// Error of the system.
         error: io::Error,
     },
 }
@@ -121,7 +121,7 @@ type WrittenBack = (Option<File>, Result<(), EndError>);
 /// Has the kernel write what it has cached of a block device, that of a file system on it included. As long as what is
 /// given back is kept, nobody can mount it any more. A device that is gone has nothing cached.
 ///
-/// That may take long, and for ever where the medium of the volume answers nothing any more. So after each `grace` it is
+/// Flushing may take long, and for ever where the medium of the volume answers nothing any more. So after each `grace` it is
 /// asked for something else. Where it cannot be asked, or answers that, it has all the time that it takes.
 ///
 /// The device is not flushed, as the volume will be: where nothing is cached, nothing is asked of a medium that may never
@@ -193,13 +193,13 @@ fn write_back_now(path: &Path) -> WrittenBack {
     (device, written.and(is_free))
 }
 
-/// What the kernel counts of a block device: requests, and those under way.
+/// Counters of the kernel for a block device: requests, and those under way.
 fn statistics(path: &Path) -> Option<String> {
     let folder = Path::new("/sys/class/block").join(path.file_name()?);
     std::fs::read_to_string(folder.join("stat")).ok()
 }
 
-/// Whether somebody has claimed a block device: mounted it, or made another device of it.
+/// Tells if somebody has claimed a block device: mounted it, or made another device of it.
 #[must_use]
 pub fn is_claimed(device: &Path) -> bool {
     claim(device).is_err_and(|error| is_claimed_error(&error))

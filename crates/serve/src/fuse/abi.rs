@@ -122,7 +122,7 @@ pub struct Change {
     pub gid: Option<u32>,
 }
 
-/// What the kernel offers.
+/// Offer of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Init {
     pub major: u32,
@@ -252,7 +252,7 @@ fn name(arguments: Fields<'_>, rest: &[u8], len: usize) -> Option<Name> {
     (bytes.next() == Some(&0)).then_some(name)
 }
 
-/// What kernel and server agree on at the start.
+/// Flags that kernel and server agree on at the start.
 pub mod flag {
     /// Reads ahead side by side.
     pub const ASYNC_READ: u64 = 1 << 0;
@@ -295,7 +295,7 @@ pub enum Opened {
     Folder,
 }
 
-/// What a file or folder is.
+/// Properties of a file or folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     pub node: u64,
@@ -314,7 +314,7 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// Whether a change leaves size, permissions and owner as they are. They are those of the server.
+    /// Tells if a change leaves size, permissions and owner as they are. They are those of the server.
     pub fn is_kept_by(&self, change: Change) -> bool {
         const PERMISSIONS: u32 = 0o7777;
         let mode = |mode: u32| mode & PERMISSIONS == self.mode & PERMISSIONS;

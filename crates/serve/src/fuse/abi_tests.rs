@@ -1,4 +1,4 @@
-//! What the bytes of the protocol mean, and what bytes without a meaning lead to.
+//! Meaning of the protocol's bytes, and effects of bytes without one.
 
 use super::*;
 

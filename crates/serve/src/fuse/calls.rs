@@ -1,4 +1,4 @@
-//! What each call means: a request for the lane, or an answer.
+//! Meaning of each call: a request for the lane, or an answer.
 
 use cryptline_engine::{Buffer, Gate};
 use rustix::fs::OFlags;
@@ -17,7 +17,7 @@ use crate::lane::{Asked, CHUNK, Room, Work};
 /// Runs looked up for one search of a hole: each is a system call or two.
 const EXTENTS_MAX: usize = 256;
 
-/// What becomes of a call.
+/// Outcome of a call.
 enum Verdict {
     /// The lane serves it.
     Serve(Form, Work, u64, u64),
@@ -187,7 +187,7 @@ impl FuseWire {
         }
     }
 
-    /// What the files and folders themselves say.
+    /// Answers calls about the files and folders themselves.
     fn describe(&self, node: u64, kind: Kind<'_>, call: Call, body: &mut Body) -> Result<Verdict, Errno> {
         let nodes = &self.start.nodes;
         let attributes = nodes.attributes(node).ok_or(Errno::STALE)?;
@@ -234,7 +234,7 @@ impl FuseWire {
     }
 }
 
-/// What is behind the end is not there: a read that crosses it is short, and one behind it is empty.
+/// Reads nothing behind the end: a read that crosses it is short, and one behind it is empty.
 fn read(disk: &Disk, offset: u64, size: u32) -> Result<Verdict, Errno> {
     let length = inside(disk, offset, size)?;
     if length == 0 {

@@ -55,7 +55,7 @@ struct Place {
     rest_at: u64,
     /// Bytes of the request.
     length: u64,
-    /// What was read is elsewhere: the entry has the bytes of an earlier request.
+    /// Set if what was read is elsewhere: the entry has the bytes of an earlier request.
     is_lost: bool,
     answers: bool,
 }
@@ -84,7 +84,7 @@ impl Entries {
         !self.arrived.is_empty()
     }
 
-    /// Whether the kernel may not have all answers.
+    /// Tells if the kernel may not have all answers.
     pub fn has_unsent(&self) -> bool {
         let mut ready = self.ready.iter();
         self.is_on_the_way || ready.any(|index| self.places[*index].answers)
@@ -95,8 +95,8 @@ impl Entries {
         self.arrived.pop_front()
     }
 
-    /// What a request says: its header and the beginning of its arguments, the rest of those and the data, and how many
-    /// bytes it has.
+    /// Gives `look` a request: its header and the beginning of its arguments, the rest of those and the data, and how
+    /// many bytes it has.
     pub fn with_message<T>(&mut self, index: usize, look: impl FnOnce(&[u8], &[u8], usize) -> T) -> Option<T> {
         let entry = self.places[index].entry.as_mut()?;
         let data = entry.payload_len();
@@ -240,13 +240,13 @@ impl Entries {
     }
 }
 
-/// What has become of an entry.
+/// Outcome of an entry.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Came {
     Request,
-    /// It is used no more.
+    /// Used no more.
     Dead,
-    /// It could not be answered.
+    /// Could not be answered.
     Refused(Errno),
 }
 

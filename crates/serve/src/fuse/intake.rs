@@ -64,12 +64,12 @@ impl Intake {
         !self.arrived.is_empty()
     }
 
-    /// Whether a read waits for the next message, or the end.
+    /// Tells if a read waits for the next message, or the end.
     pub fn is_posted(&self) -> bool {
         self.posted
     }
 
-    /// Whether all memory for messages is elsewhere.
+    /// Tells if all memory for messages is elsewhere.
     pub fn has_no_memory(&self) -> bool {
         self.spare.is_empty()
     }

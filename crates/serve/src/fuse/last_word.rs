@@ -22,12 +22,12 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 /// The request of ioctl(2) that asks for the socket's name: reads as many bytes as that has.
 pub const COMMAND: u32 = cryptline_sys::FUSE_ASK;
-/// What the server says.
+/// Messages of the server.
 const FLUSHED: u8 = b'f';
 const LOST: u8 = b'l';
 /// More than so many who wait are not told.
 const WAITERS_MAX: usize = 128;
-/// Who asked and has given up since is in the socket's queue even so. That has room for fewer.
+/// Askers who have given up since are in the socket's queue even so. That has room for fewer.
 const ASKED_MAX: usize = 8192;
 
 /// The name of the socket.
@@ -74,12 +74,12 @@ impl LastWord {
     }
 }
 
-/// What is known of the last flush of a server that has ended.
+/// Result of the last flush of a server that has ended, as far as it is known.
 #[derive(Debug)]
 pub enum LastFlush {
     /// Everything is durable.
     Worked,
-    /// What was written since the flush before it may be lost.
+    /// Data that was written since the flush before it may be lost.
     Failed,
     /// The server ended without a word, or not in time.
     Unknown(io::Error),

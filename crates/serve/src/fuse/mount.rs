@@ -14,16 +14,16 @@ use super::nodes::Over;
 /// The type of our mounts is `fuse.` and this.
 const SUBTYPE: &str = "cryptline";
 
-/// What to mount.
+/// Description of a mount to be made.
 #[derive(Debug)]
 pub struct Wanted<'a> {
     /// Where: a file, or an empty folder. An absolute path without links.
     pub point: PathBuf,
-    /// What was found there. If the path leads elsewhere by now, nothing is mounted.
+    /// Descriptor of what was found there. If the path leads elsewhere by now, nothing is mounted.
     pub place: BorrowedFd<'a>,
     /// Which of the two.
     pub over: Over,
-    /// What the table of mounts calls it.
+    /// Its name in the table of mounts.
     pub source: String,
     /// Nobody can write.
     pub read_only: bool,
@@ -49,7 +49,7 @@ pub enum MountError {
     /// The path leads elsewhere.
     #[error("it has been moved or replaced meanwhile")]
     Moved,
-    /// It is in use.
+    /// In use.
     #[error("it is in use")]
     Busy,
     /// No mount of ours.
@@ -121,7 +121,7 @@ impl Mount {
         }
     }
 
-    /// What tells this mount from any other, for [`unmount`].
+    /// Returns what tells this mount from any other, for [`unmount`].
     #[must_use]
     pub fn identity(&self) -> Option<&str> {
         self.identity.as_deref()
@@ -199,7 +199,7 @@ pub fn unmount(point: &Path, lazily: bool, identity: Option<&str>) -> Result<(),
     }
 }
 
-/// What tells the top mount over `point`, an absolute path, from any other, where it is one of ours.
+/// Returns what tells the top mount over `point`, an absolute path, from any other, where it is one of ours.
 #[must_use]
 pub fn identity_at(point: &Path) -> Option<String> {
     let table = std::fs::read("/proc/self/mountinfo").ok()?;

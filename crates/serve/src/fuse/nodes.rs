@@ -25,7 +25,7 @@ const FILE: u32 = 0o100_000;
 /// Behind the name of a disk.
 const INFO: &str = ".info";
 
-/// What the mount is made over.
+/// Kind of place that the mount is made over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// A file, which the disk takes the place of.
@@ -39,7 +39,7 @@ pub struct Nodes {
     over: Over,
     /// At least one, and no more over a file.
     disks: Vec<Disk>,
-    /// Whether users other than the server's may use them.
+    /// Set if users other than the server's may use them.
     is_for_all: bool,
     uid: u32,
     gid: u32,
@@ -58,12 +58,12 @@ pub(super) struct Disk {
     facts: Option<Facts>,
 }
 
-/// What a node is.
+/// Nature of a node.
 #[derive(Clone, Copy)]
 pub(super) enum Kind<'a> {
     Folder,
     Disk(&'a Disk),
-    /// What describes it.
+    /// File that describes it.
     Info(&'a Disk),
 }
 
@@ -209,7 +209,7 @@ impl Nodes {
     }
 }
 
-/// What the file is called that describes the disk `name`.
+/// Returns the name of the file that describes the disk `name`.
 #[must_use]
 pub fn info_name(name: &str) -> String {
     format!("{name}{INFO}")

@@ -19,7 +19,7 @@ use crate::lane::{CHUNK, JOBS_MAX};
 /// As many requests as a lane serves, and as many answers that are being written.
 const PLACES: usize = 2 * JOBS_MAX;
 
-/// What success looks like.
+/// Shape of a successful answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Empty,
@@ -76,7 +76,7 @@ impl Replies {
         !self.free.is_empty()
     }
 
-    /// Whether an answer is to be written, or being written.
+    /// Tells if an answer is to be written, or being written.
     pub fn has_unwritten(&self) -> bool {
         self.writing > 0 || !self.ready.is_empty()
     }
@@ -181,7 +181,7 @@ impl Replies {
         }
     }
 
-    /// Whether an answer that could not be written can be replaced.
+    /// Tells if an answer that could not be written can be replaced.
     pub fn can_fail(&self, index: usize) -> bool {
         self.places[index].form != Form::Failed
     }

@@ -40,7 +40,7 @@ const DEPTH_MAX: usize = 16;
 pub struct Options {
     /// How lanes do their I/O.
     pub backend: BackendChoice,
-    /// Whether lanes look out for the next request before they wait.
+    /// Policy by which lanes look out for the next request before they wait.
     pub poll: Poll,
     /// Clear text may stay in the kernel's page cache.
     pub cached: bool,
@@ -198,7 +198,7 @@ impl Session {
         Ok(is_ready.recv().map_err(no_word)??)
     }
 
-    /// Whether it has been unmounted, or has failed.
+    /// Tells if it has been unmounted, or has failed.
     #[must_use]
     pub fn is_over(&self) -> bool {
         is_stopped_within(&self.over, Some(Duration::ZERO))

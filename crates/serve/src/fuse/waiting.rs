@@ -27,7 +27,7 @@ const SILENT: Duration = Duration::from_millis(200);
 const PARKED_BYTES: usize = 32 << 20;
 const PARKED_MAX: usize = 1024;
 
-/// What the disks of a lane have of it, and the requests that wait for some.
+/// Shares that the disks of a lane have of it, and the requests that wait for some.
 pub struct Waiting {
     disks: Vec<Disk>,
     /// Jobs and buffers that stay free for each disk.
@@ -45,7 +45,7 @@ pub struct Waiting {
 struct Disk {
     jobs: usize,
     buffers: usize,
-    /// It has answered since it was last looked at.
+    /// Set if it has answered since it was last looked at.
     is_heard: bool,
     quiet_since: Option<Instant>,
     parked: VecDeque<Parked>,
@@ -74,7 +74,7 @@ impl Waiting {
         }
     }
 
-    /// Whether a disk may have one more request, with so many buffers, in front of those that wait.
+    /// Tells if a disk may have one more request, with so many buffers, in front of those that wait.
     pub fn admits(&self, disk: usize, buffers: usize) -> bool {
         let Some(own) = self.disks.get(disk) else { return true };
         let (jobs, large) = self.least;
@@ -88,7 +88,7 @@ impl Waiting {
         own.jobs + jobs < self.jobs_left && own.buffers + buffers + large <= self.buffers_left
     }
 
-    /// Whether one that has just come must wait.
+    /// Tells if one that has just come must wait.
     pub fn must_wait(&self, disk: usize, buffers: usize) -> bool {
         let is_last = self.disks.get(disk).is_some_and(|disk| !disk.parked.is_empty());
         is_last || !self.admits(disk, buffers)
@@ -154,7 +154,7 @@ impl Waiting {
         self.lacks_memory = false;
     }
 
-    /// Whether something waits whose disk may have more by now.
+    /// Tells if a request waits whose disk may have more by now.
     pub fn can_go_on(&self) -> bool {
         let held = self.held.iter().any(|(disk, message)| !self.must_wait(*disk, message_needs(message)));
         let next = |(number, disk): (usize, &Disk)| {
@@ -199,7 +199,7 @@ impl Disk {
 }
 
 impl Message {
-    /// What it says.
+    /// Parses its header and its call.
     pub fn parse(&self) -> Option<(Header, Result<Call, rustix::io::Errno>)> {
         let rest = self.batch.buffers().first().map_or(&[][..], |first| first);
         abi::parse(self.batch.head(), rest, self.len)

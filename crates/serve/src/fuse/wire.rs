@@ -33,7 +33,7 @@ const ENTRIES_IN_A_ROW: usize = 16;
 /// How often a lane that waits for no message looks whether the mount is still there.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What a lane of a session is made of.
+/// Parts that a lane of a session is made of.
 pub struct Start {
     pub descriptor: Arc<OwnedFd>,
     pub nodes: Arc<Nodes>,
@@ -105,7 +105,7 @@ impl FuseWire {
         None
     }
 
-    /// What has waited for a share of the lane, and has it now.
+    /// Takes what has waited for a share of the lane, and has it now.
     fn take_waiting(&mut self, room: &Room) -> Option<Taken<Tag>> {
         while self.can_take(room) {
             let asked = match self.waiting.next_parked() {

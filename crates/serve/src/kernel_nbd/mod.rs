@@ -185,7 +185,7 @@ pub fn owner(index: u32) -> io::Result<Option<u32>> {
     }
 }
 
-/// Whether the driver is there.
+/// Verifies that the driver is there.
 ///
 /// # Errors
 /// Where it is not.
@@ -207,7 +207,7 @@ fn refused(error: io::Error, index: Option<u32>) -> AttachError {
     }
 }
 
-/// What the kernel is told of how long a request may take, in seconds, of which 0 would be none.
+/// Returns the time limit of a request that the kernel is told, in seconds, of which 0 would be none.
 fn timeout(options: &Options) -> Option<u64> {
     match options.connections {
         0 | 1 => options.timeout.map(|limit| limit.as_secs().max(1)),
@@ -215,7 +215,7 @@ fn timeout(options: &Options) -> Option<u64> {
     }
 }
 
-/// What the kernel's client is told, and held to.
+/// Returns what the kernel's client is told, and held to.
 fn limits(gate: &Gate, block: u32) -> Result<ExportLimits, AttachError> {
     let geometry = gate.geometry();
     if geometry.zones.is_some() {

@@ -1,5 +1,5 @@
-//! Whether others want the processors: how much of the time some thread has waited for one (`/proc/pressure/cpu`),
-//! or, where the kernel does not tell, the load average.
+//! Demand of others for the processors: how much of the time some thread has waited for one (`/proc/pressure/cpu`), or,
+//! where the kernel does not tell, the load average.
 //!
 //! The load average of a minute ago says little of now: it kept lanes of an idle machine from looking out, and let them
 //! look out on one that had just become busy.
@@ -19,7 +19,7 @@ const LEAST: Duration = Duration::from_millis(5);
 /// The file, opened before the sandbox closes.
 static PRESSURE: OnceLock<Option<File>> = OnceLock::new();
 
-/// What one lane knows of it.
+/// View of it from one lane.
 #[derive(Debug)]
 pub(super) struct Busy {
     /// Processors that there are. A load average above that means a busy machine.
@@ -50,12 +50,12 @@ impl Busy {
         Self { processors, since: Stalls::now() }
     }
 
-    /// What has been does not count.
+    /// Watches from now on; what has been does not count.
     pub fn watch(&mut self) {
         self.since = Stalls::now();
     }
 
-    /// Whether the machine has been busy since the last time this was asked, or since [`watch`](Self::watch). A system
+    /// Tells if the machine has been busy since the last time this was asked, or since [`watch`](Self::watch). A system
     /// call, which the sandbox allows; where it fails, the load average decides.
     pub fn has_been(&mut self) -> bool {
         let Some((since, now)) = self.since.zip(Stalls::now()) else {
@@ -68,7 +68,7 @@ impl Busy {
         now.is_busy_since(since)
     }
 
-    /// What is known without having watched: nothing, or the load average.
+    /// Tells what is known without having watched: nothing, or the load average.
     pub fn at_first(&self) -> bool {
         self.since.is_none() && is_loaded(self.processors)
     }

@@ -28,7 +28,7 @@ impl Clock {
         self.awake_since = Instant::now();
     }
 
-    /// Whether the last `true` is long enough ago.
+    /// Tells if the last `true` is long enough ago.
     pub fn is_time_to_publish(&mut self) -> bool {
         let is_time = self.published.elapsed() >= PUBLISH_INTERVAL;
         if is_time {

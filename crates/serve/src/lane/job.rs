@@ -31,7 +31,7 @@ pub(super) struct Job<T> {
     pub begun: u64,
     /// Chunks in flight.
     pub in_flight: u32,
-    /// It is among those that have chunks to begin.
+    /// Set if it is among those that have chunks to begin.
     pub is_pending: bool,
     /// The wire has put off the next chunk's bytes.
     pub is_awaited: bool,
@@ -40,7 +40,7 @@ pub(super) struct Job<T> {
     pub transfers: bool,
     /// The device has zeroed a part by itself, which only a flush makes durable.
     pub flush_owed: bool,
-    /// What comes last has begun ([`last`](Self::last)).
+    /// Set if what comes last has begun ([`last`](Self::last)).
     pub is_last_begun: bool,
     pub started: Option<Instant>,
 }
@@ -62,7 +62,7 @@ impl<T> Job<T> {
         }
     }
 
-    /// Whether it must wait for another turn, or for some of its chunks to end.
+    /// Tells if it must wait for another turn, or for some of its chunks to end.
     pub fn is_turn_over(&self, begun: u32) -> bool {
         let is_full = match self.asked.work {
             // All its buffers are there.
@@ -74,7 +74,7 @@ impl<T> Job<T> {
         is_full || begun >= self.depth()
     }
 
-    /// Whether it could begin a chunk.
+    /// Tells if it could begin a chunk.
     pub fn is_ready(&self) -> bool {
         self.in_flight < self.depth()
     }
@@ -98,12 +98,12 @@ impl<T> Job<T> {
         (is_whole && is_long && self.begun == 0).then(|| self.asked.length.div_ceil(CHUNK.into()))
     }
 
-    /// Whether giving up what is in flight leaves the device as it was.
+    /// Tells if giving up what is in flight leaves the device as it was.
     pub fn only_reads(&self) -> bool {
         matches!(self.asked.work, Work::Read { .. } | Work::Cache)
     }
 
-    /// What the statistics call it.
+    /// Returns what the statistics call it.
     pub fn kind(&self) -> OperationKind {
         match self.asked.work {
             Work::Read { .. } => OperationKind::Read,
@@ -132,12 +132,12 @@ impl<T> Job<T> {
         Some(u32::try_from(left).unwrap_or(u32::MAX).min(most))
     }
 
-    /// Whether nothing is in flight and nothing is left to begin.
+    /// Tells if nothing is in flight and nothing is left to begin.
     pub fn is_done(&self) -> bool {
         self.in_flight == 0 && !self.is_awaited && self.next_chunk().is_none()
     }
 
-    /// What is still to be done before the end, once all chunks are: a flush, asked for or owed, or the action.
+    /// Returns what is still to be done before the end, once all chunks are: a flush, asked for or owed, or the action.
     pub fn last(&self) -> Option<Operation> {
         let flush = match self.asked.work {
             Work::Flush | Work::Discard { durable: true } => true,
@@ -151,7 +151,7 @@ impl<T> Job<T> {
         last.filter(|_| !self.outcome.has_failed() && !self.is_last_begun)
     }
 
-    /// Whether the chunks of a write, of data or of zeros, must be durable each.
+    /// Tells if the chunks of a write, of data or of zeros, must be durable each.
     pub fn writes_durably(&self) -> bool {
         match self.asked.work {
             Work::Write { durable } | Work::Append { durable } => durable,

@@ -172,7 +172,7 @@ fn refusal_of_a_part_is_a_refusal_of_the_whole_only_where_nothing_was_changed() 
     }
 }
 
-/// What comes last: nothing, a flush, or an action on zones.
+/// Names what comes last: nothing, a flush, or an action on zones.
 fn last_of(job: &Job<()>) -> &'static str {
     match job.last() {
         None => "nothing",

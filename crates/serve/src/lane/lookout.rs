@@ -24,7 +24,7 @@ pub(super) struct Lookout {
     measured: Option<Measured>,
 }
 
-/// Whether looks pay off.
+/// Measurement of whether looks pay off.
 #[derive(Debug)]
 struct Measured {
     trial: Trial,
@@ -42,7 +42,7 @@ impl Measured {
         Self { trial: Trial::new(Moment::now(), busy.at_first()), seats: Seats::of_process(lanes), seat: None, busy }
     }
 
-    /// Whether the lane is to look now, if there is a place.
+    /// Tells if the lane is to look now, if there is a place.
     fn looks(&mut self) -> bool {
         if self.trial.is_due() {
             let busy = &mut self.busy;

@@ -164,7 +164,7 @@ impl<W: Wire> Lane<W> {
         result
     }
 
-    /// What has been done so far.
+    /// Returns what has been done so far.
     #[must_use]
     pub fn tally(&self) -> Tally {
         self.tally
@@ -267,7 +267,7 @@ impl<W: Wire> Lane<W> {
         }
     }
 
-    /// What the time went into, so far. Read on this thread, so no cipher is in the middle of its work.
+    /// Returns what the time went into, so far. Read on this thread, so no cipher is in the middle of its work.
     fn times(&self) -> Times {
         let elsewhere = self.channel.crypto_time_elsewhere_ns();
         Times {

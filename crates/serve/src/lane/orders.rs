@@ -1,4 +1,4 @@
-//! What a server wants of one lane.
+//! Orders of a server to one lane.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -1,4 +1,4 @@
-//! Whether lanes look out for what comes next before they wait, for how long, and how many at a time.
+//! Lookout of lanes for what comes next before they wait: whether, for how long, and how many at a time.
 //!
 //! ```text
 //! Readings::take ─► Poll::choose ─► Lane::looking_out
@@ -26,7 +26,7 @@ const UNMEASURED: Duration = Duration::from_micros(100);
 const ROUND_TRIPS: usize = 64;
 const MEASURE_MAX: Duration = Duration::from_millis(10);
 
-/// Whether lanes look out before they wait.
+/// Policy of lanes on looking out before they wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
     /// Never, and why.
@@ -37,7 +37,7 @@ pub enum Poll {
     Measured {
         /// How long a look is.
         limit: Duration,
-        /// What it takes to wake a thread here, where that could be measured.
+        /// Time to wake a thread here, where that could be measured.
         wake_up: Option<Duration>,
         /// Lanes of this process that look at a time, at most. It leaves a processor to those whom they look out for.
         lanes: usize,
@@ -47,37 +47,37 @@ pub enum Poll {
 /// Why lanes do not look out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It was asked for.
+    /// On request.
     Asked,
     /// Whoever looks takes the only processor from those it looks out for.
     OneProcessor,
-    /// It would shorten the time that a battery lasts.
+    /// Would shorten the time that a battery lasts.
     Battery,
     /// Each look is a system call.
     NoRing,
 }
 
-/// What there is to know of a machine before lanes may look out.
+/// Facts about a machine that must be known before lanes may look out.
 #[derive(Clone, Copy, Debug)]
 pub struct Readings {
     /// Processors that this process may keep busy at a time.
     pub processors: f64,
-    /// It has been given one of several, and those whom it serves may be on the others.
+    /// Set if it has been given one of several, and those whom it serves may be on the others.
     pub is_pinned: bool,
     /// The machine runs on a battery.
     pub on_battery: bool,
-    /// What it takes to wake a thread on another processor.
+    /// Time to wake a thread on another processor.
     pub wake_up: Option<Duration>,
 }
 
 impl Poll {
-    /// What suits this machine. Takes some milliseconds.
+    /// Returns what suits this machine. Takes some milliseconds.
     #[must_use]
     pub fn auto() -> Self {
         Self::choose(&Readings::take())
     }
 
-    /// What suits a machine of which this is known.
+    /// Returns what suits a machine of which this is known.
     #[must_use]
     pub fn choose(readings: &Readings) -> Self {
         if readings.processors < 2.0 && !readings.is_pinned {
@@ -99,7 +99,7 @@ impl Poll {
         }
     }
 
-    /// What comes of it where I/O is done by `backend`.
+    /// Returns what comes of it where I/O is done by `backend`.
     #[must_use]
     pub fn by(self, backend: BackendChoice) -> Self {
         match (self, backend) {
@@ -160,13 +160,13 @@ impl Readings {
     }
 }
 
-/// Whether the machine has more than one: `0` is one, `0-3` and `0,2` are several.
+/// Tells if the machine has more than one: `0` is one, `0-3` and `0,2` are several.
 fn has_several_processors() -> bool {
     let online = fs::read_to_string("/sys/devices/system/cpu/online");
     online.is_ok_and(|list| list.contains(['-', ',']))
 }
 
-/// Whether a battery of the machine is being used up.
+/// Tells if a battery of the machine is being used up.
 fn is_on_battery(supplies: &Path) -> bool {
     let supplies = fs::read_dir(supplies).into_iter().flatten().flatten();
     supplies.into_iter().any(|supply| {

@@ -1,4 +1,4 @@
-//! What a machine is like, and whether lanes look out there.
+//! Properties of machines, and whether lanes look out there.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What a lane has done, for whoever is told of its end.
+//! Work that a lane has done, for whoever is told of its end.
 
 use std::time::Duration;
 

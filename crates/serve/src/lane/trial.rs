@@ -1,4 +1,4 @@
-//! Whether looking out makes a lane's requests faster: measured, again and again.
+//! Measurement, again and again, of whether looking out makes a lane's requests faster.
 //!
 //! ```text
 //! wait │ look │ wait │ look │ the faster of the two, for much longer │ wait │ look ...
@@ -51,7 +51,7 @@ pub(super) struct Trial {
 }
 
 impl Moment {
-    /// That of the calling thread. Makes a system call.
+    /// Returns the moment of the calling thread. Makes a system call.
     pub fn now() -> Self {
         let usage = getrusage(UsageWho::RUSAGE_THREAD);
         let taken = usage.map_or(0, |usage| usage.involuntary_context_switches());
@@ -79,7 +79,7 @@ impl Trial {
         trial
     }
 
-    /// Whether the lane is to look out now.
+    /// Tells if the lane is to look out now.
     pub fn looks(&self) -> bool {
         if self.is_held() { self.held } else { self.windows % 2 == 1 }
     }
@@ -89,12 +89,12 @@ impl Trial {
         self.work += 1 + bytes / BYTES_OF_WORK;
     }
 
-    /// Whether it is time to [`go_on`](Self::go_on).
+    /// Tells if it is time to [`go_on`](Self::go_on).
     pub fn is_due(&self) -> bool {
         self.work >= if self.is_held() { CHECKED } else { WINDOW }
     }
 
-    /// Whether that is the first of several windows, before a result.
+    /// Tells if that is the first of several windows, before a result.
     pub fn is_first(&self) -> bool {
         self.windows == 0
     }
@@ -107,7 +107,7 @@ impl Trial {
         }
     }
 
-    /// Whether waits are to be timed.
+    /// Tells if waits are to be timed.
     pub fn times_waits(&self) -> bool {
         !self.is_held()
     }

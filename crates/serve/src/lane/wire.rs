@@ -17,8 +17,7 @@ use super::{CHUNK, SMALL};
 /// A wire checks what it takes: the range lies inside the device, and a change is allowed. It answers by
 /// itself what it refuses and what needs no device. Its replies collect until [`arm`](Self::arm).
 pub trait Wire {
-    /// What the wire needs to know of a request when it answers: an NBD cookie, a descriptor's index,
-    /// a FUSE unique.
+    /// Data that the wire needs about a request when it answers: an NBD cookie, a descriptor's index, a FUSE unique.
     type Tag: Copy;
 
     /// The next thing that has arrived. `None` when there is nothing more, or no room for it.
@@ -60,12 +59,12 @@ pub trait Wire {
         self.arm(ring, room)
     }
 
-    /// Whether more can be taken that the ring does not know of.
+    /// Tells if more can be taken that the ring does not know of.
     fn has_more(&mut self) -> bool {
         false
     }
 
-    /// Whether it has work of its own, of which [`arm`](Self::arm) does a little each time: the lane then looks at its
+    /// Tells if it has work of its own, of which [`arm`](Self::arm) does a little each time: the lane then looks at its
     /// ring and does not wait.
     fn has_work(&self) -> bool {
         false
@@ -77,13 +76,13 @@ pub trait Wire {
     /// No new requests are to be taken from now on. Called repeatedly.
     fn stop(&mut self);
 
-    /// Whether no more requests come and nothing is left to be sent.
+    /// Tells if no more requests come and nothing is left to be sent.
     fn is_over(&self) -> bool;
 
     /// Finds out whether the peer is gone; may cost a system call.
     fn look_for_peer(&mut self) {}
 
-    /// Whether the peer is known to be gone, so that nobody waits for an answer.
+    /// Tells if the peer is known to be gone, so that nobody waits for an answer.
     fn is_gone(&self) -> bool {
         false
     }
@@ -94,7 +93,7 @@ pub trait Wire {
 pub struct Asked<T> {
     /// The wire's own mark.
     pub tag: T,
-    /// What to do.
+    /// Work to do.
     pub work: Work,
     /// Where on the device, in bytes.
     pub offset: u64,
@@ -116,12 +115,12 @@ pub enum Work {
     Cache,
     /// Write the bytes that the wire brings.
     Write {
-        /// It ends when the bytes are durable.
+        /// Set if it ends only once the bytes are durable.
         durable: bool,
     },
     /// The device zeroes by itself, step by step. Where it cannot, zeros are written.
     Zero {
-        /// It ends when the zeros are durable.
+        /// Set if it ends only once the zeros are durable.
         durable: bool,
         /// Rather fail with [`Fault::NotSupported`] than write zeros.
         fast: bool,
@@ -130,7 +129,7 @@ pub enum Work {
     },
     /// Discard, step by step. Advice: a device that cannot keeps the data.
     Discard {
-        /// It ends when its effect is durable.
+        /// Set if it ends only once its effect is durable.
         durable: bool,
     },
     /// Flush.
@@ -138,7 +137,7 @@ pub enum Work {
     /// Write the bytes that the wire brings, at most [`CHUNK`], at the write pointer of the zone that starts at the
     /// offset. [`Wire::placed`] is told where that was.
     Append {
-        /// It ends when the bytes are durable.
+        /// Set if it ends only once the bytes are durable.
         durable: bool,
     },
     /// Change the zone that starts at the offset. A request of no bytes.
@@ -146,18 +145,18 @@ pub enum Work {
 }
 
 impl Work {
-    /// Whether bytes go to the peer or come from it.
+    /// Tells if bytes go to the peer or come from it.
     pub(super) fn moves_bytes(self) -> bool {
         self.has_payload() || matches!(self, Self::Read { .. })
     }
 
-    /// Whether the wire brings the bytes.
+    /// Tells if the wire brings the bytes.
     pub(super) fn has_payload(self) -> bool {
         matches!(self, Self::Write { .. } | Self::Append { .. })
     }
 }
 
-/// What a wire has for its lane.
+/// Input of a wire for its lane.
 #[derive(Debug)]
 pub enum Taken<T> {
     /// A request. Taken only while the room [has a job](Room::has_job).
@@ -194,7 +193,7 @@ pub enum Brought {
     Never,
 }
 
-/// What a lane can still give to requests. All of it is allocated when the lane starts.
+/// Space that a lane can still give to requests. All of it is allocated when the lane starts.
 pub struct Room {
     small: Arc<Arena>,
     large: Arc<Arena>,
@@ -209,13 +208,13 @@ impl Room {
         Self { small, large, jobs_left: jobs, reserved: false }
     }
 
-    /// Whether one more request can be taken.
+    /// Tells if one more request can be taken.
     #[must_use]
     pub fn has_job(&self) -> bool {
         self.jobs_left > 0 && !self.reserved
     }
 
-    /// Whether there is a buffer for a chunk.
+    /// Tells if there is a buffer for a chunk.
     #[must_use]
     pub fn has_buffer(&self) -> bool {
         self.large.available() > 0

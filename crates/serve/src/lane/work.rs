@@ -12,7 +12,7 @@ use super::wire::{Asked, Brought, Chunk, JobId, Taken, Wire, Work};
 /// Chunks of long jobs begun between two looks for the peer: 2 MiB of them.
 const CHUNKS_UNWATCHED: u32 = 8;
 
-/// What beginning a chunk takes.
+/// Result of preparing a chunk.
 enum Begin {
     With(Operation),
     /// The wire will have its bytes, or has said that they never come.
@@ -110,7 +110,7 @@ impl<W: Wire> Lane<W> {
         }
     }
 
-    /// Whether there is such a job and it does not wait already.
+    /// Tells if there is such a job and it does not wait already.
     fn is_to_wait(&mut self, index: usize) -> bool {
         let job = self.jobs.get_mut(index);
         job.is_some_and(|job| !std::mem::replace(&mut job.is_pending, true))
@@ -135,8 +135,8 @@ impl<W: Wire> Lane<W> {
         }
     }
 
-    /// Whether nobody waits for the rest of what was asked: the lane is to abandon it, or the peer is
-    /// gone. Looking for the peer costs a system call, so it is done every few chunks.
+    /// Tells if nobody waits for the rest of what was asked: the lane is to abandon it, or the peer is gone. Looking
+    /// for the peer costs a system call, so it is done every few chunks.
     fn is_unwanted(&mut self) -> bool {
         if self.begun_unwatched >= CHUNKS_UNWATCHED {
             self.begun_unwatched = 0;
@@ -145,8 +145,8 @@ impl<W: Wire> Lane<W> {
         self.wire.is_gone() || self.orders.is_abandoned()
     }
 
-    /// Whether a job could begin a chunk right now, without waiting for anything to end. This happens
-    /// over a medium that answers at once, where a turn ends before a long job does.
+    /// Tells if a job could begin a chunk right now, without waiting for anything to end. This happens over a medium
+    /// that answers at once, where a turn ends before a long job does.
     pub(super) fn can_begin_more(&self) -> bool {
         let mut waiting = self.pending.iter().filter_map(|&index| self.jobs.get(index));
         waiting.any(Job::is_ready) && !self.room.reserved && self.room.has_buffer()
@@ -182,7 +182,7 @@ impl<W: Wire> Lane<W> {
         }
     }
 
-    /// What serves the next `len` bytes of a job.
+    /// Returns what serves the next `len` bytes of a job.
     fn prepare(&mut self, index: usize, len: u32) -> Begin {
         let Some(job) = self.jobs.get_mut(index) else {
             return Begin::Later;
@@ -347,7 +347,7 @@ impl<W: Wire> Lane<W> {
     }
 }
 
-/// What writes the bytes that a wire has brought.
+/// Returns the operation that writes the bytes that a wire has brought.
 fn payload(work: Work, data: Buffer, durable: bool) -> Operation {
     match work {
         Work::Append { .. } => Operation::ZoneAppend { data, durable },

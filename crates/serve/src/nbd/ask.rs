@@ -30,7 +30,7 @@ pub struct Looked {
 pub enum NotFlushed {
     /// Something was lost.
     Failed(Fault),
-    /// It cannot be asked to. Nothing is lost by that.
+    /// Export that cannot be asked to. Nothing is lost by that.
     NotAsked {
         /// Why.
         error: OpenError,
@@ -121,7 +121,7 @@ mod tests {
         (Exports::new(list, TlsMode::Off).unwrap(), silent)
     }
 
-    /// What both say, once the one that is well has said something.
+    /// Answers of both, once the one that is well has said something.
     fn both<T>(ask: impl Fn() -> Vec<T>, is_said: impl Fn(&T) -> bool) -> (T, T) {
         loop {
             let mut answers = ask();

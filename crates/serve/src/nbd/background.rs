@@ -32,7 +32,7 @@ impl Background {
     /// Serves `gate` under `name` to all who connect to `listener`, without TLS.
     ///
     /// # Errors
-    /// What NBD cannot describe, such as zones; where there is no thread to be had.
+    /// Fails on what NBD cannot describe, such as zones, and where there is no thread to be had.
     pub fn start(gate: &Gate, minimum_block: u32, name: &str, listener: Listener) -> io::Result<Self> {
         let export = Export {
             name: name.to_owned(),
@@ -63,7 +63,7 @@ impl Background {
         Ok(Self { stop, thread, process: std::process::id() })
     }
 
-    /// Whether it runs in this process. A forked one has a copy of this, but the server's thread is its parent's.
+    /// Tells if it runs in this process. A forked one has a copy of this, but the server's thread is its parent's.
     #[must_use]
     pub fn runs_here(&self) -> bool {
         self.process == std::process::id()

@@ -1,4 +1,4 @@
-//! What a server tells its log.
+//! Events that a server tells its log.
 
 use std::fmt;
 use std::io;
@@ -33,10 +33,10 @@ impl fmt::Display for Client {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Event {
-    /// It could not be accepted.
+    /// Client that could not be accepted.
     #[error("cannot accept a client: {0}")]
     NotAccepted(io::Error),
-    /// It was refused.
+    /// Client that was refused.
     #[error("{why} ({place})")]
     Refused {
         /// Where it is.
@@ -44,28 +44,28 @@ pub enum Event {
         /// Why there is no place for it here.
         why: NoPlace,
     },
-    /// It was refused, since the machine has no more threads.
+    /// Client that was refused, since the machine has no more threads.
     #[error("cannot start a thread for a client: {0}")]
     NoThread(io::Error),
-    /// It is connected, and nothing is agreed on.
+    /// Client that is connected, with nothing agreed on.
     #[error("{0}: connected")]
     Accepted(Client),
-    /// It begins to use an export.
+    /// Client that begins to use an export.
     #[error("{0}: uses export {name:?}{how}", name = export_of(.0), how = if .0.tls { " over TLS" } else { "" })]
     Began(Client),
-    /// It has left, or its connection ended badly.
+    /// Client that has left, or whose connection ended badly.
     #[error("{client}: {how}", how = ending(.client, .tally, .lasted, .why.as_ref()))]
     Ended {
-        /// Who it was.
+        /// The client.
         client: Client,
-        /// What it did.
+        /// Work that it did.
         tally: Tally,
         /// How long it was connected.
         lasted: Duration,
         /// The cause, unless it has said goodbye.
         why: Option<ClientError>,
     },
-    /// It is served in smaller blocks than the volume has.
+    /// Client that is served in smaller blocks than the volume has.
     #[error(
         "client {client} did not ask for block sizes, so it may write blocks of {block} bytes: each such write rewrites \
          {minimum} bytes, which a crash meanwhile can damage; if it can be told, tell it {minimum} (nbd-client: -b {minimum})"
@@ -81,7 +81,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether something went wrong, at either end.
+    /// Tells if something went wrong, at either end.
     #[must_use]
     pub fn is_trouble(&self) -> bool {
         match self {
@@ -112,10 +112,10 @@ pub enum ClientError {
     /// The client broke the protocol, or asked for what there is not.
     #[error("{0}")]
     Protocol(#[from] ProtocolError),
-    /// It left or stalled before it had chosen an export.
+    /// Departure or stall before an export was chosen.
     #[error("client left or stalled during the handshake: {0}")]
     Handshake(#[from] io::Error),
-    /// It left when it was refused what it asked for.
+    /// Departure after what it asked for was refused.
     #[error("left during the handshake: {0}")]
     Refused(Refusal),
     /// TLS was not agreed on.

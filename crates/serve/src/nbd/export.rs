@@ -57,7 +57,7 @@ impl Export {
     }
 }
 
-/// What every client of a volume is told that it can do.
+/// Returns the abilities of a volume, as every client is told of them.
 pub(crate) fn capabilities(geometry: &Geometry) -> Capabilities {
     Capabilities {
         read_only: geometry.read_only,

@@ -4,7 +4,8 @@
 //! add ─► offered ─► leaving: no new clients ─► closing: the last client has left, the last flush is made ─► gone
 //! ```
 //!
-//! Who takes an export from one state to the next does what belongs to it: only one thread closes an export.
+//! The thread that takes an export from one state to the next does what belongs to it: only one thread closes an
+//! export.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -55,7 +56,7 @@ enum State {
     Closing,
 }
 
-/// What one handshake offers.
+/// Exports that one handshake offers.
 pub(super) struct Offered {
     pub offer: Arc<ServerOffer>,
     /// In the order of the offer.
@@ -91,9 +92,9 @@ pub enum RemoveError {
     Closing(String),
 }
 
-/// What becomes of an export that is to go.
+/// Outcome for an export that is to go.
 pub(super) enum Retired {
-    /// It goes with the last of so many clients.
+    /// Goes with the last of so many clients.
     Leaving(usize),
     /// Whoever has this closes it.
     Closing(Closing),
@@ -171,7 +172,8 @@ impl Exports {
         inner.entries.iter().map(status).collect()
     }
 
-    /// What the next handshake offers: volumes that have grown are as large as they are now, if their media say so in time.
+    /// Returns what the next handshake offers: volumes that have grown are as large as they are now, if their media say
+    /// so in time.
     pub(super) fn offered(&self) -> Arc<Offered> {
         self.sizes(None, PATIENCE);
         let mut inner = self.inner();
@@ -244,7 +246,7 @@ impl Inner {
         self.entries.iter_mut().find(|entry| entry.id == id)
     }
 
-    /// What the empty name means, unless another has it for a name.
+    /// Returns what the empty name means, unless another has it for a name.
     fn default(&self) -> Option<&Entry> {
         let first = self.entries.first();
         first.filter(|_| !self.default_is_gone)

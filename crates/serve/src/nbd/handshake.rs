@@ -1,7 +1,7 @@
 //! The handshake of one connection.
 //!
-//! It happens once a connection and is no part of the data path, so it is written plainly: read
-//! some bytes, feed the codec, send what it says, start TLS when it says so.
+//! The handshake happens once a connection and is no part of the data path, so it is written plainly: read some bytes,
+//! feed the codec, send what it says, start TLS when it says so.
 
 use std::io;
 use std::sync::Arc;

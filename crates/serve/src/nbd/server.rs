@@ -23,7 +23,7 @@ use crate::net::{Connected, CurrentTls, Listener, Socket, StopHandle, Stream, wa
 pub struct ServerOptions {
     /// How connections do their I/O.
     pub backend: BackendChoice,
-    /// Whether connections look out for the next request before they wait.
+    /// Policy by which connections look out for the next request before they wait.
     pub poll: Poll,
     /// Certificates, where TLS is offered.
     pub tls: Option<Arc<CurrentTls>>,
@@ -44,15 +44,15 @@ pub struct ServerOptions {
     pub log: Box<dyn Fn(&Event) + Send + Sync>,
 }
 
-/// What became of an export that was to go.
+/// Outcome for an export that was to go.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Removed {
-    /// It goes with the last of its clients.
+    /// Goes with the last of its clients.
     Later {
         /// How many there are.
         clients: usize,
     },
-    /// It is gone, and whether all of it is durable.
+    /// Gone; tells if all of it is durable.
     Closed(Flushed),
 }
 
@@ -123,7 +123,7 @@ impl Server {
         flushed
     }
 
-    /// What it offers.
+    /// Returns what it offers.
     #[must_use]
     pub fn exports(&self) -> &Arc<Exports> {
         &self.exports
@@ -265,7 +265,7 @@ impl Server {
         })
     }
 
-    /// What the client's requests must keep to, as it was told.
+    /// Returns what the client's requests must keep to, as it was told.
     fn limits(
         &self,
         offer: &ServerOffer,

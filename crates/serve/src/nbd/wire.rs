@@ -27,7 +27,7 @@ use crate::stats::Meter;
 const REPLY_HEADER_RESERVE: usize = 300 * 1024;
 const REPLY_PARTS_RESERVE: usize = 480;
 
-/// What was agreed on for a connection in transmission, and who counts.
+/// Agreements for a connection in transmission, and the meter that counts.
 pub(crate) struct Terms {
     pub gate: Gate,
     pub limits: ExportLimits,
@@ -49,7 +49,7 @@ pub(crate) struct NbdWire {
     closing: bool,
 }
 
-/// What the next bytes from the client are.
+/// Kind of the next bytes from the client.
 enum Expect {
     Header,
     /// The payload of a write.
@@ -77,7 +77,7 @@ struct Wanted {
     filled: usize,
 }
 
-/// What a request's reply is made from.
+/// Data that a request's reply is made from.
 #[derive(Clone, Copy)]
 pub(crate) struct Tag {
     cookie: u64,

@@ -1,4 +1,4 @@
-//! Who is connected, and who must leave.
+//! Clients that are connected, and those that must leave.
 //!
 //! ```text
 //! accept ─► handshake (few places, short) ─► transmission (a limited number) ─► gone
@@ -54,7 +54,7 @@ struct Client {
     uses: Option<u64>,
 }
 
-/// Who is to leave.
+/// Clients that are to leave.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Whom {
     /// Everybody.
@@ -86,7 +86,7 @@ pub enum NoPlace {
     /// As many as there may be are in the handshake, and none can give way.
     #[error("refused a client: too many handshakes at once")]
     Handshakes,
-    /// It was slow, and others waited.
+    /// Slow while others waited.
     #[error("its handshake took too long while others waited, so it gave way to a newer client")]
     Displaced,
 }
@@ -154,14 +154,14 @@ impl Clients {
         Ok(Member { clients: Arc::clone(self), id, orders })
     }
 
-    /// Whether as many are served as may be. Only then is looked who of them has left.
+    /// Tells if as many are served as may be. Only then is looked who of them has left.
     fn is_full(&self, live: &BTreeMap<u64, Client>) -> bool {
         let most = self.places.transmissions;
         let is_served = |client: &&Client| client.phase == Phase::Transmission && !client.socket.has_left();
         count(live, Phase::Transmission) >= most && live.values().filter(is_served).count() >= most
     }
 
-    /// What keeps one more from using what has the number `uses`.
+    /// Limit that keeps one more from using what has the number `uses`.
     fn lack(&self, live: &BTreeMap<u64, Client>, uses: u64) -> Option<Lack> {
         let Places { transmissions, lanes, .. } = self.places;
         let own = || live.values().filter(|client| client.uses == Some(uses));
@@ -258,7 +258,7 @@ impl Member {
         self.id
     }
 
-    /// What the server wants of the client's lane.
+    /// Returns what the server wants of the client's lane.
     pub fn orders(&self) -> &Arc<Orders> {
         &self.orders
     }
@@ -290,7 +290,7 @@ impl Member {
         }
     }
 
-    /// Whether its place was given to somebody else.
+    /// Tells if its place was given to somebody else.
     pub fn is_displaced(&self) -> bool {
         let live = lock(&self.clients.live);
         (live.get(&self.id)).is_some_and(|client| client.phase == Phase::Displaced)

@@ -83,7 +83,7 @@ pub(crate) fn wait_for_client(listeners: &[impl AsFd], stop: &StopHandle) -> io:
     }
 }
 
-/// Whether a server that accepts nobody is to stop; waits for that, for as long as `limit` says.
+/// Tells if a server that accepts nobody is to stop; waits for that, for as long as `limit` says.
 pub(crate) fn is_stopped_within(stop: &StopHandle, limit: Option<Duration>) -> bool {
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
     let mut polled = [PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
@@ -95,8 +95,8 @@ pub(crate) fn is_stopped_within(stop: &StopHandle, limit: Option<Duration>) -> b
     }
 }
 
-/// Whether a socket's peer accepts no more data, or a mount is gone. A TCP peer that has closed shows it when it refuses
-/// what is sent next, or a keepalive probe; others show it at once.
+/// Tells if a socket's peer accepts no more data, or a mount is gone. A TCP peer that has closed shows it when it
+/// refuses what is sent next, or a keepalive probe; others show it at once.
 pub(crate) fn has_hung_up(socket: impl AsFd) -> bool {
     // Hang-up and error are reported even where no event is asked for.
     let mut polled = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::empty())];

@@ -1,4 +1,4 @@
-//! What a front needs whose clients come over stream sockets. It knows no protocol.
+//! Foundation of the fronts whose clients come over stream sockets. It knows no protocol.
 //!
 //! ```text
 //! listen     sockets to accept clients on, and the stop

@@ -16,7 +16,7 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_COUNT: u32 = 3;
 
-/// Who connects, as far as can be told. Limits are shared fairly between peers.
+/// Party that connects, as far as can be told. Limits are shared fairly between peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Peer {
     /// By an address; of IPv6 the first 64 bits, since one machine has all the rest.
@@ -99,7 +99,7 @@ impl Socket {
         self.0.try_clone().map(Self)
     }
 
-    /// Whether the other end sends no more.
+    /// Tells if the other end sends no more.
     pub fn has_left(&self) -> bool {
         let mut polled = [PollFd::new(&self.0, PollFlags::RDHUP)];
         rustix::event::poll(&mut polled, Some(&Timespec::default())).is_ok_and(|found| found > 0)
@@ -120,7 +120,7 @@ impl Socket {
         }
     }
 
-    /// Who is at the other end.
+    /// Returns who is at the other end.
     pub fn peer(&self) -> Peer {
         match self.place() {
             Place::Address(address) => Peer::at(address.ip()),

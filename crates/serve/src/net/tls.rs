@@ -49,7 +49,7 @@ pub enum TlsConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error that the system reported.
         source: io::Error,
     },
     /// A file has no PEM block of the right kind.
@@ -57,7 +57,7 @@ pub enum TlsConfigError {
     Empty {
         /// The file.
         path: PathBuf,
-        /// What was looked for.
+        /// Item that was looked for.
         what: &'static str,
     },
     /// A file is not what it should be.
@@ -65,7 +65,7 @@ pub enum TlsConfigError {
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// Description of what is wrong, and what to do.
         why: String,
     },
 }
@@ -101,7 +101,7 @@ pub fn server_config(directory: &Path, clients: &Clients) -> Result<Arc<ServerCo
     Certificates::read(directory, clients, &read_file).map(|certificates| certificates.config)
 }
 
-/// What was read from a directory of certificates.
+/// Contents of a directory of certificates.
 pub struct Certificates {
     /// The server's TLS configuration.
     pub config: Arc<ServerConfig>,
@@ -140,7 +140,7 @@ impl Certificates {
         self.own.as_ref().map(|own| own.not_after.to_string())
     }
 
-    /// Whether the server's certificate was valid once, and is no more.
+    /// Tells if the server's certificate was valid once, and is no more.
     #[must_use]
     pub fn has_expired(&self, now: SystemTime) -> bool {
         self.own.as_ref().is_some_and(|own| own.not_after.moment() < now)

@@ -107,17 +107,17 @@ impl Transport {
         self.broken |= has_hung_up(&self.fd);
     }
 
-    /// Whether a receive is in flight.
+    /// Tells if a receive is in flight.
     pub fn is_receiving(&self) -> bool {
         self.receiving
     }
 
-    /// Whether a payload can be received straight into its buffer.
+    /// Tells if a payload can be received straight into its buffer.
     pub fn can_receive_direct(&self) -> bool {
         self.tls.is_none() && !self.receiving && !self.ended && self.unread().is_empty()
     }
 
-    /// Whether replies wait or are being sent.
+    /// Tells if replies wait or are being sent.
     pub fn has_unsent(&self) -> bool {
         !self.broken
             && (self.sending

@@ -15,7 +15,7 @@ pub(super) mod command {
     pub const GET_PARAMETERS: u32 = 0x09;
     pub const START_RECOVERY: u32 = 0x10;
     pub const END_RECOVERY: u32 = 0x11;
-    /// It names the device's node, and so works whoever has made the device.
+    /// Names the device's node, and so works whoever has made the device.
     pub const GET_INFO_OF_ANY: u32 = 0x12;
     pub const GET_FEATURES: u32 = 0x13;
     pub const UPDATE_SIZE: u32 = 0x15;
@@ -68,12 +68,12 @@ impl Info {
         bytes
     }
 
-    /// Whether this program has made the device, as it was described.
+    /// Tells if this program has made the device, as it was described.
     pub fn is_ours(bytes: &[u8]) -> bool {
         bytes.get(Self::MARK) == Some(&Self::OURS[..])
     }
 
-    /// Whether the device, as it was described, has a server.
+    /// Tells if the device, as it was described, has a server.
     pub fn is_live(bytes: &[u8]) -> bool {
         bytes.get(4..6) == Some(&1_u16.to_ne_bytes()[..])
     }
@@ -111,7 +111,7 @@ pub(super) struct Parameters {
     pub zones: Option<Zones>,
 }
 
-/// What a zoned device has beyond that: `struct ublk_param_zoned`, and the sectors of a zone.
+/// Properties that a zoned device has beyond that: `struct ublk_param_zoned`, and the sectors of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Zones {
     pub sectors: u32,
@@ -161,7 +161,7 @@ impl Parameters {
         }
     }
 
-    /// What asks for them.
+    /// Returns the bytes that ask for them.
     pub fn query() -> Vec<u8> {
         let mut bytes = vec![0; Self::LEN];
         bytes[0..4].copy_from_slice(&60_u32.to_ne_bytes());
@@ -190,7 +190,7 @@ impl Zones {
     }
 }
 
-/// What is asked of the server.
+/// Request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Read,

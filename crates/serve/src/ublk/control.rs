@@ -48,7 +48,7 @@ impl Control {
         Ok(control)
     }
 
-    /// What is known of a device, whoever has made it.
+    /// Returns what is known of a device, whoever has made it.
     pub fn info_of_any(&mut self, id: u32) -> io::Result<Info> {
         let number = command::GET_INFO_OF_ANY;
         let found = self.run(number, id, 0, vec![0; Info::LEN], SHORT)?;
@@ -188,7 +188,7 @@ impl Control {
     }
 }
 
-/// Whether a user without privileges has made a device.
+/// Tells if a user without privileges has made a device.
 pub(super) fn is_unprivileged(info: &Info) -> bool {
     info.flags & UNPRIVILEGED != 0
 }

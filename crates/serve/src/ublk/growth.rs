@@ -12,15 +12,15 @@ use super::{Ublk, path};
 /// How often is looked whether the volume has grown.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 
-/// What is known of a device's size.
+/// Known facts about a device's size.
 pub(super) struct Growth {
     /// Sectors that it has.
     sectors: u64,
     /// Sectors of a block.
     unit: u64,
-    /// Whether the kernel gives it more.
+    /// Set if the kernel gives it more.
     is_possible: bool,
-    /// It was said that it does not.
+    /// Set if it was said that it does not.
     is_told: bool,
 }
 
@@ -34,12 +34,12 @@ impl Growth {
         }
     }
 
-    /// Whether the device may be that of a volume with so many sectors.
+    /// Tells if the device may be that of a volume with so many sectors.
     pub fn accepts(&self, sectors: u64) -> bool {
         sectors == self.sectors || self.is_possible && sectors > self.sectors
     }
 
-    /// Whether it is worth looking for.
+    /// Tells if it is worth looking for.
     pub fn may_come(&self, gate: &Gate) -> bool {
         gate.geometry().zones.is_none()
     }

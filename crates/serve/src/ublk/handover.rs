@@ -26,10 +26,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// still answers.
 const LOOKS: u32 = 2;
 
-/// Whether a device can go to another server while one serves it.
+/// Ability of a device to go to another server while one serves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandOver {
-    /// It can.
+    /// The device can.
     Possible,
     /// This kernel cannot do so.
     UnknownToKernel,
@@ -37,7 +37,7 @@ pub enum HandOver {
     NotOfDevice,
 }
 
-/// Whether the device with this number can go to another server while one serves it.
+/// Tells if the device with this number can go to another server while one serves it.
 ///
 /// # Errors
 /// Where the driver is missing or refuses.
@@ -56,7 +56,7 @@ fn judge(of_device: u64, of_kernel: u64) -> HandOver {
 }
 
 impl Ublk {
-    /// Whether it can be left to another server.
+    /// Tells if it can be left to another server.
     #[must_use]
     pub fn can_be_handed_over(&self) -> bool {
         self.can_be_handed_over

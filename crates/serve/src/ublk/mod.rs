@@ -191,7 +191,7 @@ impl Ublk {
         self.queues
     }
 
-    /// Whether it was made without privileges. It is of no use to another server then.
+    /// Tells if it was made without privileges. It is of no use to another server then.
     #[must_use]
     pub fn is_unprivileged(&self) -> bool {
         self.is_unprivileged
@@ -286,7 +286,7 @@ fn own_side(id: u32) -> PathBuf {
     PathBuf::from(format!("/dev/ublkc{id}"))
 }
 
-/// Whether the driver is there.
+/// Verifies that the driver is there.
 ///
 /// # Errors
 /// Where it is not.

@@ -41,8 +41,8 @@ fn number(name: &OsStr) -> Option<u32> {
     name.to_str()?.strip_prefix("ublkc")?.parse().ok()
 }
 
-/// What a device is, where this program made it and nobody serves it. One that is being made looks like that for a
-/// moment.
+/// Returns what a device is, where this program made it and nobody serves it. One that is being made looks like that
+/// for a moment.
 ///
 /// # Errors
 /// Where that cannot be known, as of devices of other users.

@@ -10,7 +10,7 @@ use crate::lane::CHUNK;
 /// The least and the largest block size that the driver takes.
 const BLOCK: std::ops::RangeInclusive<u32> = 512..=4096;
 
-/// What a device of a volume is like, with blocks of so many bytes at least.
+/// Describes a device of a volume, with blocks of so many bytes at least.
 pub(super) fn parameters(gate: &Gate, block: u32) -> Result<Parameters, AttachError> {
     let geometry = gate.geometry();
     let mut logical_block = block.max(geometry.logical_block).max(*BLOCK.start());

@@ -25,7 +25,7 @@ use super::abi::{Descriptor, Operation};
 use super::zones::Report;
 use crate::lane::{Asked, Brought, Chunk, Room, Taken, Wire, Work};
 
-/// What is known of a tag.
+/// State of a tag.
 #[derive(Default)]
 struct Slot {
     /// Here, while it is neither the kernel's nor the lane's.
@@ -99,7 +99,7 @@ impl UblkWire {
         })
     }
 
-    /// What a request asks for, if it may.
+    /// Returns what a request asks for, if it may.
     fn judge(&self, asked: &Descriptor) -> Result<(Work, u64), Errno> {
         let durable = asked.durable;
         let work = match asked.operation {
@@ -125,7 +125,7 @@ impl UblkWire {
         Ok((work, offset))
     }
 
-    /// What goes to the kernel with a tag. A tag has no buffer where its last request was a write.
+    /// Returns what goes to the kernel with a tag. A tag has no buffer where its last request was a write.
     fn payload_of(&mut self, tag: u16) -> Option<UblkPayload> {
         let slot = &mut self.slots[usize::from(tag)];
         if self.queue.copies() {
@@ -208,7 +208,7 @@ fn touch(arena: &Arc<Arena>) {
     drop(all.collect::<Vec<_>>());
 }
 
-/// Whether bytes go one way or the other.
+/// Tells if bytes go one way or the other.
 fn has_data(work: Work) -> bool {
     matches!(work, Work::Read { .. } | Work::Write { .. } | Work::Append { .. })
 }

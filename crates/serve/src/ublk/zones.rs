@@ -15,7 +15,7 @@ const RAW: usize = 64;
 /// Zones asked for at a time.
 const BATCH: usize = 32;
 
-/// What the driver is told of the `count` zones of a device. `None` where it takes no such zones.
+/// Returns what the driver is told of the `count` zones of a device. `None` where it takes no such zones.
 pub(super) fn parameters(model: &ZoneModel, count: u64) -> Option<Zones> {
     // It refuses limits beyond the number of zones; 0 is no limit.
     let limit = |most: u32| if u64::from(most) < count { most } else { 0 };
@@ -31,7 +31,7 @@ pub(super) fn parameters(model: &ZoneModel, count: u64) -> Option<Zones> {
 
 /// A report that is being made: a few zones at a time, so that the queue's other requests go on in between.
 pub(super) struct Report {
-    /// Who has asked.
+    /// Tag of the request that asks.
     pub tag: u16,
     /// In the zone that comes next.
     offset: u64,

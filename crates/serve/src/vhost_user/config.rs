@@ -1,4 +1,4 @@
-//! What a disk offers: feature bits, and the configuration space that a driver reads.
+//! Offer of a disk: feature bits, and the configuration space that a driver reads.
 
 use cryptline_engine::Geometry;
 
@@ -54,7 +54,7 @@ const SEGMENT_MAX: u32 = 1 << 22;
 pub(super) const TRANSFER_MAX: u64 = 1 << 30;
 const _: () = assert!((SEGMENTS_MAX as u64 - 2) * SEGMENT_MAX as u64 <= TRANSFER_MAX);
 
-/// What a driver is told of one disk.
+/// Description of one disk for a driver.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub geometry: Geometry,
@@ -141,7 +141,7 @@ fn sectors(bytes: u64) -> u32 {
     u32::try_from(bytes / SECTOR).unwrap_or(1).max(1)
 }
 
-/// What requests are judged by.
+/// Bounds by which requests are judged.
 #[derive(Clone)]
 pub(super) struct SectorLimits {
     /// Bytes of the disk.
@@ -182,7 +182,7 @@ impl SectorLimits {
         }
     }
 
-    /// Whether a write is durable before it ends.
+    /// Tells if a write is durable before it ends.
     pub fn writes_durably(&self) -> bool {
         !self.flushes
     }

@@ -19,15 +19,15 @@ use crate::net::{StopHandle, has_hung_up};
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Ended {
-    /// It was closed between two messages, or the server is to stop.
+    /// Closed between two messages, or because the server is to stop.
     #[error("closed")]
     Well,
     #[error("{0}")]
     Message(#[from] MessageError),
     #[error("its socket failed: {0}")]
     Socket(#[from] io::Error),
-    /// What a message asks for is not in force; a queue that it was to start again may be down. Whoever has asked for an
-    /// answer is told; nobody else goes on.
+    /// The request of a message is not in force; a queue that it was to start again may be down. Whoever has asked for
+    /// an answer is told; nobody else goes on.
     #[error("{0}")]
     Refused(String),
 }
@@ -49,12 +49,12 @@ impl Connection {
         Self { stream, stop }
     }
 
-    /// Whether the other side has gone, so that nobody waits for an answer.
+    /// Tells if the other side has gone, so that nobody waits for an answer.
     pub fn is_gone(&self) -> bool {
         has_hung_up(&self.stream)
     }
 
-    /// Whether a message has begun to come, or the connection has ended, within `patience`.
+    /// Tells if a message has begun to come, or the connection has ended, within `patience`.
     pub fn has_news(&self, patience: Duration) -> Result<bool, Ended> {
         let timeout = Timespec::try_from(patience).ok();
         self.poll(PollFlags::IN, timeout.as_ref())
@@ -143,7 +143,7 @@ impl Connection {
         self.poll(events, None).map(drop)
     }
 
-    /// Whether the socket is ready; not where the time was over before, or a signal came.
+    /// Tells if the socket is ready; not where the time was over before, or a signal came.
     fn poll(&self, events: PollFlags, timeout: Option<&Timespec>) -> Result<bool, Ended> {
         let mut polled = [
             PollFd::from_borrowed_fd(self.stream.as_fd(), events),

@@ -317,7 +317,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// What no queue can do without.
+    /// Returns what is missing that no queue can do without.
     fn lacks(&self) -> Option<&'static str> {
         if self.features & feature::VERSION_1 == 0 {
             return Some("by a driver of before virtio 1.0: VERSION_1 was not agreed on");

@@ -27,7 +27,7 @@ pub(super) struct Doorbell {
     call: Option<FileId>,
     /// The next descriptor for interrupts, as soon as nothing is on its way to the one before.
     next_call: Option<Arc<OwnedFd>>,
-    /// Who takes interrupts.
+    /// Receiver of interrupts.
     heard_by: Option<Arc<OwnedFd>>,
     /// Some are away while they are sent.
     #[expect(clippy::vec_box, reason = "a batch is on its way as a box")]
@@ -64,7 +64,7 @@ impl Doorbell {
         self.is_owed = true;
     }
 
-    /// Whether the driver has been told of everything, or nobody can.
+    /// Tells if the driver has been told of everything, or nobody can.
     pub fn is_silent(&self) -> bool {
         self.heard_by.is_none() || !self.is_owed && self.signals.len() == SIGNALS
     }
@@ -176,7 +176,7 @@ impl Doorbell {
     }
 }
 
-/// Whether a ring without io_uring, which writes by itself, would wait for the front-end: its counter is full.
+/// Tells if a ring without io_uring, which writes by itself, would wait for the front-end: its counter is full.
 fn would_block(ring: &Ring, file: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(file, PollFlags::OUT)];
     let at_once = Timespec::default();

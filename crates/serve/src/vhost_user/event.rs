@@ -1,4 +1,4 @@
-//! What a server tells its log of the front-ends of its disks.
+//! Events that a server tells its log of the front-ends of its disks.
 
 use std::io;
 use std::time::Duration;
@@ -9,35 +9,35 @@ use crate::lane::Tally;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Event {
-    /// It could not be accepted.
+    /// Front-end that could not be accepted.
     #[error("cannot accept a front-end: {0}")]
     NotAccepted(io::Error),
-    /// It is there.
+    /// Front-end that is there.
     #[error("{disk}: front-end {number}: connected")]
     Connected {
-        /// What the disk is called.
+        /// Name of the disk.
         disk: String,
         /// The number of the front-end.
         number: u64,
     },
-    /// It was refused something, or a queue of it ended badly.
+    /// Front-end that was refused something, or a queue of which ended badly.
     #[error("{disk}: front-end {number}: {line}")]
     Trouble {
-        /// What the disk is called.
+        /// Name of the disk.
         disk: String,
         /// The number of the front-end.
         number: u64,
-        /// What happened.
+        /// Description of what happened.
         line: String,
     },
-    /// It has left, or was sent away.
+    /// Front-end that has left, or was sent away.
     #[error("{disk}: front-end {number}: disconnected{how}", how = ending(.tally, .lasted, .why.as_deref()))]
     Disconnected {
-        /// What the disk is called.
+        /// Name of the disk.
         disk: String,
         /// The number of the front-end.
         number: u64,
-        /// What its queues did.
+        /// Work of its queues.
         tally: Tally,
         /// How long it was connected.
         lasted: Duration,
@@ -47,7 +47,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether something went wrong, at either end.
+    /// Tells if something went wrong, at either end.
     #[must_use]
     pub fn is_trouble(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! What a front-end's control thread and the thread of one of its queues tell each other.
+//! Messages between a front-end's control thread and the thread of one of its queues.
 //!
 //! ```text
 //! control   post: letter ─► news ─► wake ─► wait until it is read, or the queue's thread has ended
@@ -17,7 +17,7 @@ use crate::lane::Orders;
 /// How often who waits looks whether that has become futile.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
-/// What a running queue is told.
+/// Message to a running queue.
 pub(super) enum Letter {
     /// The memory lies elsewhere; and whether parts of it were taken back that are to come again, perhaps.
     Memory(Arc<GuestMemory>, bool),
@@ -25,7 +25,7 @@ pub(super) enum Letter {
     Call(Option<Arc<OwnedFd>>),
     /// Word of a broken ring goes there.
     Error(Option<Arc<OwnedFd>>),
-    /// Whether requests are served.
+    /// Turns the serving of requests on or off.
     Enable(bool),
     /// The disk has so many bytes.
     Size(u64),
@@ -109,7 +109,7 @@ impl Mailbox {
         state.is_open
     }
 
-    /// Whether the queue's thread has ended; waits for that as long as `patience`.
+    /// Tells if the queue's thread has ended; waits for that as long as `patience`.
     pub fn is_over(&self, patience: Duration) -> bool {
         let mut state = lock(&self.state);
         if !state.is_over {

@@ -23,7 +23,7 @@ const NEED_REPLY: u32 = 8;
 /// In the number of a queue: no descriptor comes with it.
 const NO_DESCRIPTOR: u64 = 1 << 8;
 
-/// What a front-end can ask for.
+/// Requests that a front-end can make.
 pub(super) mod request {
     pub const GET_FEATURES: u32 = 1;
     pub const SET_FEATURES: u32 = 2;
@@ -56,7 +56,7 @@ pub(super) mod request {
     pub const GET_STATUS: u32 = 40;
 }
 
-/// What the two sides agree on beyond the basic protocol.
+/// Features that the two sides agree on beyond the basic protocol.
 pub(super) mod protocol {
     pub const MULTI_QUEUE: u64 = 1 << 0;
     pub const SHARED_LOG: u64 = 1 << 1;
@@ -117,7 +117,8 @@ impl Header {
     }
 }
 
-/// What the back-end says of its own accord: the configuration space reads otherwise now. No answer is due.
+/// Builds the message that the back-end sends of its own accord: the configuration space reads otherwise now. No answer
+/// is due.
 pub(super) fn config_change() -> [u8; HEADER] {
     const CONFIG_CHANGE: u32 = 2;
     let mut bytes = [0; HEADER];

@@ -144,7 +144,7 @@ impl Probe {
         Ok(())
     }
 
-    /// What a wire does with a request.
+    /// Does with a request what a wire does.
     fn judge(&self, chain: &Chain) -> Result<(), RingError> {
         let verdict = judge(chain, &self.memory, &self.limits)?;
         let Verdict::Serve { offset, length, .. } = verdict else {

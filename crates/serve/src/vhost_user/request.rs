@@ -37,7 +37,7 @@ pub(super) enum Status {
     Unsupported = 2,
 }
 
-/// What is to be done about a request.
+/// Decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The lane serves it.

@@ -21,7 +21,7 @@ use crate::stats::ExportStats;
 /// How long a queue may take to end once it is to leave its requests alone.
 const LAST: Duration = Duration::from_secs(1);
 
-/// What the queues of one disk have in common.
+/// Common state of the queues of one disk.
 pub(super) struct Host {
     pub gate: Gate,
     pub facts: Arc<Facts>,
@@ -31,7 +31,7 @@ pub(super) struct Host {
     pub poll: Poll,
     pub connection: Connection,
     pub grace: Arc<Grace>,
-    /// What queues that have ended did.
+    /// Work of the queues that have ended.
     pub tally: Arc<Mutex<Tally>>,
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -48,7 +48,7 @@ impl Host {
         Box::new(move |why| log(&format!("queue {index} ends: {why}")))
     }
 
-    /// Whether nobody waits for a queue any longer that does not answer.
+    /// Tells if nobody waits for a queue any longer that does not answer.
     fn is_done_waiting(&self) -> bool {
         self.grace.is_over() || self.connection.is_gone()
     }

@@ -31,13 +31,13 @@ pub enum Front {
 
 /// One volume to serve.
 pub struct Disk {
-    /// What it is called in messages.
+    /// Name in messages.
     pub name: String,
     /// The volume.
     pub gate: Gate,
     /// The logical block in bytes that a driver is told, where it is larger than the volume's.
     pub block: u32,
-    /// What a driver is told when it asks for the disk's name; 20 bytes of it.
+    /// Answer to a driver that asks for the disk's name; 20 bytes of it.
     pub serial: String,
     /// Virtqueues, each served by a thread of its own.
     pub queues: u16,

@@ -33,7 +33,7 @@ const GAP: Duration = Duration::from_secs(2);
 /// Takes a line.
 pub(super) type Log = Box<dyn Fn(&str) + Send>;
 
-/// What one virtqueue is made of, and what it is told from then on.
+/// Parts of one virtqueue, and what it is told from then on.
 pub(super) struct Start {
     pub layout: Layout,
     pub memory: Arc<GuestMemory>,
@@ -100,7 +100,7 @@ impl<Q: Virtqueue> VringWire<Q> {
         })
     }
 
-    /// Whether requests are taken at all. A ring that stops takes what is left of an earlier server, also where it is
+    /// Tells if requests are taken at all. A ring that stops takes what is left of an earlier server, also where it is
     /// disabled: no base could say that this has been taken.
     fn is_open(&self) -> bool {
         let is_wanted =
@@ -142,7 +142,7 @@ impl<Q: Virtqueue> VringWire<Q> {
         Ok(None)
     }
 
-    /// Whether memory that was taken back may still come again. Once it may not, the request that waits for it fails.
+    /// Tells if memory that was taken back may still come again. Once it may not, the request that waits for it fails.
     fn may_get_memory(&mut self) -> bool {
         if self.lacks_until.is_some_and(|until| until <= Instant::now()) {
             self.lacks_until = None;
@@ -151,7 +151,7 @@ impl<Q: Virtqueue> VringWire<Q> {
         self.lacks_until.is_some()
     }
 
-    /// Whether all of the next request, if there is one, lies in memory that is shared. It stays in its ring.
+    /// Tells if all of the next request, if there is one, lies in memory that is shared. It stays in its ring.
     fn has_memory_of_next(&mut self, tag: usize) -> Result<bool, RingError> {
         let (chain, memory) = (&mut self.slots[tag].chain, &self.start.memory);
         match self.ring.peek(memory, chain) {
@@ -247,7 +247,7 @@ impl<Q: Virtqueue> VringWire<Q> {
         }
     }
 
-    /// Whether there is more to take right now; otherwise a kick is waited for.
+    /// Tells if there is more to take right now; otherwise a kick is waited for.
     fn look_or_listen(&mut self, ring: &mut Ring, room: &Room) -> Result<bool, RingError> {
         if !self.is_open() {
             if let Some(until) = self.lacks_until.filter(|_| self.awaits_memory) {

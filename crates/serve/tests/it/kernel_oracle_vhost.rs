@@ -27,7 +27,7 @@ const ZEROES_MAX: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(200);
 /// Programs in the guest.
 const TOOLS: [&str; 5] = ["fio", "e2fsck", "blkdiscard", "mkfs.xfs", "xfs_repair"];
-/// What a server says of a disk that has become larger.
+/// Message of a server about a disk that has become larger.
 const GROWN: &str = "the disk has grown to";
 /// Finds `$disk` by the name that the server tells.
 const FIND: &str = "
@@ -65,7 +65,7 @@ const DISKS: [(&str, &str, u32, u32); 5] = [
 
 const GROWTH: &str = "a disk that grows";
 
-/// What each disk is used for: the case and the disk's name.
+/// Purpose of each disk: the case and the disk's name.
 const FILE_SYSTEMS: [(&str, &str); 2] =
     [("a file system", "encrypted"), ("a file system through a packed ring", "packed")];
 
@@ -128,7 +128,7 @@ fn has_grown(outcomes: &Outcomes, gate: &Gate, sectors: u64) {
     assert_eq!(said, format!("{}\n{written}  -", new / 512));
 }
 
-/// What the guest has seen last is what our own path reads.
+/// Verifies that our own path reads what the guest has seen last.
 fn is_what_the_guest_saw(outcomes: &Outcomes, case: &str, gate: &Gate) {
     let said = outcomes.passed(case);
     let expected = said.lines().last().and_then(|line| line.split(' ').next());

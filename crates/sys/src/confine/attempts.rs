@@ -14,14 +14,14 @@ use rustix::net::{AddressFamily, SocketType};
 /// Something that was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// What, in a word or two.
+    /// Name of the operation, in a word or two.
     pub name: &'static str,
-    /// How it ended.
+    /// Outcome of the attempt.
     pub result: Result<(), Errno>,
 }
 
 impl Attempt {
-    /// Whether somebody forbade it. What failed for another reason was allowed.
+    /// Tells if somebody forbade it. What failed for another reason was allowed.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.result, Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS))
@@ -153,7 +153,7 @@ fn uring_connect() -> Result<(), Errno> {
 /// Runs one operation over a ring of its own.
 ///
 /// # Safety
-/// What the entry refers to must live until this returns.
+/// All that the entry refers to must live until this returns.
 unsafe fn uring_run(entry: &io_uring::squeue::Entry) -> Result<i32, Errno> {
     let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     let mut ring = IoUring::new(2).map_err(errno)?;

@@ -12,7 +12,7 @@ use super::{CAPABILITY_VERSION_3, Landlock, Restriction, last_errno, signal_numb
 
 /// From linux/capability.h: to read any file, and to change the user.
 const KEPT: u32 = 1 << 2 | 1 << 6 | 1 << 7;
-/// What such work must not do: all but to read files, and to connect.
+/// Rights that such work must not have: all but to read files, and to connect.
 const FORBIDDEN: Landlock = Landlock {
     files: Landlock::ALL.files & !(Landlock::READ_FILE | Landlock::READ_FOLDER | Landlock::RESOLVE_UNIX),
     network: Landlock::ALL.network & !Landlock::CONNECT_TCP,
@@ -54,7 +54,7 @@ pub fn on_confined_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Resul
     })
 }
 
-/// Whether a thread that was born confined still has a capability.
+/// Tells if a thread that was born confined still has a capability.
 #[must_use]
 pub fn confined_threads_have_capabilities() -> bool {
     let ids: Vec<i32> = crate::lock(&BORN).iter().map(|born| born.id).collect();
@@ -133,7 +133,7 @@ impl Foreign {
         (blocked.checked_shr(bit)? & 1 == 1).then_some(foreign)
     }
 
-    /// Whether it has given up what `restriction` takes from others, but for what it was left.
+    /// Tells if it has given up what `restriction` takes from others, but for what it was left.
     pub fn is_settled(&self, restriction: Restriction<'_>) -> bool {
         match restriction {
             Restriction::NoNewPrivileges => self.word("NoNewPrivs:") == Some(1),

@@ -60,7 +60,7 @@ impl Landlock {
     /// To signal a process outside.
     pub const SIGNAL: u64 = 1 << 1;
 
-    /// What a kernel with this version can take of it.
+    /// Returns the part of it that a kernel with this version can take.
     fn known(self, version: i64) -> Self {
         let at = usize::try_from(version).unwrap_or(0).clamp(1, NEWEST) - 1;
         let mask = |bits: u32| (1 << bits) - 1;

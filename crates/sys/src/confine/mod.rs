@@ -284,7 +284,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    /// What the kernel says of the calling thread.
+    /// Returns a field of the kernel's status of the calling thread.
     fn own_status(key: &str) -> String {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(key));

@@ -87,7 +87,7 @@ pub struct FuseEntry {
     /// One slot: so whoever has all of it has what the kernel knows.
     arena: Arc<Arena>,
     payload: Option<Buffer>,
-    /// What the kernel reads when the entry is registered.
+    /// Memory that the kernel reads when the entry is registered.
     vectors: [libc::iovec; 2],
 }
 
@@ -140,7 +140,7 @@ impl FuseEntry {
         self.payload.take()
     }
 
-    /// Whether a buffer is a piece of the payload's memory.
+    /// Tells if a buffer is a piece of the payload's memory.
     #[must_use]
     pub fn owns(&self, buffer: &Buffer) -> bool {
         buffer.belongs_to(&self.arena)
@@ -152,7 +152,7 @@ impl FuseEntry {
         self.headers[PAYLOAD_LEN..][..4].copy_from_slice(&payload.to_ne_bytes());
     }
 
-    /// Whether the kernel can have it: nobody else has a part of its memory.
+    /// Tells if the kernel can have it: nobody else has a part of its memory.
     pub fn is_whole(&mut self) -> bool {
         self.payload().is_some()
     }

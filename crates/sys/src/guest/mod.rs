@@ -59,7 +59,7 @@ pub struct GuestRegion {
 }
 
 impl GuestRegion {
-    /// Whether it has bytes, all of which have addresses.
+    /// Tells if it has bytes, all of which have addresses.
     fn is_possible(&self) -> bool {
         let ends = [self.guest, self.user, self.offset].map(|first| first.checked_add(self.len));
         self.len > 0 && ends.iter().all(Option::is_some)
@@ -118,7 +118,7 @@ impl GuestMemory {
         self.regions.len()
     }
 
-    /// Whether nothing is shared.
+    /// Tells if nothing is shared.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.regions.is_empty()
@@ -157,7 +157,7 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// Whether it has `len` bytes from a guest address on, in one region or in adjacent ones.
+    /// Tells if it has `len` bytes from a guest address on, in one region or in adjacent ones.
     #[must_use]
     pub fn has(&self, address: u64, len: u32) -> bool {
         let (mut address, mut left) = (address, len as usize);

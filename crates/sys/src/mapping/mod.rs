@@ -124,7 +124,7 @@ impl Mapping {
         &self.file
     }
 
-    /// Whether the mapping is the medium itself, and the instruction that empties caches into it.
+    /// Returns the instruction that empties caches into the medium; `None` if the mapping is not the medium itself.
     #[must_use]
     pub fn persistent_memory(&self) -> Option<&'static str> {
         match self.domain {
@@ -215,7 +215,7 @@ impl Mapping {
         }
     }
 
-    /// Whether nothing was lost so far.
+    /// Checks that nothing was lost so far.
     pub fn check_whole(&self) -> Result<(), Lost> {
         self.guard.check()
     }

@@ -7,9 +7,9 @@
 //!                                                        no: whoever handled SIGBUS before
 //! ```
 //!
-//! systemd's journal and libwayland read files that others can truncate in the same way. The handler
-//! does only what is async-signal-safe: atomic loads and stores in a fixed table, and one system call.
-//! It is installed with the first mapping and stays.
+//! systemd's journal and libwayland read files that others can truncate in the same way. The handler does only what is
+//! async-signal-safe: atomic loads and stores in a fixed table, and one system call. It is installed with the first
+//! mapping and stays.
 
 use std::io;
 use std::sync::OnceLock;
@@ -33,7 +33,7 @@ struct Range {
     lost: AtomicBool,
 }
 
-/// What a range consists of.
+/// Bounds of a range.
 struct Bounds {
     start: usize,
     end: usize,
@@ -60,7 +60,7 @@ static TABLE: [Range; RANGES] = [const {
     }
 }; RANGES];
 
-/// Who handled SIGBUS before us, and the size of a page: the handler can not ask.
+/// Handler of SIGBUS before ours, and the size of a page: the handler can not ask.
 static BEFORE: OnceLock<(libc::sigaction, usize)> = OnceLock::new();
 
 /// Watches over one mapping.
@@ -85,7 +85,7 @@ impl Guard {
         Ok(Self(range))
     }
 
-    /// Whether the range is whole. A fault of this thread before this call is seen.
+    /// Checks that the range is whole. A fault of this thread before this call is seen.
     pub fn check(&self) -> Result<(), Lost> {
         // The handler ran on this thread, between two of its instructions.
         compiler_fence(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! What the library says of an image on its own: that somebody has changed its size, its snapshots or its settings.
+//! Changes that the library reports on its own: somebody has changed an image's size, its snapshots or its settings.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -72,7 +72,7 @@ impl RbdChanges {
         wake(told);
     }
 
-    /// Whether one has come that was not looked at.
+    /// Tells if one has come that was not looked at.
     #[must_use]
     pub fn is_news(&self) -> bool {
         self.is_news.load(Ordering::Acquire)

@@ -33,7 +33,7 @@ unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
-/// What is set whatever the configuration says.
+/// Settings of every connection, whatever the configuration says.
 const SETTINGS: [(&CStr, &CStr); 7] = [
     // A flush then says that the cluster has the data, and nothing is cached twice.
     (c"rbd_cache", c"false"),

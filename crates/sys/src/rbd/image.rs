@@ -131,20 +131,20 @@ impl RbdImage {
         Ok((info.object_size, info.object_size.saturating_mul(count.max(1))))
     }
 
-    /// Whether it can have one writer only.
+    /// Tells if it can have one writer only.
     pub fn has_exclusive_lock(&self) -> Result<bool, RbdError> {
         let features = self.number(self.0.library.rbd_get_features)?;
         Ok(features & FEATURE_EXCLUSIVE_LOCK != 0)
     }
 
-    /// Whether it is known without asking each object which of them exist.
+    /// Tells if it is known without asking each object which of them exist.
     pub fn knows_objects(&self) -> Result<bool, RbdError> {
         let features = self.number(self.0.library.rbd_get_features)?;
         let flags = self.number(self.0.library.rbd_get_flags)?;
         Ok(features & FEATURE_FAST_DIFF != 0 && flags & FLAG_FAST_DIFF_INVALID == 0)
     }
 
-    /// Whether [`data`](Self::data) tells of all data, if it is asked from the start of a stripe on. An older library
+    /// Tells if [`data`](Self::data) tells of all data, if it is asked from the start of a stripe on. An older library
     /// forgets what a clone inherits, and misplaces what is striped.
     pub fn knows_all_data(&self) -> Result<bool, RbdError> {
         let (mut major, mut minor, mut more) = (0, 0, 0);
@@ -159,7 +159,7 @@ impl RbdImage {
         Ok(features & (FEATURE_STRIPING | FEATURE_MIGRATING) == 0 && !self.inherits()?)
     }
 
-    /// Whether some of its data is a parent's.
+    /// Tells if some of its data is a parent's.
     pub fn inherits(&self) -> Result<bool, RbdError> {
         match self.number(self.0.library.rbd_get_overlap) {
             Ok(bytes) => Ok(bytes > 0),
@@ -183,7 +183,7 @@ impl RbdImage {
         Ok(())
     }
 
-    /// What the library says of it on its own.
+    /// Returns the changes that the library reports on its own.
     #[must_use]
     pub fn changes(&self) -> &Arc<RbdChanges> {
         &self.0.changes
@@ -206,7 +206,7 @@ impl RbdImage {
         Ok(is_all)
     }
 
-    /// What no other image of its pool is ever called.
+    /// Returns a name that no other image of its pool ever has.
     pub(super) fn id(&self) -> Result<CString, RbdError> {
         id(self.0.library, self.0.handle)
     }

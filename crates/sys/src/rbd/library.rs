@@ -13,7 +13,7 @@ pub(super) type Handle = *mut c_void;
 pub(super) type Callback = unsafe extern "C" fn(Handle, *mut c_void);
 /// `rbd_update_callback_t`.
 pub(super) type UpdateCallback = unsafe extern "C" fn(*mut c_void);
-/// What `rbd_diff_iterate2` calls.
+/// Callback of `rbd_diff_iterate2`.
 pub(super) type DiffCallback = unsafe extern "C" fn(u64, usize, c_int, *mut c_void) -> c_int;
 
 /// `rbd_image_info_t`.

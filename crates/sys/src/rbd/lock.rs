@@ -1,4 +1,4 @@
-//! Who has the exclusive lock of an image, and whether that client is still there.
+//! Owner of the exclusive lock of an image, and whether that client is still there.
 //!
 //! The library's own way to a lock asks whoever has it to give it up, and most clients do. So we look before.
 
@@ -45,7 +45,7 @@ impl RbdImage {
         RbdError::check(RbdCall::Lock, code).map(|_| ())
     }
 
-    /// Who has the lock. Asks the cluster.
+    /// Returns the client that has the lock. Asks the cluster.
     ///
     /// Errors: EBUSY where the lock was not taken by a client that writes, but by hand.
     pub fn lock_owner(&self) -> Result<Option<RbdOwner>, RbdError> {
@@ -110,7 +110,7 @@ impl RbdImage {
         Err(RbdError::of(RbdCall::Lock, -libc::ERANGE))
     }
 
-    /// Whether a client that watches the image still answers, in whole seconds. All who watch it are told that it may
+    /// Tells if a client that watches the image still answers, in whole seconds. All who watch it are told that it may
     /// have changed, which is what an empty notification says, and asks no more of them than a look.
     pub fn does_answer(&self, watch: RbdWatch, limit: Duration) -> Result<bool, RbdError> {
         let Some(pool) = &self.0.pool else {
@@ -148,7 +148,7 @@ impl RbdImage {
     }
 }
 
-/// Whether `watch` is among those who have answered a notification: a count, then for each the client, its cookie, and
+/// Tells if `watch` is among those who have answered a notification: a count, then for each the client, its cookie, and
 /// what it says with the length before, all in little endian.
 fn has_answer(mut answers: &[u8], watch: RbdWatch) -> bool {
     let Some(count) = take(&mut answers).map(u32::from_le_bytes) else {

@@ -53,14 +53,14 @@ pub enum RbdError {
     Name,
     /// A call failed.
     Call {
-        /// What was tried.
+        /// Call that was tried.
         what: RbdCall,
-        /// What it said.
+        /// Error that it returned.
         error: io::Error,
     },
 }
 
-/// What was tried.
+/// Calls of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RbdCall {
     /// To make a handle.

@@ -1,4 +1,4 @@
-//! What an image is by its own word, whatever the configuration of the client says.
+//! Properties that an image has by its own word, whatever the configuration of the client says.
 
 use std::ffi::{CStr, c_int};
 use std::ptr;
@@ -20,12 +20,12 @@ const MIRROR_ENABLED: c_int = 1;
 pub struct RbdOwnSetting {
     /// Its name.
     pub name: &'static str,
-    /// It is the pool's, and not the image's.
+    /// Set if it is the pool's, and not the image's.
     pub is_of_pool: bool,
 }
 
 impl RbdImage {
-    /// What makes the library keep data back, if anything does. Asks the cluster.
+    /// Returns the setting that makes the library keep data back, if any does. Asks the cluster.
     pub fn cache_setting(&self) -> Result<Option<RbdOwnSetting>, RbdError> {
         let none = ConfigOption { name: ptr::null_mut(), value: ptr::null_mut(), source: 0 };
         let mut options = Vec::new();
@@ -49,7 +49,7 @@ impl RbdImage {
         Err(RbdError::of(RbdCall::Stat, -libc::ERANGE))
     }
 
-    /// Whether it is the copy of an image of another cluster, which alone writes to it. Asks the cluster.
+    /// Tells if it is the copy of an image of another cluster, which alone writes to it. Asks the cluster.
     pub fn is_mirror(&self) -> Result<bool, RbdError> {
         let mut info = MirrorInfo { global_id: ptr::null_mut(), state: 0, primary: false };
         let (library, image) = (self.0.library, self.0.handle);

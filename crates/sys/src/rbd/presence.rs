@@ -1,4 +1,4 @@
-//! Whether an image, or a snapshot of one, is still there.
+//! Presence of an image, or a snapshot of one: whether it is still there.
 
 use std::ffi::{CString, c_int};
 use std::ptr;
@@ -11,7 +11,7 @@ use super::{RbdCall, RbdError};
 /// From librbd.h: of a snapshot that is about to be removed.
 const SNAP_NAMESPACE_TYPE_TRASH: c_int = 2;
 
-/// What was opened for reading, to be looked for again.
+/// Image or snapshot that was opened for reading, to be looked for again.
 pub struct RbdPresence {
     pool: Pool,
     name: CString,
@@ -47,7 +47,7 @@ impl RbdPresence {
         })
     }
 
-    /// Whether it is there, and nobody has begun to remove it. Asks the cluster, however long that takes.
+    /// Tells if it is there, and nobody has begun to remove it. Asks the cluster, however long that takes.
     ///
     /// Ceph first takes the name away: of an image that goes by way of the trash, and of a snapshot by marking it as trash.
     /// Its data goes after that.
@@ -68,7 +68,7 @@ impl RbdPresence {
         found
     }
 
-    /// Whether the image that is open now is the one, and has the snapshot.
+    /// Tells if the image that is open now is the one, and has the snapshot.
     fn is_in(&self, handle: Handle) -> Result<bool, RbdError> {
         let library = self.pool.cluster.library();
         if id(library, handle)? != self.id {

@@ -29,7 +29,7 @@ const FLAG_THICK: c_int = 1;
 /// No place.
 const NONE: u32 = u32::MAX;
 
-/// What is asked of an image. Bytes.
+/// Operations on an image. Bytes.
 #[derive(Debug)]
 pub enum RbdIo {
     /// Fill the buffer.
@@ -43,12 +43,12 @@ pub enum RbdIo {
     Write {
         /// To where.
         offset: u64,
-        /// What.
+        /// Bytes to write.
         buffer: Buffer,
         /// Durable when it ends.
         durable: bool,
     },
-    /// What was written before is durable when it ends.
+    /// All that was written before is durable when it ends.
     Flush,
     /// A range is not needed.
     Discard {
@@ -69,14 +69,14 @@ pub enum RbdIo {
 }
 
 impl RbdIo {
-    /// Whether it changes the image.
+    /// Tells if it changes the image.
     #[must_use]
     pub fn is_change(&self) -> bool {
         !matches!(self, Self::Read { .. } | Self::Flush)
     }
 }
 
-/// What has ended.
+/// An operation that has ended.
 #[derive(Debug)]
 pub struct RbdDone {
     /// As it was submitted.
@@ -91,7 +91,7 @@ pub struct RbdDone {
 pub struct RbdQueue {
     table: Arc<Table>,
     free: Vec<u32>,
-    /// What was taken from the list and not looked at yet.
+    /// First of the places that were taken from the list and not looked at yet.
     taken: u32,
     // Behind the table: the image goes when it waits for nothing of ours.
     image: RbdImage,
@@ -107,7 +107,7 @@ struct Table {
     end: Arc<End>,
 }
 
-/// What is left of a table.
+/// Remains of a table.
 #[derive(Default)]
 struct End {
     table: UnderWay,
@@ -164,7 +164,7 @@ impl RbdQueue {
         }
     }
 
-    /// Whether there is no place for one more.
+    /// Tells if there is no place for one more.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.free.is_empty()

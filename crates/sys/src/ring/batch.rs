@@ -58,7 +58,7 @@ impl SendBatch {
         })
     }
 
-    /// Whether `header_bytes` more bytes of headers in `parts` more pieces fit.
+    /// Tells if `header_bytes` more bytes of headers in `parts` more pieces fit.
     #[must_use]
     pub fn has_room(&self, header_bytes: usize, parts: usize) -> bool {
         self.headers.len() + header_bytes <= self.headers.capacity()
@@ -132,7 +132,7 @@ impl SendBatch {
         (self.total, self.sent) = (0, 0);
     }
 
-    /// What is left to send, piece by piece.
+    /// Returns the bytes left to send, piece by piece.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let mut skip = self.sent;
         self.parts.iter().filter_map(move |part| {

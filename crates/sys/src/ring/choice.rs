@@ -25,7 +25,7 @@ pub enum BackendChoice {
 pub enum Backend {
     /// io_uring; `fixed_buffers` once an arena has been registered.
     IoUring {
-        /// Whether an arena is registered with the kernel.
+        /// Set if an arena is registered with the kernel.
         fixed_buffers: bool,
     },
     /// `preadv2`/`pwritev2` and `poll`.

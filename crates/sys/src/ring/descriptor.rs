@@ -6,7 +6,7 @@
 //!         └─ sockets   over system calls: those that an operation waits for
 //! ```
 //!
-//! It is readable while there is something to do, and [`Ring::poll`](super::Ring::poll) does it. With
+//! Readable while there is something to do, and [`Ring::poll`](super::Ring::poll) does it. With
 //! `IORING_SETUP_DEFER_TASKRUN` the kernel posts a completion only while the owner is inside it, and a
 //! poll on the ring's own descriptor can miss that one is to be posted. A registered eventfd is
 //! signalled when the first such piece of work is queued, so it misses none.
@@ -115,7 +115,7 @@ impl Ring {
         entered
     }
 
-    /// Whether the kernel does not have all that was submitted, and another [`poll`](Self::poll) is needed.
+    /// Tells if the kernel does not have all that was submitted, and another [`poll`](Self::poll) is needed.
     pub fn is_refused(&mut self) -> bool {
         match &mut self.engine {
             Engine::Uring(uring) => uring.is_refused(),

@@ -1,4 +1,4 @@
-//! What an operation is known by while it is in flight, and what comes back.
+//! Marks by which an operation is known while it is in flight, and what comes back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,17 +26,17 @@ pub(crate) fn new_mark() -> u64 {
     MARKS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Who asked: completions are kept apart by source, from [`Ring::add_source`].
+/// Source of requests: completions are kept apart by it, from [`Ring::add_source`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source(pub(super) u16);
 
-/// What a submitter wants to know again when its operation has finished. It lies in the operation's slot, so a
+/// Words that a submitter wants to know again when its operation has finished. They lie in the operation's slot, so a
 /// queue needs no table of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     /// Which operation it is.
     pub token: u64,
-    /// What else belongs to it.
+    /// Other words that belong to it.
     pub note: [u64; 2],
 }
 

@@ -126,7 +126,7 @@ pub struct Ring {
     serves_several: bool,
     paused: Paused,
     unheard: Unheard,
-    /// What must live until nothing is in flight.
+    /// Values that must live until nothing is in flight.
     kept: Vec<Arc<dyn Any + Send + Sync>>,
     /// Scratch space of `wait`.
     finished: Vec<(u32, Result<usize, Errno>)>,
@@ -206,7 +206,7 @@ impl Ring {
         id
     }
 
-    /// Whether it takes [`Io::Fuse`].
+    /// Tells if it takes [`Io::Fuse`].
     pub(crate) fn is_wide(&self) -> bool {
         matches!(&self.engine, Engine::Uring(uring) if uring.is_wide())
     }
@@ -287,7 +287,7 @@ impl Ring {
         self.serves_several = true;
     }
 
-    /// Whether [`serve_several`](Self::serve_several) was called.
+    /// Tells if [`serve_several`](Self::serve_several) was called.
     #[must_use]
     pub fn serves_several(&self) -> bool {
         self.serves_several
@@ -311,7 +311,7 @@ impl Ring {
         self.raise();
     }
 
-    /// What ends a wait of this ring from another thread.
+    /// Returns a handle that ends a wait of this ring from another thread.
     pub fn waker(&mut self) -> io::Result<Waker> {
         Ok(self.sleeper()?.waker())
     }
@@ -366,8 +366,8 @@ impl Ring {
         self.kept.push(value);
     }
 
-    /// What has been kept so far: for who hands a part of this ring's work to another thread, where it
-    /// may end after the ring.
+    /// Returns the values kept so far: for who hands a part of this ring's work to another thread, where it may end
+    /// after the ring.
     #[must_use]
     pub fn kept(&self) -> &[Arc<dyn Any + Send + Sync>] {
         &self.kept
@@ -483,7 +483,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Whether nothing is there to be taken: no completion, no word from a queue or a waker.
+    /// Tells if nothing is there to be taken: no completion, no word from a queue or a waker.
     fn may_wait(&mut self) -> bool {
         !std::mem::take(&mut self.stay_awake)
             && self.inboxes.iter().all(VecDeque::is_empty)

@@ -1,11 +1,11 @@
-//! What a ring can be asked for.
+//! Operations of a ring.
 
 use super::{FileId, ReceiveBatch, SendBatch};
 use crate::Buffer;
 use crate::fuse::FuseEntry;
 use crate::ublk::Command;
 
-/// What to do with allocated space.
+/// Operations on allocated space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocate {
     /// `FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`.
@@ -64,7 +64,7 @@ pub enum Io {
     Allocate {
         /// The file.
         file: FileId,
-        /// What to do.
+        /// Operation to carry out.
         what: Allocate,
         /// Where in the file.
         offset: u64,
@@ -128,7 +128,7 @@ impl Io {
         }
     }
 
-    /// What shows that a command is meant for its file.
+    /// Returns the mark that shows that a command is meant for its file.
     pub(super) fn mark(&self) -> Option<u64> {
         match self {
             Self::Command(command) => Some(command.mark),
@@ -137,17 +137,17 @@ impl Io {
         }
     }
 
-    /// Whether the kernel gives it back only when the ring is closed, and cancels it before under no circumstances.
+    /// Tells if the kernel gives it back only when the ring is closed, and cancels it before under no circumstances.
     pub(super) fn ends_with_the_ring(&self) -> bool {
         matches!(self, Self::Fuse(_) | Self::Command(_))
     }
 
-    /// Whether it waits until its descriptor is ready, as sockets do and files never.
+    /// Tells if it waits until its descriptor is ready, as sockets do and files never.
     pub(super) fn waits(&self) -> bool {
         matches!(self, Self::Receive { .. } | Self::Send { .. } | Self::ReadMessage { .. } | Self::WriteMessage { .. })
     }
 
-    /// Whether it is refused, instead of waiting, while its descriptor is not ready.
+    /// Tells if it is refused, instead of waiting, while its descriptor is not ready.
     pub(super) fn is_message(&self) -> bool {
         matches!(self, Self::ReadMessage { .. } | Self::WriteMessage { .. })
     }

@@ -88,7 +88,7 @@ impl Queues {
         of_either!(self, ring => room(&ring.submission()))
     }
 
-    /// Whether there is finished work that the kernel can post only while we are inside it.
+    /// Tells if there is finished work that the kernel can post only while we are inside it.
     pub fn is_held_back(&mut self) -> bool {
         fn is_held_back<E: EntryMarker>(queue: &SubmissionQueue<'_, E>) -> bool {
             queue.taskrun() || queue.cq_overflow()
@@ -99,7 +99,7 @@ impl Queues {
     /// Queues an entry, unless the queue is full.
     ///
     /// # Safety
-    /// What the entry points to and its descriptor stay as they are until its completion.
+    /// The memory that the entry points to and its descriptor stay as they are until its completion.
     pub unsafe fn push(&mut self, entry: &Sqe) -> Result<(), PushError> {
         // SAFETY: the caller's promise.
         unsafe {

@@ -386,7 +386,7 @@ fn a_message_is_read_once_there_is_one() {
     });
 }
 
-/// Who submits it may be busy with something else afterwards for as long as it likes.
+/// The submitter may be busy with something else afterwards for as long as it likes.
 #[test]
 fn a_message_that_nothing_is_in_the_way_of_is_written_by_looking_in_once() {
     both(|mut ring| {

@@ -23,7 +23,7 @@ use super::syscalls::{self, Syscalls};
 use super::unheard::is_sync;
 use super::{InFlight, Io, Patience};
 
-/// What stands below the rings of a test in place of Linux. For tests only.
+/// Substitute for Linux below the rings of a test. For tests only.
 pub trait Kernel: Send + Sync {
     /// A file was given to a ring: called before its first operation, and again each time the same
     /// open file is given to a ring.
@@ -48,14 +48,14 @@ pub trait Kernel: Send + Sync {
     /// Carries an `msync` of a range of a mapped file out, or an `fsync` of it.
     fn msync(&self, file: &File, offset: usize, len: usize) -> Result<(), Errno>;
 
-    /// What happens next to one of the pending operations of a ring, of which there is one at least, oldest first.
+    /// Decides about one of the pending operations of a ring, of which there is one at least, oldest first.
     fn next(&self, pending: &[HandedOver]) -> Next;
 
-    /// Whether a pending operation of a ring that is dropped is carried out all the same.
+    /// Tells if a pending operation of a ring that is dropped is carried out all the same.
     fn outlives_its_ring(&self) -> bool;
 }
 
-/// What happens to a pending operation.
+/// Next event of a pending operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The one at this index takes effect, and is reported later.
@@ -112,7 +112,7 @@ impl HandedOver {
         self.number
     }
 
-    /// Whether it has taken effect.
+    /// Tells if it has taken effect.
     #[must_use]
     pub fn has_run(&self) -> bool {
         self.result.is_some()

@@ -94,7 +94,7 @@ impl Syscalls {
         self.is_unpublished |= events != 0;
     }
 
-    /// Whether some socket could not be added to the set, so that only trying again shows whether it is ready.
+    /// Tells if some socket could not be added to the set, so that only trying again shows whether it is ready.
     pub fn is_unpublished(&self) -> bool {
         self.is_unpublished
     }
@@ -252,7 +252,7 @@ fn read_event(fd: &OwnedFd, target: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
-/// What a call that moves bytes has returned.
+/// Result of a call that moves bytes.
 fn moved(bytes: isize) -> Result<usize, Errno> {
     usize::try_from(bytes).map_err(|_| {
         let error = io::Error::last_os_error();

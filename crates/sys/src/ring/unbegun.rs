@@ -1,10 +1,10 @@
 //! Operations that io_uring gives back because the kernel could make no thread for them.
 //!
-//! What cannot be carried out without sleeping, as every sync, waits for a thread of the kernel's, which is made when it
-//! is needed. Where that fails four times, all that waits for one comes back as cancelled, as if somebody had asked for that
-//! (`create_worker_cont` in io_uring/io-wq.c, with `WORKER_INIT_LIMIT` since 2024; older kernels try for ever). The process
-//! has as many threads as it may have then; before Linux 6.19 it may also have been stopped, and gone on, each time.
-//! Nobody cancels anything before the ring is dropped; and nothing of it has begun.
+//! An operation that cannot be carried out without sleeping, as every sync, waits for a thread of the kernel's, which
+//! is made when it is needed. Where that fails four times, all that waits for one comes back as cancelled, as if
+//! somebody had asked for that (`create_worker_cont` in io_uring/io-wq.c, with `WORKER_INIT_LIMIT` since 2024; older
+//! kernels try for ever). The process has as many threads as it may have then; before Linux 6.19 it may also have been
+//! stopped, and gone on, each time. Nobody cancels anything before the ring is dropped; and nothing of it has begun.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::{Done, InFlight, Io, Source};
 
-/// Who wants to know.
+/// Sources that want to know, each with its mark.
 #[derive(Default)]
 pub(super) struct Unheard(Vec<(Source, Arc<AtomicBool>)>);
 
@@ -34,7 +34,7 @@ impl Unheard {
     }
 }
 
-/// Whether the operation makes something durable, and can so be the one that is told of a lost write.
+/// Tells if the operation makes something durable, and can so be the one that is told of a lost write.
 pub(super) fn is_sync(io: &Io) -> bool {
     matches!(io, Io::Sync { .. } | Io::Write { durable: true, .. })
 }

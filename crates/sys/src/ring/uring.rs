@@ -44,13 +44,13 @@ const INSIST: Duration = Duration::from_millis(100);
 
 pub(super) struct Uring {
     ring: Queues,
-    /// What the kernel's queue has no room for, in order.
+    /// Entries that the kernel's queue has no room for, in order.
     backlog: VecDeque<Sqe>,
     /// The kernel takes a time limit with the wait itself (5.11).
     times_waits: bool,
-    /// What the entry of a [`TIMER`] points to; on the heap, as the kernel may read it late.
+    /// Time limit that the entry of a [`TIMER`] points to; on the heap, as the kernel may read it late.
     limit: Box<types::Timespec>,
-    /// That entry is queued, and the kernel has not taken it.
+    /// Set while that entry is queued, and the kernel has not taken it.
     timer_queued: bool,
     sleeper: Option<Arc<Sleeper>>,
     /// The kernel watches its eventfd.
@@ -76,7 +76,7 @@ impl Uring {
         Self::over(Queues::wide(entries(depth))?, depth)
     }
 
-    /// Whether it takes those.
+    /// Tells if it takes commands with large entries.
     pub fn is_wide(&self) -> bool {
         matches!(self.ring, Queues::Wide(_))
     }
@@ -150,7 +150,7 @@ impl Uring {
         self.ring.submitter().register_eventfd(event)
     }
 
-    /// Whether operations wait for the kernel to take them.
+    /// Tells if operations wait for the kernel to take them.
     pub fn is_refused(&mut self) -> bool {
         !self.backlog.is_empty() || self.ring.queued() > 0
     }
@@ -209,7 +209,7 @@ impl Uring {
     /// Queues an entry, handing the queue to the kernel where it is full.
     ///
     /// # Safety
-    /// What the entry points to and its descriptor stay as they are until its completion.
+    /// The memory that the entry points to and its descriptor stay as they are until its completion.
     unsafe fn push_entry(&mut self, entry: impl Into<Sqe>) {
         let entry = entry.into();
         if self.backlog.is_empty() {
@@ -295,7 +295,7 @@ impl Uring {
         self.judge(queued, entered)
     }
 
-    /// What a call has brought about that had `queued` entries to hand over.
+    /// Judges the result of a call that had `queued` entries to hand over.
     fn judge(&mut self, queued: usize, entered: io::Result<usize>) -> io::Result<bool> {
         let left = self.ring.queued();
         // It may have been among what was taken. One too many does no harm.

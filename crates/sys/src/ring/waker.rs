@@ -31,7 +31,7 @@ impl Waker {
         }
     }
 
-    /// Whether both wake the same ring.
+    /// Tells if both wake the same ring.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

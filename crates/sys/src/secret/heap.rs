@@ -17,7 +17,7 @@ use zeroize::Zeroize;
 
 use super::SecretBuf;
 
-/// What places are counted in, and the largest alignment.
+/// Unit in which places are counted, and the largest alignment.
 const UNIT: usize = 64;
 /// Bytes of a chunk, unless a value needs more.
 const CHUNK: usize = 16 * 1024;

@@ -24,10 +24,10 @@ use zeroize::Zeroize;
 pub use heap::SecretBox;
 pub use stack::{GUARDED_STACK, NotStarted, SecretThread, StackGuard, on_secret_stack};
 
-/// Whether some key memory could not be locked.
+/// Set if some key memory could not be locked.
 static UNLOCKED: AtomicBool = AtomicBool::new(false);
 
-/// Whether all key memory of this process could be locked so far, its threads' stacks aside.
+/// Tells if all key memory of this process could be locked so far, its threads' stacks aside.
 #[must_use]
 pub fn key_memory_is_locked() -> bool {
     !UNLOCKED.load(Ordering::Relaxed)

@@ -25,7 +25,7 @@ const STACK: usize = 2 << 20;
 /// Bytes that a guarded thread's ciphers may use, from where its guard was made: many times what
 /// they do.
 const USED: usize = 64 * 1024;
-/// What is left alone between the wiping function's own variables and what it wipes.
+/// Bytes left alone between the wiping function's own variables and what it wipes.
 const RED_ZONE: usize = 1024;
 
 /// A stack in memory of its own; wiped and unmapped when dropped.
@@ -86,7 +86,7 @@ impl From<NotStarted> for io::Error {
     }
 }
 
-/// What a POSIX thread begins with.
+/// Function that a POSIX thread begins with.
 type Entry = extern "C" fn(*mut c_void) -> *mut c_void;
 
 /// A thread on a [`Stack`]. Joined before the stack goes.
@@ -215,7 +215,7 @@ pub struct StackGuard {
     /// The guarded pages.
     low: usize,
     len: usize,
-    /// It is about the thread that made it.
+    /// Bound to the thread that made it.
     _thread: PhantomData<*const ()>,
 }
 

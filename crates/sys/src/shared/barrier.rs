@@ -8,7 +8,7 @@ use std::sync::atomic::{Ordering, compiler_fence, fence};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
-/// What both sides have agreed upon.
+/// Agreement of both sides on who makes the barrier.
 #[derive(Clone, Copy)]
 pub struct Barrier {
     /// The clearer makes the writers pass one.

@@ -30,7 +30,7 @@ impl Marks {
         Some(Self { words, barrier })
     }
 
-    /// Whether a page may hold anything but zeros.
+    /// Tells if a page may hold anything but zeros.
     pub fn is_marked(&self, page: usize) -> bool {
         self.words[page / 64].load(Ordering::Relaxed) & (1 << (page % 64)) != 0
     }

@@ -67,7 +67,7 @@ impl SharedMemory {
         self.len
     }
 
-    /// Whether the size is zero.
+    /// Tells if the size is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

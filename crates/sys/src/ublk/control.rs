@@ -42,8 +42,8 @@ impl UblkControl {
         Ok(Self { file, ring: Some(Box::new(ring)), by_path: false })
     }
 
-    /// Whether commands name the node of their device as well. They must where a user without privileges has made it:
-    /// the driver then asks for that node's rights instead of `CAP_SYS_ADMIN`.
+    /// Sets whether commands name the node of their device as well. They must where a user without privileges has made
+    /// it: the driver then asks for that node's rights instead of `CAP_SYS_ADMIN`.
     pub fn name_by_path(&mut self, by_path: bool) {
         self.by_path = by_path;
     }
@@ -58,7 +58,7 @@ impl UblkControl {
     /// has put there. A payload of no bytes is none.
     ///
     /// # Errors
-    /// What the driver says; [`TimedOut`](io::ErrorKind::TimedOut) where it has said nothing in time.
+    /// The driver's error; [`TimedOut`](io::ErrorKind::TimedOut) where it has said nothing in time.
     pub fn command(
         &mut self,
         number: u32,
@@ -117,8 +117,8 @@ fn header(id: u32, (len, path_len): (u16, u16), address: u64, data: u64) -> [u8;
 /// kernel's, and the kernel gives back as cancelled what it could make no thread for.
 ///
 /// # Safety
-/// What the entry points to and its descriptor stay as they are until it has ended: also after an error, which says that
-/// it has not.
+/// The memory that the entry points to and its descriptor stay as they are until it has ended: also after an error,
+/// which says that it has not.
 unsafe fn carry_out(ring: &mut ControlRing, entry: &Entry128, limit: Duration) -> io::Result<i32> {
     let deadline = Instant::now() + limit;
     loop {

@@ -91,7 +91,7 @@ pub struct UblkQueue {
     mapped: usize,
 }
 
-/// What goes to the kernel with a command.
+/// Data that goes to the kernel with a command.
 #[derive(Debug)]
 pub enum Payload {
     /// Memory for the data of the next request; at its start, that of a read that ends.
@@ -100,7 +100,7 @@ pub enum Payload {
     Sector(u64),
 }
 
-/// What is asked of a queue's tag, with the memory for it.
+/// Command of a queue's tag, with the memory for it.
 #[derive(Debug)]
 pub struct Command {
     pub(crate) file: FileId,
@@ -127,7 +127,7 @@ impl Command {
         bytes
     }
 
-    /// What went with it, once the kernel has given the command back.
+    /// Returns the payload, once the kernel has given the command back.
     #[must_use]
     pub fn into_payload(self) -> Payload {
         self.payload
@@ -198,7 +198,7 @@ impl UblkQueue {
         descriptor
     }
 
-    /// Whether data is copied by [`copy_in`](Self::copy_in) and [`copy_out`](Self::copy_out), and not in buffers.
+    /// Tells if data is copied by [`copy_in`](Self::copy_in) and [`copy_out`](Self::copy_out), and not in buffers.
     #[must_use]
     pub fn copies(&self) -> bool {
         self.copies.is_some()

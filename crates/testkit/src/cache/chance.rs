@@ -1,5 +1,5 @@
-//! What the model leaves to chance, drawn from a new seed at each step of a history, so that a step
-//! does the same whichever steps were removed before it.
+//! Choices that the model leaves to chance, drawn from a new seed at each step of a history, so that a step does the
+//! same whichever steps were removed before it.
 
 /// How wild a kernel is: each field is "one in so many", 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,7 +45,7 @@ impl Chance {
         word ^ (word >> 31)
     }
 
-    /// Whether what happens one time in `count` happens now.
+    /// Tells if what happens one time in `count` happens now.
     pub fn one_in(&mut self, count: u32) -> bool {
         !self.calm && count > 0 && self.draw().is_multiple_of(u64::from(count))
     }
@@ -55,7 +55,7 @@ impl Chance {
         if self.calm || end == 0 { 0 } else { usize::try_from(self.draw() % end as u64).unwrap_or(0) }
     }
 
-    /// Whether all goes well.
+    /// Tells if all goes well.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         self.calm

@@ -12,11 +12,11 @@ const MAX_ERRNO: u32 = 4095;
 const SEEN: u32 = 1 << 12;
 const COUNT: u32 = 1 << 13;
 
-/// What a file remembers of its lost writes.
+/// Record of a file's lost writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Errseq(u32);
 
-/// What an open file has been told of.
+/// Losses that an open file has been told of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Since(u32);
 

@@ -1,7 +1,7 @@
 //! A folder of files that programs use through rings and by calls of the system alike, make, rename and cut: their page
 //! cache is the system's, as that of mapped files, and the model looks at it at each sync and crash.
 //!
-//! What a program has synced without a ring it must [tell](Machine::synced). A name is durable once its folder is
+//! A program must [tell](Machine::synced) what it has synced without a ring. A name is durable once its folder is
 //! synced, a length once its file is.
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,7 +21,7 @@ use super::{FileOf, Machine, State, Survivors, name_of};
 
 const PAGE: usize = 4096;
 
-/// What of a folder's own is there after a crash: names, and the lengths of files.
+/// Metadata of a folder that is there after a crash: names, and the lengths of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
     /// Those that were synced.
@@ -39,7 +39,7 @@ pub struct Cut {
     pub content: Survivors,
 }
 
-/// What a crash has left of a folder.
+/// Files that a crash has left in a folder.
 pub type Left = BTreeMap<OsString, Vec<u8>>;
 
 pub(super) struct Folder {
@@ -59,7 +59,7 @@ pub(super) struct Folder {
 struct Member {
     /// The durable length.
     len: usize,
-    /// What was told of lost writes outside of rings.
+    /// Lost writes that were told of outside of rings.
     since: Since,
 }
 
@@ -99,7 +99,7 @@ impl Machine {
         folder.outage = Some((folder.events + count, cuts.to_vec()));
     }
 
-    /// What the power cuts of [`cut_at`](Self::cut_at) have left, once there were any.
+    /// Returns what the power cuts of [`cut_at`](Self::cut_at) have left, once there were any.
     ///
     /// # Panics
     /// Where no folder is watched.
@@ -107,7 +107,7 @@ impl Machine {
         std::mem::take(&mut self.lock().watched().left)
     }
 
-    /// What a power cut now leaves of the watched folder.
+    /// Returns what a power cut now leaves of the watched folder.
     pub fn folder_after(&self, cut: Cut) -> Left {
         self.lock().folder_after(cut)
     }

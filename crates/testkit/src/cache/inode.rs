@@ -31,7 +31,7 @@ pub enum Survivors {
 
 /// A file.
 pub(super) struct Inode {
-    /// What is durable, but for the units below.
+    /// Durable contents, but for the units below.
     image: Arc<Vec<u8>>,
     units: BTreeMap<usize, Unit>,
     /// Bytes that the medium writes at once or not at all.
@@ -199,7 +199,7 @@ impl Inode {
         Ok(())
     }
 
-    /// What a crash leaves.
+    /// Returns what a crash leaves.
     pub fn after_crash(&self, survivors: Survivors) -> Arc<Vec<u8>> {
         let mut bytes = self.image.as_ref().clone();
         let mut chance = Chance::default();

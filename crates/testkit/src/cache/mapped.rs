@@ -40,7 +40,7 @@ impl Machine {
         self.lock().outage = Some((count, survivors));
     }
 
-    /// What a power cut of [`fail_power_at`](Self::fail_power_at) has left, once there was one.
+    /// Returns what a power cut of [`fail_power_at`](Self::fail_power_at) has left, once there was one.
     pub fn take_left(&self) -> Option<Arc<Vec<u8>>> {
         self.lock().left.take()
     }

@@ -183,13 +183,13 @@ impl Machine {
         self.lock().files[file.0].read(offset, target, false);
     }
 
-    /// Whether a write into this file was lost so far.
+    /// Tells if a write into this file was lost so far.
     #[must_use]
     pub fn has_lost(&self, file: FileOf) -> bool {
         self.lock().files[file.0].has_lost
     }
 
-    /// What a power cut now leaves of a file.
+    /// Returns what a power cut now leaves of a file.
     #[must_use]
     pub fn after_crash(&self, file: FileOf, survivors: Survivors) -> Arc<Vec<u8>> {
         let mut state = self.lock();
@@ -377,7 +377,7 @@ impl Kernel for Machine {
     }
 }
 
-/// What an operation reads or changes of its file.
+/// Returns the bytes of its file that an operation reads or changes.
 fn range_of(io: &Io) -> Option<Range<usize>> {
     let (at, len) = match io {
         Io::Read { offset, len, .. } | Io::Write { offset, len, .. } => (position(*offset), *len),

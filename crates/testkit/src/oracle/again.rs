@@ -42,7 +42,7 @@ fn has_crashed(ended: &Ended) -> bool {
     ended.late.is_none() && signal == Some(Signal::SEGV.as_raw())
 }
 
-/// Whether all that the guest changes is in files here. A single processor has not been seen to crash.
+/// Tells if all that the guest changes is in files here. A single processor has not been seen to crash.
 fn may_begin_again(oracle: &Oracle) -> bool {
     oracle.processors > 1 && oracle.vhost_user.is_empty()
 }
@@ -92,7 +92,7 @@ mod tests {
 
     const DISK_BYTES: usize = 1 << 20;
 
-    /// What a guest of one case would report that has read the disk.
+    /// Text that a guest of one case would report after it has read the disk.
     const REPORT: &str = r"ready\nbegin 0000\nend 0000 0 1.00 2.00 7 0 0\n%sbye\n";
 
     /// An oracle whose emulator crashes on its first `crashes` runs, each after a change of the disk, and then is a

@@ -11,7 +11,7 @@ use crate::peer;
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// What the machine's own mirror has.
+/// Suite and component that the machine's own mirror has.
 const THIS_RELEASE: &str = "bookworm/main";
 
 /// apt with this machine's sources, or with others of its own.

@@ -73,7 +73,7 @@ fn add_programs(archive: &mut Archive, programs: &Programs) {
     }
 }
 
-/// What the dynamic linker would load for `program`.
+/// Returns what the dynamic linker would load for `program`.
 fn libraries_of(program: &Path) -> Vec<PathBuf> {
     let run = peer::run(Command::new("ldd").arg(program), LDD_TIMEOUT).success();
     let text = run.stdout_text();

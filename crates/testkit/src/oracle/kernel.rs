@@ -46,7 +46,7 @@ impl Linux {
         }
     }
 
-    /// Whether a cached version will do.
+    /// Tells if a cached version will do.
     fn takes(self, version: &str) -> bool {
         let is_of = match version {
             _ if version.starts_with("6.1.") => Self::Stable,
@@ -78,7 +78,7 @@ const MODULES_WANTED: &[&str] = &[
 const PLACE: &str = "oracle-3";
 /// Where the newest kernels are that run next to this Debian's programs.
 const NEXT_RELEASE: &str = "trixie-backports";
-/// What `apt-get update` writes.
+/// Folder that `apt-get update` writes to.
 const LISTS: &str = "/var/lib/apt/lists";
 /// Later kernels' modules are compressed.
 const COMPRESSED: &str = ".xz";
@@ -274,7 +274,7 @@ fn read_module(path: &Path) -> Result<Vec<u8>, String> {
     if run.status.success() { Ok(run.stdout) } else { Err(format!("no kernel for the oracle:\n{run}")) }
 }
 
-/// What apt said last, while its lists are the same: to ask it takes seconds, and each boot would.
+/// Returns what apt said last, while its lists are the same: to ask it takes seconds, and each boot would.
 fn remembered(cache: &Path, linux: Linux) -> Option<PathBuf> {
     let note = note(cache, linux);
     let modified = |path: &Path| fs::metadata(path).and_then(|it| it.modified()).ok();

@@ -26,13 +26,13 @@ const KERNEL_ARGUMENTS: &str = "console=ttyS0 oops=panic panic=-1 quiet mitigati
 
 /// A guest that is off again.
 pub(super) struct Ended {
-    /// What the guest reported, possibly cut short.
+    /// Report of the guest, possibly cut short.
     pub(super) results: Vec<u8>,
     /// Everything on the console.
     pub(super) console: String,
     /// QEMU itself.
     pub(super) qemu: Run,
-    /// Whether it had to be killed.
+    /// Set if it had to be killed.
     pub(super) late: Option<Duration>,
 }
 

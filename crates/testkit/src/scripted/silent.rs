@@ -10,14 +10,14 @@ use cryptline_engine::{
 
 use super::geometry;
 
-/// What a disk is asked for.
+/// Kind of request to a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// Any request but a flush.
     Transfer,
     /// A flush.
     Flush,
-    /// What is known of its allocation. Whoever asks is held up.
+    /// Query of its allocation. Whoever asks is held up.
     Extent,
     /// Its size. Whoever asks is held up.
     Grow,
@@ -48,7 +48,7 @@ impl Silent {
         Self { size, shared: Arc::default() }
     }
 
-    /// It, ready to be served.
+    /// Returns the disk, ready to be served.
     #[must_use]
     pub fn gate(&self) -> Gate {
         Gate::new(self.clone())

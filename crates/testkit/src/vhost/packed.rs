@@ -41,7 +41,7 @@ pub struct Packed {
     pub used: Turn,
     /// Up to where the device has been told.
     kicked: Turn,
-    /// What makes the first request since visible: where, and the word.
+    /// Place and word that make the first request since visible.
     held: Option<(u64, u64)>,
     free: u16,
     /// For each head: the descriptors in its table, and its places in the ring.

@@ -27,7 +27,7 @@ use crate::volume::check_memory;
 
 /// Where Linux has a file system in memory.
 const SHARED_MEMORY: &str = "/dev/shm";
-/// What a table takes beside its sectors, at most: its least size, and a 256th of it.
+/// Space of a table beside its sectors, at most: its least size, and a 256th of it.
 const TABLE_LEAST: u64 = 17 << 20;
 
 /// How a page comes to a medium, in the order of the tables.

@@ -14,7 +14,7 @@ use crate::programs;
 
 /// One daemon, so that each write is made once: what is compared is the client.
 const OPTIONS: Options = Options { osds: 1, replicas: 1, needs_keys: false };
-/// What the programs are in.
+/// Packages that the programs are in.
 const PACKAGES: &str = "ceph-mon, ceph-osd and ceph-common";
 
 pub struct Cluster {
@@ -26,7 +26,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// That of the options.
+    /// Returns the cluster that the options describe.
     pub fn of(args: &RbdArgs) -> Result<Self> {
         if let Some(conf) = &args.conf {
             require(&["rbd"], "ceph-common")?;
@@ -42,7 +42,7 @@ impl Cluster {
         Ok(Self { conf: node.conf(), pool: args.pool.clone(), node: Some(node), _folder: Some(folder) })
     }
 
-    /// Whether it goes with all its images.
+    /// Tells if the cluster goes away with all its images.
     pub fn is_own(&self) -> bool {
         self.node.is_some()
     }

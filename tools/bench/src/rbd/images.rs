@@ -27,7 +27,7 @@ const SEED: u64 = 0x6365_7068;
 pub struct Images<'a> {
     cluster: &'a Cluster,
     size: u64,
-    /// What each takes that holds no data.
+    /// Space that each takes without any data.
     empty: [u64; 3],
 }
 

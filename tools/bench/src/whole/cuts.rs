@@ -29,7 +29,7 @@ const SHUFFLES: u64 = 4;
 /// Places in an epoch where it is cut in order: key material has hundreds of sectors.
 const IN_ORDER: usize = 8;
 
-/// What became of all cuts.
+/// Outcome of all cuts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cuts {
     pub tried: u64,
@@ -45,7 +45,7 @@ impl Cuts {
     }
 }
 
-/// What changes the header that was loaded of the disk.
+/// Function that changes the header loaded from the disk.
 type Making = for<'a> fn(&'a Edit, &SecretBuf) -> Result<Change<'a>, cryptline_luks::Error>;
 
 /// A change, and what may open a LUKS1 and a LUKS2 volume once it was begun; nothing where there is no such change.

@@ -55,7 +55,7 @@ struct Shared {
     submitter: Waker,
 }
 
-/// What is encrypted and not yet its turn.
+/// Writes that are encrypted and wait for their turn.
 #[derive(Default)]
 struct Zone {
     waiting: [Option<Write>; PLACES],

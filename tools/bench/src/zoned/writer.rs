@@ -55,9 +55,9 @@ pub fn offsets(load: Load, zone_size: u64) -> impl Iterator<Item = u64> {
 pub struct Writer {
     calls: Calls,
     blocking: Blocking,
-    /// Who encrypts where the device below does not.
+    /// Threads that encrypt where the device below does not.
     pool: Option<Pool>,
-    /// What is written; else the bytes that are there.
+    /// Data to write; otherwise the bytes that are there.
     contents: Option<Contents>,
 }
 

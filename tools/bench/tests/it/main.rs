@@ -17,7 +17,7 @@ use serde_json::Value;
 
 /// A plan of servers first makes its images.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// What is started as the docs and this list have it; numbers of no worth, but numbers.
+/// Command that is started as the docs and this list have it; numbers of no worth, but numbers.
 const INLINE: [&str; 4] = ["inline", "--size=16M", "--runs=2", "--seconds=0.02"];
 const SWEEP: [&str; 8] = [
     "sweep",

@@ -9,7 +9,7 @@ use super::*;
 const QSD: &str = "qemu-storage-daemon";
 /// As little as can be: numbers of no worth, but numbers.
 const QUICK: [&str; 3] = ["--size=16M", "--seconds=0.02", "--rounds=1"];
-/// What cryptline does alone, where nothing can be mounted too.
+/// Options for what cryptline does alone, where nothing can be mounted either.
 const GUEST: [&str; 2] = ["--fronts=vhost-user", "--no-pin"];
 
 /// A plan of servers with its files in `dir`.

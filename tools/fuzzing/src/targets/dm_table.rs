@@ -1,7 +1,7 @@
 //! Device-mapper tables and the cipher words in them.
 //!
-//! What parses must print to a line that parses again and prints the same. Only not where a word
-//! is escaped: the kernel takes backslashes away and does not put them back when it prints.
+//! Input that parses must print to a line that parses again and prints the same. Only not where a word is escaped: the
+//! kernel takes backslashes away and does not put them back when it prints.
 
 use cryptline_cipher::CipherSpec;
 use cryptline_engine::table::Table;

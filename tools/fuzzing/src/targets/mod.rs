@@ -46,7 +46,7 @@ pub const TARGETS: &[Target] = &[
     ("zone_state", zone_state::target),
 ];
 
-/// Who does a disk's I/O: one bit chooses.
+/// Returns the backend of a disk's I/O, which one bit chooses.
 fn backend(choices: u8) -> BackendChoice {
     if choices & 1 == 0 { BackendChoice::Syscalls } else { BackendChoice::Auto }
 }

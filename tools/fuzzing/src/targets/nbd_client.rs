@@ -61,12 +61,12 @@ pub fn target(data: &[u8]) {
     server.end();
 }
 
-/// Who uses the disk.
+/// Party that uses the disk.
 struct User<'a> {
     gate: &'a Gate,
     channel: Channel,
     server: &'a Liar,
-    /// What the disk has, while that is known.
+    /// Contents of the disk, while they are known.
     model: Vec<u8>,
     has_lost: bool,
 }

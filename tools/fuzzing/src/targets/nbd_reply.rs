@@ -1,4 +1,4 @@
-//! What an NBD client reads from a server: option replies, information and transmission replies.
+//! Messages that an NBD client reads from a server: option replies, information and transmission replies.
 
 use std::io::{self, Read, Write};
 

@@ -1,5 +1,5 @@
-//! What a TPM replies: one byte that says what it is asked for, and replies with their lengths in front. Without the
-//! key of the session, nothing that it can say is a secret; so what is done behind the check of an HMAC is not reached.
+//! Replies of a TPM: one byte that says what it is asked for, and replies with their lengths in front. Without the key
+//! of the session, nothing that it can say is a secret; so what is done behind the check of an HMAC is not reached.
 
 /// As systemd and `token bind` write them; the second has a PIN, the third a key that stays in the TPM.
 const TOKENS: [&str; 4] = [
@@ -8,7 +8,7 @@ const TOKENS: [&str; 4] = [
     include_str!("../tokens/stays.json"),
     include_str!("../tokens/rsa.json"),
 ];
-/// What it is asked for instead: to seal something, or with a token that comes first in its replies.
+/// Other requests: to seal something, or with a token that comes first in the replies.
 const SEAL: u8 = 4;
 
 /// Tries one input.

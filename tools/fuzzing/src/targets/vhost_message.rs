@@ -109,7 +109,7 @@ fn files<'a>(which: u8, memory: &'a OwnedFd, event: &'a OwnedFd) -> Vec<Borrowed
     (0..which & 15).map(kind).collect()
 }
 
-/// Whether somebody listens.
+/// Sends, and tells if somebody listens.
 fn send(stream: &UnixStream, bytes: &[u8], files: &[BorrowedFd<'_>]) -> bool {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
     let mut control = SendAncillaryBuffer::new(&mut space);

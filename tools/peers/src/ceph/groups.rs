@@ -28,7 +28,7 @@ pub(super) fn first_degraded(daemons: &[PathBuf], epoch: u64) -> Option<String> 
     groups.find(|group| !is_whole(group))
 }
 
-/// What a daemon says of a group that it leads.
+/// Queries a daemon about a group that it leads.
 fn ask(daemon: &Path, group: &str) -> Result<Value> {
     let failed = |error: std::io::Error| format!("{}: {error}", daemon.display());
     let mut stream = UnixStream::connect(daemon).map_err(failed)?;

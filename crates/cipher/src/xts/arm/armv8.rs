@@ -24,7 +24,7 @@ const UNIT: usize = 128;
 type Vector = uint8x16_t;
 /// A tweak.
 type Spread = uint8x16_t;
-/// What a mask has more than a tweak after its multiplication by x^8: with `m = t ^ k_last` it is
+/// Excess of a mask over a tweak after its multiplication by x^8: with `m = t ^ k_last` it is
 /// `m·x^8 = t·x^8 ^ k_last ^ excess`.
 type Powers = uint8x16_t;
 /// The tweaks of a unit, each XORed with the last round key.

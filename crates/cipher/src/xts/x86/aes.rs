@@ -20,7 +20,7 @@ pub(in crate::xts) fn sub_word(_: AesNi, word: [u8; 4]) -> [u8; 4] {
     unsafe { by_instruction(i32::from_le_bytes(word)) }.to_le_bytes()
 }
 
-/// What the equivalent inverse cipher does to the keys between the first and the last one.
+/// Inverse MixColumns, as the equivalent inverse cipher applies it to the keys between the first and the last one.
 pub(in crate::xts) fn inverse_mix_columns(_: AesNi, key: &[u8; 16]) -> [u8; 16] {
     #[target_feature(enable = "aes")]
     fn by_instruction(key: &[u8; 16]) -> [u8; 16] {

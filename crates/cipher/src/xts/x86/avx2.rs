@@ -131,7 +131,7 @@ impl<const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, ENCRYPT, MIDDLE> {
         self.go_on(PART + 2, made)
     }
 
-    /// What the caller made for this part of the work, and then rounds up to the next part.
+    /// Has the caller's values ready for this part of the work, and then does rounds up to the next part.
     #[inline]
     #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
     fn go_on(&mut self, part: usize, made: [__m256i; 2]) -> [__m256i; 2] {
@@ -200,7 +200,7 @@ fn two_powers(first: i64) -> __m256i {
     _mm256_set_epi64x(first + 1, first + 1, first, first)
 }
 
-/// What leaves each half of the blocks when it is shifted left by its power.
+/// Bits that leave each half of the blocks when it is shifted left by its power.
 #[inline]
 #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
 fn over_by(tweak: __m256i, first: i64) -> __m256i {

@@ -179,7 +179,7 @@ impl<const PRODUCTS: bool, const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, 
         self.go_on(PART + 3, reduced, reduced).0
     }
 
-    /// What the caller made for this part of the work, and then rounds up to the next part.
+    /// Has the caller's values ready for this part of the work, and then does rounds up to the next part.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
     fn go_on(&mut self, part: usize, made: [__m512i; 2], and: [__m512i; 2]) -> ([__m512i; 2], [__m512i; 2]) {

@@ -1,4 +1,4 @@
-//! That both ways to reduce agree.
+//! Agreement of both ways to reduce.
 
 use super::{products, shifts};
 use crate::iv::{IvLayout, IvSequence};

@@ -55,7 +55,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// What does it to whole cipher sectors.
+    /// Returns the function that does it to whole cipher sectors.
     pub fn run(self) -> fn(&SectorCipher, u64, &mut [u8]) {
         match self {
             Direction::Encrypt => SectorCipher::encrypt_in_place,
@@ -89,7 +89,7 @@ pub struct Case {
     cipher: SectorCipher,
 }
 
-/// What to measure: the cipher words asked for, or all that this build has.
+/// Returns what to measure: the cipher words asked for, or all that this build has.
 pub fn cases(words: &[String], key_bits: Option<usize>) -> Result<Vec<Case>, CliError> {
     Backend::selected().map_err(|error| CliError::parameters(error.to_string()))?;
     let wanted = key_bits.map(key_len).transpose()?;

@@ -59,7 +59,7 @@ pub struct KdfRow {
     pub busy: Option<f64>,
 }
 
-/// What to measure: the functions asked for, or all.
+/// Returns what to measure: the functions asked for, or all.
 pub fn cases(names: &[String]) -> Result<Vec<Case>, CliError> {
     let argon2 = [KdfKind::Argon2i, KdfKind::Argon2id].map(Case::Argon2);
     let all_hashes = || HASHES.iter().filter_map(|name| Hash::by_name(name).ok()).map(Case::Pbkdf2);

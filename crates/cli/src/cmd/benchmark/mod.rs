@@ -31,7 +31,7 @@ const SHARES_OF_PBKDF2: u32 = 4;
 /// Longest measurement, in seconds.
 const SECONDS_MAX: f64 = 3600.0;
 
-/// What to measure, and for how long.
+/// Options of what to measure, and for how long.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -99,7 +99,7 @@ pub struct BenchmarkArgs {
 /// Measures, and prints the report when all of it is there.
 ///
 /// # Errors
-/// What was asked for is not there, memory is too short for Argon2, or standard output takes no more.
+/// Fails if what was asked for is not there, memory is too short for Argon2, or standard output takes no more.
 pub fn run(args: &BenchmarkArgs) -> Result<(), CliError> {
     let plan = Plan::new(args)?;
     let mut report = Report { cores: std::thread::available_parallelism().map_or(1, usize::from), ..Report::default() };
@@ -119,7 +119,7 @@ fn seconds(given: f64) -> Result<Duration, CliError> {
     }
 }
 
-/// What to measure, checked before anything is.
+/// Measurements to make, checked before any is made.
 struct Plan {
     ciphers: Vec<ciphers::Case>,
     kdfs: Vec<kdfs::Case>,

@@ -1,4 +1,4 @@
-//! What was measured; `docs/benchmark-json.md` says what each member means.
+//! Results of the measurements; `docs/benchmark-json.md` says what each member means.
 
 use serde::Serialize;
 
@@ -40,13 +40,13 @@ impl Figure {
         Self { name, value, unit, better: "higher", goal: None, met: None, others: None, note: None }
     }
 
-    /// It should be at least `goal`, unless that is for other circumstances.
+    /// Sets the goal to at least `goal`, unless that is for other circumstances.
     pub fn at_least(mut self, goal: f64, unless: Option<&str>) -> Self {
         self.judge(goal, unless, |value| value >= goal);
         self
     }
 
-    /// It should be at most `goal`, with the same reserve.
+    /// Sets the goal to at most `goal`, with the same reserve.
     pub fn at_most(mut self, goal: f64, unless: Option<&str>) -> Self {
         self.better = "lower";
         self.judge(goal, unless, |value| value <= goal);

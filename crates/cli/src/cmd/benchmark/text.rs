@@ -95,7 +95,7 @@ fn ciphers(report: &Report) -> String {
     table::text("Ciphers, GB/s", &heads.collect::<Vec<_>>(), &lines)
 }
 
-/// What runs each cipher.
+/// Names what runs each cipher.
 fn backends(report: &Report) -> String {
     let mut rows: Vec<Vec<String>> =
         report.ciphers.iter().map(|row| vec![row.cipher.clone(), row.backend.to_owned()]).collect();

@@ -16,7 +16,7 @@ const TIME_MIN: Duration = Duration::from_millis(8);
 /// slice of the scheduler, so most are either undisturbed or lost.
 const STEP: Duration = Duration::from_millis(1);
 
-/// What was measured.
+/// Result of a measurement.
 #[derive(Debug)]
 pub struct Speed {
     /// Units in a second, all threads together.

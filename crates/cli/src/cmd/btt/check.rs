@@ -12,7 +12,7 @@ use crate::CliError;
 use crate::output::print_report;
 use crate::progress::Meter;
 
-/// What to check.
+/// Options of the check.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

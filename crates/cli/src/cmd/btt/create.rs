@@ -12,7 +12,7 @@ use crate::CliError;
 use crate::progress::Meter;
 use crate::size;
 
-/// What to make.
+/// Table to make.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -20,7 +20,7 @@ use crate::CliError;
 use crate::error::on_one_line;
 use crate::size::human;
 
-/// What makes the file system, what changes it, and where they may be beside `PATH`.
+/// Programs that make and change the file system, and where they may be beside `PATH`.
 const PROGRAM: &str = "mke2fs";
 const DEBUGGER: &str = "debugfs";
 const SYSTEM: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
@@ -35,7 +35,7 @@ const FIRST_INODE: u32 = 11;
 /// Where the superblock has the number of inodes, and of those that are free.
 const INODES_AT: u64 = 1024;
 const FREE_INODES_AT: u64 = 1024 + 16;
-/// What a fixed time is given to the programs of e2fsprogs in.
+/// Variable in which a fixed time is given to the programs of e2fsprogs.
 const CLOCK: &str = "E2FSPROGS_FAKE_TIME";
 const SMALLEST: u64 = 8 << 20;
 /// How often a larger file system is tried where the first is too small.
@@ -47,7 +47,7 @@ pub fn of(name: &Path) -> Option<&Path> {
     Some(Path::new(std::ffi::OsStr::from_bytes(rest)))
 }
 
-/// What the file system is to be.
+/// Description of the file system to make.
 #[derive(Default)]
 pub struct FileSystem {
     /// Its bytes. `None`: what it takes.
@@ -100,7 +100,7 @@ pub fn disk(folder: &Path, wanted: &FileSystem) -> Result<CopySource, CliError> 
     Ok(CopySource::raw(path)?.named(format!("dir:{}", folder.display())))
 }
 
-/// What is in a folder.
+/// Summary of what is in a folder.
 #[derive(Default)]
 struct Contents {
     entries: u64,

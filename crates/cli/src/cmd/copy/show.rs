@@ -11,7 +11,7 @@ use crate::CliError;
 use crate::progress::{Meter, Spinner};
 use crate::size::human;
 
-/// What a person sees of a copy.
+/// View of a copy for a person.
 pub struct Show {
     ending: Arc<Ending>,
     shown: Arc<Mutex<Shown>>,

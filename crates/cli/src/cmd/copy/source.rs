@@ -1,4 +1,4 @@
-//! What is copied: a volume that is opened, bytes as they are, or standard input.
+//! Source of a copy: a volume that is opened, bytes as they are, or standard input.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ use crate::CliError;
 use crate::args::{FromInput, KeyArgs, Taker, TokenArgs, is_input};
 use crate::output::warn_of;
 
-/// What the command line says of it.
+/// Source as the command line describes it.
 pub struct From<'a> {
     pub name: &'a Path,
     pub how: &'a How,
@@ -21,7 +21,7 @@ pub struct From<'a> {
     pub tokens: TokenArgs,
     /// The option that names its key file.
     pub key_option: &'static str,
-    /// What is made of a folder.
+    /// File system that is made of a folder.
     pub file_system: FileSystem,
 }
 
@@ -34,11 +34,11 @@ pub fn refuse_same(source: &Path, destination: &Target) -> Result<(), CliError> 
     Ok(())
 }
 
-/// What helps where the options of a new volume have the usual names.
+/// Advice where the options of a new volume have the usual names.
 const OF_SOURCE: &str = "; if the volume was made so, give --from-accept-cipher with that cipher";
 
 impl From<'_> {
-    /// Whether it has to be opened with a key. Nothing is asked for yet, nor is standard input read.
+    /// Tells if it has to be opened with a key. Nothing is asked for yet, nor is standard input read.
     ///
     /// # Errors
     /// As the library, with what to do about it.
@@ -63,7 +63,7 @@ impl From<'_> {
         Ok(!self.how.from_raw && (self.header.is_some() || Open::target(target).is_luks().map_err(failed)?))
     }
 
-    /// What it takes of standard input.
+    /// Returns what it takes of standard input.
     pub fn takers(&self, is_luks: bool) -> [Taker; 2] {
         [
             Taker { what: "the disk", instead: "the disk as a", takes: is_input(self.name).then_some(FromInput::All) },
@@ -80,7 +80,7 @@ impl From<'_> {
         self.keys.refuse_needed(destination, ("the header of the source", self.header))
     }
 
-    /// What else than the source decides about the bytes: the same text in each version of this program.
+    /// Describes what else than the source decides about the bytes: the same text in each version of this program.
     pub fn choices(&self) -> String {
         let zeroes = if self.how.zeroes == Zeroes::Detect { "detect" } else { "decrypt" };
         let header = self.header.map_or_else(String::new, |it| it.display().to_string());

@@ -1,4 +1,4 @@
-//! What else goes into a new header, and where it is.
+//! Further contents of a new header, and its place.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What a new volume is to be, whichever word makes it.
+//! Description of a new volume, whichever word makes it.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ pub const VERSIONS: &Words<Version> = &[("luks1", "LUKS1", Version::Luks1), ("lu
 /// Its header, and its passphrase.
 #[derive(Args, Debug)]
 pub struct NewVolume {
-    /// What to make.
+    /// Options of the header.
     #[command(flatten)]
     pub format: FormatArgs,
 
@@ -32,7 +32,7 @@ pub struct NewVolume {
     pub passphrase: PassphraseSource,
 }
 
-/// What goes into the header.
+/// Options of the header's contents.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Format options (defaults as `cryptsetup luksFormat`)")]
 pub struct FormatArgs {
@@ -113,7 +113,7 @@ impl NewVolume {
 }
 
 impl FormatArgs {
-    /// Whether the cost of the key slot is.
+    /// Tells if the cost of the key slot is measured.
     pub fn measures(&self) -> bool {
         self.seed_file.is_none() && self.pbkdf.pbkdf_force_iterations.is_none()
     }

@@ -27,7 +27,7 @@ use crate::error::luks_advice;
 use crate::output::{for_shell, warn, warn_of};
 use crate::serve::control::wire::Add;
 
-/// What to export, and how to open it.
+/// Volume to export, and how to open it.
 #[derive(Args, Debug)]
 pub struct AddArgs {
     /// A file with a LUKS header; one with a key file of its own is TARGET?key-file=FILE

@@ -1,4 +1,4 @@
-//! What a server answers, for people. It may be of another version: what it does not say is shown as nothing.
+//! Answers of a server, for people. It may be of another version: what it does not say is shown as nothing.
 
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ pub fn stats(answer: &Value) -> String {
     sample_lines(&sample.unwrap_or_default())
 }
 
-/// What is durable now.
+/// Tells what is durable now.
 pub fn flush(answer: &Value) -> String {
     let names = answer["flushed"].as_array().into_iter().flatten();
     let line = |name: &Value| format!("{}: all that was written is durable\n", quoted(name));
@@ -68,7 +68,7 @@ pub fn reload(answer: &Value) -> String {
     format!("certificates read again; that of the server is valid until {until}\n")
 }
 
-/// Whether the export called `name` is gone.
+/// Tells if the export called `name` is gone.
 pub fn remove(answer: &Value, name: &str) -> String {
     let name = on_one_line(&format!("{name:?}"));
     if answer["closed"] == true {

@@ -65,7 +65,7 @@ fn write(mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the locale has the characters that the code is drawn with, and the terminal colours.
+/// Tells if the locale has the characters that the code is drawn with, and the terminal colours.
 fn terminal_has_blocks() -> bool {
     let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
     let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG"));

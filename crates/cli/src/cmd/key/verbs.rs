@@ -77,7 +77,7 @@ pub struct AddArgs {
     #[arg(long, short = 'q', hide = true)]
     pub batch_mode: bool,
 
-    /// What unlocks it now.
+    /// Keys that unlock it now.
     #[command(flatten)]
     pub keys: KeyArgs,
 
@@ -85,7 +85,7 @@ pub struct AddArgs {
     #[command(flatten)]
     pub tokens: TokenArgs,
 
-    /// What will, too.
+    /// New passphrase that will, too.
     #[command(flatten)]
     pub new: NewPassphraseSource,
 

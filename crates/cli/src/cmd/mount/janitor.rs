@@ -1,6 +1,6 @@
-//! Who unmounts when the server ends, however it ends. The server itself has no right to any more.
+//! Process that unmounts when the server ends, however it ends. The server itself has no right to any more.
 //!
-//! It is this program again, started before the server gives up its rights. Its standard input is a pipe whose
+//! The janitor is this program again, started before the server gives up its rights. Its standard input is a pipe whose
 //! other end only the server has; on its standard output it says how far it is.
 //!
 //! ```text
@@ -22,9 +22,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::CliError;
 
-/// What it says when no signal to the whole group ends it any more.
+/// Message when no signal to the whole group ends it any more.
 const READY: u8 = b'r';
-/// What it says when it has unmounted.
+/// Message when it has unmounted.
 const UNMOUNTED: u8 = b'u';
 /// How long a server that ends waits for it. What is mounted with a cache may have pages to write.
 const WAIT_MAX: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! What the files in a mounted folder are called: no disk as another, or as what describes another.
+//! Names of the files in a mounted folder: no disk has that of another, or of what describes another.
 
 use std::cell::RefCell;
 use std::ffi::OsString;

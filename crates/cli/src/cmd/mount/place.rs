@@ -66,7 +66,7 @@ impl Place {
         Ok((Self { point, over }, found.into()))
     }
 
-    /// What a volume lies on must not be hidden by it: others could not reach it any more.
+    /// Refuses to hide what a volume lies on: others could not reach it any more.
     pub fn check_targets(&self, targets: &[OsString], header: Option<&Path>) -> Result<(), CliError> {
         let identity = |path: &Path| {
             let found = fs::metadata(path).ok()?;
@@ -84,7 +84,7 @@ impl Place {
         Ok(())
     }
 
-    /// Whether `path` will be in the mount, or is what the mount is over.
+    /// Tells if `path` will be in the mount, or is what the mount is over.
     pub fn contains(&self, path: &Path) -> bool {
         let Ok(folder) = fs::canonicalize(folder_of(path)) else {
             return false;

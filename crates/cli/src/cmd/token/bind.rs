@@ -78,7 +78,7 @@ pub struct BindArgs {
     #[command(flatten)]
     pub confirm: Confirm,
 
-    /// What opens it now.
+    /// Keys that open it now.
     #[command(flatten)]
     pub keys: KeyArgs,
 
@@ -87,7 +87,7 @@ pub struct BindArgs {
     pub tokens: TokenArgs,
 }
 
-/// What helps to open a volume.
+/// Means of opening a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
     /// A tang server
@@ -98,7 +98,7 @@ pub enum By {
     Tpm2,
 }
 
-/// What came of it, and when the volume opens now.
+/// Result of binding, and when the volume opens now.
 type Bound = (cryptline::Result<Edited>, String);
 
 impl BindArgs {

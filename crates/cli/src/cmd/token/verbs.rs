@@ -83,7 +83,7 @@ impl AddArgs {
     }
 }
 
-/// What, and where to.
+/// Token to import, and where to.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -281,7 +281,7 @@ impl UnassignArgs {
     }
 }
 
-/// What was done, in a line.
+/// Tells what was done, in a line.
 fn done(edited: cryptline::Result<Edited>, what: &str) -> Result<(), CliError> {
     let token = changed(edited)?.token.unwrap_or_default();
     print(&format!("Token {token} {what}.\n"))

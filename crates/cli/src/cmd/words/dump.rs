@@ -55,7 +55,7 @@ pub struct DumpArgs {
     #[arg(long, value_name = "N")]
     pub key_slot: Option<u32>,
 
-    /// What opens it.
+    /// Means of opening it.
     #[command(flatten)]
     pub passphrase: PassphraseSource,
 }

@@ -31,7 +31,7 @@ pub struct FormatWordArgs {
     #[arg(long, value_name = "SECTORS", conflicts_with = "align_payload")]
     pub offset: Option<u64>,
 
-    /// It begins at a multiple of so many.
+    /// Alignment of the data, in sectors.
     #[arg(long, value_name = "SECTORS")]
     pub align_payload: Option<u64>,
 
@@ -42,7 +42,7 @@ pub struct FormatWordArgs {
     #[arg(long)]
     pub use_urandom: bool,
 
-    /// What to make.
+    /// Options of the new volume.
     #[command(flatten)]
     pub volume: NewVolume,
 }

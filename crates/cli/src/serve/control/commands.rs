@@ -1,4 +1,4 @@
-//! What each command does. None of them opens anything: the server has given that right up.
+//! Effect of each command. None of them opens anything: the server has given that right up.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
@@ -31,13 +31,13 @@ pub struct Control {
     pub(super) added: AddedImages,
 }
 
-/// What the server was told of how to serve.
+/// Options of serving, as the server was told them.
 pub struct HowServed {
     /// Where its exports are, each without a name.
     pub places: Vec<NbdUri>,
-    /// Who runs the cipher of volumes that are added.
+    /// Choice of who runs the cipher of volumes that are added.
     pub dispatch: DispatchOptions,
-    /// What reads its certificates again, if it has some.
+    /// Means of reading its certificates again, if it has some.
     pub certificates: Option<Again>,
 }
 
@@ -60,7 +60,7 @@ impl Control {
         }
     }
 
-    /// What one client is told of.
+    /// Returns what one client is told of.
     pub(super) fn sampler(&self) -> Sampler {
         Sampler::new(self.statistics.clone())
     }
@@ -148,7 +148,7 @@ impl Control {
         self.how.places.iter().map(of_export).collect()
     }
 
-    /// That there is an export of this name, where one is named.
+    /// Checks that there is an export of this name, where one is named.
     fn check_known(&self, whose: &Whose) -> Result<(), CliError> {
         let exports = self.server.exports().status();
         match &whose.name {

@@ -12,7 +12,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 use super::wire::{FILES_MAX, LINE_MAX};
 use crate::CliError;
 
-/// What a client sends.
+/// Input of a client.
 pub struct Session<'a> {
     stream: &'a UnixStream,
     input: Vec<u8>,
@@ -31,7 +31,7 @@ pub struct Line {
 pub enum End {
     /// The client has left.
     Gone,
-    /// It is told why it must.
+    /// The client is told why it must.
     Refused(CliError),
 }
 
@@ -115,10 +115,10 @@ pub fn send(mut stream: &UnixStream, line: &[u8]) -> io::Result<()> {
     stream.write_all(line)
 }
 
-/// Whether the client may give commands: it is this user, or root.
+/// Verifies that the client may give commands: it is this user, or root.
 ///
 /// # Errors
-/// What it is told otherwise.
+/// Answer that it gets otherwise.
 pub fn check_user(stream: &UnixStream) -> Result<(), CliError> {
     let ours = rustix::process::geteuid();
     let theirs = peer_of(stream).map(|peer| peer.uid);

@@ -17,7 +17,7 @@ pub const LINE_MAX: usize = 64 * 1024;
 /// Most descriptors that come with a line.
 pub const FILES_MAX: usize = 8;
 
-/// What a client asks for.
+/// Command of a client.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -29,7 +29,7 @@ pub struct Request {
     pub id: Option<Value>,
 }
 
-/// What comes of it: one of both.
+/// Outcome of it: one of both.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Reply {
     #[serde(rename = "return", skip_serializing_if = "Option::is_none")]
@@ -79,7 +79,7 @@ pub struct Add {
     pub name: String,
     #[serde(default)]
     pub description: String,
-    /// What the image is called; nothing is opened by it.
+    /// Name of the image; nothing is opened by it.
     pub target: String,
     #[serde(default)]
     pub read_only: bool,
@@ -100,14 +100,14 @@ const CLASSES: [(&str, Kind); 5] = [
 ];
 
 impl Failure {
-    /// What a client is told.
+    /// Returns what a client is told.
     pub fn of(error: &CliError) -> Self {
         let mut classes = CLASSES.iter();
         let class = classes.find(|(_, kind)| *kind == error.kind());
         Self { class: class.map_or("device", |(class, _)| class).to_owned(), desc: error.to_string() }
     }
 
-    /// What it is at the client.
+    /// Returns what it is at the client.
     pub fn into_error(self) -> CliError {
         let mut classes = CLASSES.iter();
         let kind = classes.find(|(class, _)| *class == self.class);
@@ -115,10 +115,10 @@ impl Failure {
     }
 }
 
-/// What a line or its arguments say. No array does for an object.
+/// Returns what a line or its arguments say. No array does for an object.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Description of what is wrong with it.
 pub fn parse<T: for<'de> Deserialize<'de>>(line: &[u8]) -> serde_json::Result<T> {
     let members: Map<String, Value> = serde_json::from_slice(line)?;
     serde_json::from_value(Value::Object(members))

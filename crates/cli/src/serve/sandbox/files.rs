@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 
 use crate::serve::cleanup::folder_of;
 
-/// What a confined thread may do with names.
+/// Actions on names that a confined thread may take.
 #[derive(Debug, Default)]
 pub struct Allowed {
     /// Files and sockets to remove.

@@ -1,7 +1,7 @@
 //! The system calls of a server that has everything open: seccomp filters over all threads.
 //!
-//! What is not on the list fails with EPERM, so that a mistake here fails one request and not
-//! everybody's last flush. `strace -f -e status=failed` shows what was refused.
+//! System calls that are not on the list fail with EPERM, so that a mistake here fails one request and not everybody's
+//! last flush. `strace -f -e status=failed` shows what was refused.
 //!
 //! Two filters, since one can give only one error: `clone3` does not exist for us (its flags are
 //! in memory, where a filter cannot see them; C libraries then use `clone`), and the list.
@@ -15,14 +15,14 @@ use seccompiler::{
     TargetArch, apply_filter_all_threads,
 };
 
-/// What the list depends on.
+/// Circumstances that the list depends on.
 #[derive(Debug, Default)]
 pub struct Allowed<'a> {
     /// Connections do their I/O over io_uring.
     pub io_uring: bool,
     /// There is a command to end with the server.
     pub command: bool,
-    /// What lies below makes its connections anew.
+    /// Connections that what lies below makes anew.
     pub connections: Connections,
     /// More system calls, with any arguments.
     pub calls: &'a [i64],

@@ -76,14 +76,14 @@ pub struct SandboxArgs {
 /// Why nothing is in force where that was asked for.
 const ASKED_OFF: &str = "--sandbox=off";
 
-/// What a front needs when the rest is given up.
+/// Resources that a front needs when the rest is given up.
 #[derive(Default)]
 pub struct Needs<'a> {
     /// Clients at a time: for each a queue into every volume is opened ahead.
     pub clients: u64,
     /// The option that lowers their number.
     pub clients_option: &'a str,
-    /// It can serve fewer of them, where there is not enough for all.
+    /// Set if it can serve fewer of them, where there is not enough for all.
     pub serves_fewer: bool,
     /// System calls beyond those of a server of stream sockets.
     pub calls: &'a [i64],
@@ -91,15 +91,15 @@ pub struct Needs<'a> {
     pub ioctls: &'a [u64],
 }
 
-/// What the server has and needs when it gives the rest up.
+/// Resources that the server has and needs when it gives the rest up.
 pub struct Server<'a> {
-    /// What its front needs.
+    /// Resources that its front needs.
     pub needs: &'a Needs<'a>,
-    /// What is served.
+    /// Served volumes.
     pub volumes: &'a [Served],
     /// How connections do their I/O.
     pub backend: BackendChoice,
-    /// What must be removed at the end.
+    /// Objects that must be removed at the end.
     pub cleanup: &'a Cleanup,
     /// `--run` was given; its command runs.
     pub command: bool,
@@ -114,7 +114,7 @@ pub struct Sandbox {
     probe: Option<Probe>,
 }
 
-/// What is in force, for people.
+/// Restrictions in force, for people.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct InForce {
     /// Why nothing is.
@@ -128,7 +128,7 @@ pub struct InForce {
 }
 
 impl InForce {
-    /// Whether less is in force than the kernel of a usual machine offers, and nobody asked for that.
+    /// Tells if less is in force than the kernel of a usual machine offers, and nobody asked for that.
     pub fn is_less_than_asked(&self) -> bool {
         match &self.off {
             Some(why) => why != ASKED_OFF,

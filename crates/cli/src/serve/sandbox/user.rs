@@ -5,7 +5,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::CliError;
 
-/// Who to become.
+/// User and group to become.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     uid: Option<Uid>,

@@ -1,4 +1,4 @@
-//! What the tests of the program share: running it, and making volumes to run it on.
+//! Helpers shared by the tests of the program: running it, and making volumes to run it on.
 
 mod header;
 
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 pub use header::*;
 
-/// What opens every volume made here.
+/// Opens every volume made here.
 pub const PASSPHRASE: &str = "pass phrase";
 /// Size of the volumes made here: a LUKS2 header and 4 MiB.
 pub const SIZE: u64 = 20 << 20;
@@ -44,7 +44,7 @@ pub fn open(arguments: &[&str]) -> Volume {
     opened.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What the program would say of a volume.
+/// Returns what the program would say of a volume.
 pub fn warnings(volume: &Volume) -> Vec<String> {
     let said = volume.warnings().iter().map(Warning::to_string);
     said.collect()
@@ -133,7 +133,7 @@ impl Folder {
         run(command.args(options), TIMEOUT)
     }
 
-    /// Whether the passphrase opens the image.
+    /// Tries if the passphrase opens the image.
     #[track_caller]
     pub fn check(&self, image: &Path) -> Run {
         self.run(&["open", "--check"], image, &[])

@@ -12,7 +12,7 @@ pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What an image is made of.
+/// Parts of an image.
 pub struct Image {
     /// Its files.
     pub root: PathBuf,
@@ -68,7 +68,7 @@ impl Image {
     }
 }
 
-/// What a container has less than others.
+/// Restrictions of a container compared with others.
 #[derive(Clone, Copy, Default)]
 pub struct Limits {
     pub without_io_uring: bool,

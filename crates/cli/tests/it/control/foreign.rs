@@ -1,4 +1,4 @@
-//! What others bring to a control socket, and where there is none.
+//! Foreign input at a control socket, and where there is none.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! What is logged of volumes that were added.
+//! Log of volumes that were added.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! What is said where a flush cannot be made, and where nothing is lost.
+//! Messages where a flush cannot be made, and where nothing is lost.
 
 use cryptline_testkit::peer::{self, Background, Peer};
 

@@ -61,7 +61,7 @@ impl Tang {
         run.success().stdout_text().trim_end().to_owned()
     }
 
-    /// What it says of its keys.
+    /// Returns what it says of its keys.
     pub fn advertisement(&self) -> String {
         let address = self.listener.local_addr().unwrap();
         let mut stream = TcpStream::connect(address).unwrap();

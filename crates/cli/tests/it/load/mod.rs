@@ -8,8 +8,8 @@ use rustix::process::Signal;
 
 const TIMEOUT: Duration = Duration::from_secs(240);
 
-/// Whether a load on the disk at `uri` notices nothing of what `disturb` does meanwhile; and whether one that comes to
-/// its end then finds what it has written.
+/// Verifies that a load on the disk at `uri` notices nothing of what `disturb` does meanwhile, and that one that comes
+/// to its end then finds what it has written.
 pub fn outlasts(fio: &Peer, folder: &Path, uri: &str, disturb: impl FnOnce()) {
     let uri = format!("--uri={uri}");
     let load = |loops: &str| {

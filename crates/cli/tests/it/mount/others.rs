@@ -4,7 +4,7 @@ use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
 use super::*;
 
-/// What `losetup` makes of a file: a block device, until this is dropped.
+/// Block device that `losetup` makes of a file, until this is dropped.
 struct Loop<'a> {
     losetup: &'a Peer,
     device: String,

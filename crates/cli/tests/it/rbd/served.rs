@@ -1,4 +1,4 @@
-//! What is done to an image, or by way of one, while it is served.
+//! Operations on an image, or by way of one, while it is served.
 
 use std::fs::{self, File};
 use std::io::Write as _;

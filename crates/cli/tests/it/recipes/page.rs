@@ -1,4 +1,4 @@
-//! What is to be tried on a page: its fenced blocks, with what the comment before each says.
+//! Contents of a page that are to be tried: its fenced blocks, with what the comment before each says.
 //!
 //! ````text
 //! ## Title
@@ -17,7 +17,7 @@ use std::path::Path;
 pub struct Block {
     /// The title of its section.
     pub title: String,
-    /// What follows the opening fence.
+    /// Text that follows the opening fence.
     pub language: String,
     /// The comment `<!-- tried: a, b -->` in the line before it.
     pub marks: Vec<String>,
@@ -90,14 +90,14 @@ impl Block {
 }
 
 impl Step {
-    /// Whether `found` has the lines that are to be printed, in their order.
+    /// Tells if `found` has the lines that are to be printed, in their order.
     pub fn is_what(&self, found: &str) -> bool {
         let mut lines = found.lines();
         self.prints.iter().all(|wanted| lines.any(|line| is_like(line.trim_end(), wanted)))
     }
 }
 
-/// Whether `line` is `wanted`, in which `...` is anything.
+/// Tells if `line` is `wanted`, in which `...` is anything.
 fn is_like(line: &str, wanted: &str) -> bool {
     let mut parts = wanted.split("...");
     let first = parts.next().unwrap_or_default();

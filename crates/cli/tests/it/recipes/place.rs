@@ -145,7 +145,7 @@ ready() {
 
 /// Where recipes mount.
 const MOUNTED: [&str; 3] = ["files", "clear", "mnt"];
-/// What a container is made with, as far as the system may forbid it.
+/// Command that makes a container, as far as the system may forbid it.
 const NAMESPACES: [&str; 6] = ["unshare", "--user", "--map-root-user", "--mount", "--net", "--ipc"];
 /// For root: the user who has no rights.
 const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
@@ -225,7 +225,7 @@ impl Place {
         self.variables.push((name, value.into()));
     }
 
-    /// What the comment before the block asks for. `None` where it cannot be had.
+    /// Provides what the comment before the block asks for. `None` where it cannot be had.
     pub fn prepare(&mut self, block: &Block) -> Option<()> {
         for mark in &block.marks {
             match mark.as_str() {
@@ -281,7 +281,7 @@ impl Place {
         Some(())
     }
 
-    /// What the examples of README.md begin with. Each command is answered with a passphrase, as on a terminal.
+    /// Sets up what the examples of README.md begin with. Each command is answered with a passphrase, as on a terminal.
     fn readme(&mut self) {
         self.write("disk.raw", &[0x5a; 1 << 20]);
         for folder in ["site", "mnt"] {
@@ -394,13 +394,13 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// What a command is run with in a network of its own.
+/// Returns what a command is run with in a network of its own.
 fn own_network() -> &'static [&'static str] {
     const NETWORK: &[&str] = &["unshare", "--net", "--user", "--map-root-user"];
     if is_root() { &NETWORK[..2] } else { NETWORK }
 }
 
-/// Whether a command can be run so. `None` where the system forbids it, and then the test is skipped.
+/// Tells if a command can be run so. `None` where the system forbids it, and then the test is skipped.
 fn may_run(words: &[&str]) -> Option<()> {
     let mut command = Command::new(words[0]);
     let run = peer::run(command.args(&words[1..]).arg("true"), TIMEOUT);

@@ -27,7 +27,7 @@ use super::bench::Bench;
 const IMAGE: usize = 48 << 20;
 const TIMEOUT: Duration = Duration::from_secs(240);
 
-/// What all scripts begin with.
+/// Lines that all scripts begin with.
 const PRELUDE: &str = r#"
     chmod 600 $key
     # A `!` by itself would not end the script.
@@ -461,7 +461,7 @@ fn ask_of_recovery(guest: &mut Guest<'_, '_>) {
     );
 }
 
-/// What cannot be recovered.
+/// Tries what cannot be recovered.
 fn ask_of_refusals(guest: &mut Guest<'_, '_>) {
     guest.ask(
         "device of another volume is not recovered",

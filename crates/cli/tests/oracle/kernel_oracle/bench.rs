@@ -172,7 +172,7 @@ pub struct Patch {
     pub offset: usize,
     /// Number of bytes.
     pub length: usize,
-    /// What they become.
+    /// Value that they become.
     pub byte: u8,
 }
 

@@ -120,7 +120,7 @@ struct Disk<'a> {
     bytes: Vec<u8>,
     /// Bytes of its logical block.
     block: u32,
-    /// Whether it zeroes by a command.
+    /// Set if it zeroes by a command.
     punches: bool,
 }
 

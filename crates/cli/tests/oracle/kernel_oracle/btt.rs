@@ -40,7 +40,7 @@ done
 [ -n "$n" ]
 "#;
 
-/// What ndctl does to make a table.
+/// Script by which ndctl makes a table.
 const MAKE: &str = r"
 echo namespace$n.0 > $nd/drivers/nd_pmem/unbind
 echo $sector_size > $nd/devices/btt$n.0/sector_size

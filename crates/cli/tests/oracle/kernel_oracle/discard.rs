@@ -7,13 +7,13 @@ use cryptline_testkit::oracle::{Oracle, pattern};
 use super::Check;
 use super::bench::{Bench, CLEAR_MAX, Opening, assert_same, hex, sha256, text};
 
-/// What we discard, in bytes: offset and length. First whole blocks of the image's file system, then
-/// cipher sectors that do not fill such blocks.
+/// Returns what we discard, in bytes: offset and length. First whole blocks of the image's file system, then cipher
+/// sectors that do not fill such blocks.
 const fn ours(sector_size: usize) -> [(usize, usize); 2] {
     [(1 << 20, 512 << 10), ((2 << 20) + 3 * sector_size, 17 * sector_size)]
 }
 
-/// What the guest discards: offset and length in bytes.
+/// Range that the guest discards: offset and length in bytes.
 const THEIRS: (usize, usize) = (3 << 20, 256 << 10);
 
 /// Sectors of 512 and of 4096 bytes.

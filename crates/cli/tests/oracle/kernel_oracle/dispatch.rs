@@ -1,5 +1,5 @@
-//! Who runs the cipher changes neither bytes nor tables: every mode and flag of ours, beside the
-//! kernel with the words that ask it for the same.
+//! Dispatch of the cipher, which changes neither bytes nor tables: every mode and flag of ours, beside the kernel with
+//! the words that ask it for the same.
 //!
 //! `high_priority` is not among them: Linux 6.1 does not know it (6.10 does).
 

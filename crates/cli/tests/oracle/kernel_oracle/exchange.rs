@@ -29,7 +29,7 @@ pub struct Volume<'a> {
     pub lines: usize,
     /// Bytes of the clear disk.
     pub length: usize,
-    /// Whether cryptline writes first. Otherwise the volume does not exist before the guest made it.
+    /// Set if cryptline writes first. Otherwise the volume does not exist before the guest made it.
     pub we_write: bool,
 }
 

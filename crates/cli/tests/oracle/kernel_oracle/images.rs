@@ -10,7 +10,7 @@ use super::bench::{Bench, Opening, sha256, text};
 const CLEAR_BYTES: usize = 1 << 20;
 const SECTORS: usize = CLEAR_BYTES / 512;
 const PBKDF2: [&str; 4] = ["--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"];
-/// What `key change` makes of the passphrase.
+/// Passphrase after `key change`.
 const CHANGED: &[u8] = b"another passphrase";
 
 /// An image, and what opens it.

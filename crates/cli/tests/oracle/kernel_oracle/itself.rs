@@ -11,7 +11,7 @@ use super::bench::{Bench, hex};
 
 const VOLUME_SECTORS: usize = 2048;
 const VOLUME_BYTES: usize = VOLUME_SECTORS * 512;
-/// What the tables below leave free at the start of a disk.
+/// Space that the tables below leave free at the start of a disk.
 const GAP_BYTES: usize = 8 * 512;
 /// The ciphertexts that the ciphers' own tests compare with.
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cipher/tests/data/kernel-golden.txt");

@@ -32,7 +32,7 @@ const CIPHERS: &[(&str, &str)] = &[
     ("luks1", "xchacha12,aes-adiantum-plain64 --key-size 256"),
 ];
 
-/// Who makes the header.
+/// Party that makes the header.
 #[derive(Clone, Copy, Debug)]
 enum Maker {
     Cryptsetup,

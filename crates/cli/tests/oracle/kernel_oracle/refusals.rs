@@ -1,4 +1,4 @@
-//! What both refuse, in the same words where the kernel has words.
+//! Input that both refuse, in the same words where the kernel has words.
 
 use std::time::Duration;
 
@@ -170,7 +170,7 @@ fn not_yet<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Check<'a> {
     })
 }
 
-/// What the kernel says to a line.
+/// Reply of the kernel to a line.
 struct Answer<'a> {
     taken: bool,
     words: &'a str,

@@ -24,7 +24,7 @@ const BLOCK: usize = 512;
 const SEED: u64 = 31;
 const OLD_SEED: u64 = 32;
 
-/// What the guest overwrites: first cipher sector and number of them.
+/// Ranges that the guest overwrites: first cipher sector and number of them.
 const THEIRS: [(usize, usize); 3] = [(1, 2), (40, 100), (200, 1)];
 
 struct Case {

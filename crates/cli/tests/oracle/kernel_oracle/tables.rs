@@ -9,7 +9,7 @@ use super::Check;
 use super::bench::{Bench, Opening, hex, text};
 use super::exchange::{CLEAR_BYTES, Volume};
 
-/// What follows `0 LENGTH crypt`, with the key by its length.
+/// Parameters after `0 LENGTH crypt`, with the key by its length.
 #[derive(Clone, Copy)]
 struct Line {
     cipher: &'static str,

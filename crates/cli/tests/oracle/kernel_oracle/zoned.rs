@@ -298,7 +298,7 @@ fn ciphertext<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Check<'a> {
     })
 }
 
-/// What lies on emulated zones after `clear` was written to each of these, by appends and writes.
+/// Returns what lies on emulated zones after `clear` was written to each of these, by appends and writes.
 fn encrypted(clear: &[u8], zones: &[u64]) -> Vec<Vec<u8>> {
     let ram = Gate::new(RamDevice::new(layout().size()).unwrap());
     let device = Gate::new(ZonedDevice::in_memory(ram.clone(), layout()).unwrap());

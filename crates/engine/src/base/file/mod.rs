@@ -5,7 +5,7 @@
 //! inside the announced size means that somebody cut it short: from then on every request fails
 //! ([`Fault::Truncated`]), because a hole in the ciphertext would decrypt to noise.
 //!
-//! What makes a flush or a durable write believable is told in [`syncs`](super::syncs).
+//! The rules that make a flush or a durable write believable are told in [`syncs`](super::syncs).
 
 mod questions;
 mod queue;
@@ -55,7 +55,7 @@ impl FileDevice {
         Self { grows, ..self }
     }
 
-    /// Whether O_DIRECT is in use.
+    /// Tells if O_DIRECT is in use.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.shared.alignment.is_some()

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::shared::Shared;
 use crate::{Fault, Operation, Request};
 
-/// What is to be found out about a sync that was made.
+/// Question about a sync that was made.
 pub(super) struct Question {
     pub request: Request,
     /// Its number among those of the queue's own file.
@@ -32,7 +32,7 @@ pub(super) struct Answer {
 }
 
 impl Question {
-    /// Whether the file must have its size.
+    /// Tells if the file must have its size.
     pub fn checks_size(&self) -> bool {
         matches!(self.request.operation, Operation::Flush)
     }

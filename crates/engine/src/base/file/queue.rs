@@ -15,7 +15,7 @@ use crate::base::host_zones;
 use crate::base::syncs::Syncs;
 use crate::{Completion, Fault, Operation, Queue, Request, Submitted};
 
-/// What the queue's own open file may not have been told, so that the keeper must be asked.
+/// Losses that the queue's own open file may not have been told of, so that the keeper must be asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Doubt {
     None,
@@ -176,7 +176,7 @@ impl FileQueue {
         }
     }
 
-    /// What a finished operation means for its request: the end, or another round.
+    /// Decides what follows for the request of a finished operation: the end, or another round.
     fn finish(&mut self, ring: &mut Ring, finished: Done) -> Option<Completion> {
         let (origin, mut io) = (Origin::of(&finished), finished.io);
         let Some(Ended { result, asks }) = self.judge(origin, &mut io, finished.result) else {
@@ -277,7 +277,7 @@ impl FileQueue {
         }
     }
 
-    /// Whether a sync that succeeded on this queue's file must be good on the keeper's, too.
+    /// Tells if a sync that succeeded on this queue's file must be good on the keeper's, too.
     fn is_in_doubt(&self, request: &Request) -> bool {
         match self.doubt {
             Doubt::None => false,

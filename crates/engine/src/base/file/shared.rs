@@ -1,4 +1,4 @@
-//! What all queues of one file share: what kind of file it is, and whether it is still whole.
+//! State common to all queues of one file: what kind of file it is, and whether it is still whole.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::base::syncs::Keeper;
 use crate::zone::ZoneModel;
 use crate::{Fault, Geometry, Operation, Request};
 
-/// What all queues of one file share.
+/// State common to all queues of one file.
 pub(super) struct Shared {
     pub keeper: Keeper,
     pub asker: Asker,
@@ -28,7 +28,7 @@ pub(super) struct Shared {
     pub zones: Option<ZoneModel>,
 }
 
-/// What a block device can zero.
+/// Abilities of a block device to zero.
 #[derive(Clone, Copy)]
 pub(in crate::base) struct BlockDevice {
     /// Bytes of its logical block: only whole ones.
@@ -75,8 +75,8 @@ impl Shared {
         Fault::Truncated
     }
 
-    /// Whether the kernel would refuse this discarding or zeroing of a block device. It must not be asked: it
-    /// may drop cached pages that are still to be written before it finds out.
+    /// Tells if the kernel would refuse this discarding or zeroing of a block device. It must not be asked: it may drop
+    /// cached pages that are still to be written before it finds out.
     pub fn cannot_zero(&self, request: &Request) -> bool {
         let Some(device) = self.block_device else {
             return false;
@@ -141,7 +141,7 @@ const IN_MEMORY: [FsWord; 2] = [TMPFS, RAMFS];
 /// File systems that reserve the room before they copy, and tell of what was lost by a sync only.
 const REFUSES_FIRST: [FsWord; 5] = [TMPFS, RAMFS, EXT, XFS, BTRFS];
 
-/// Whether `file` lies in one of these kinds of file systems (statfs(2)).
+/// Tells if `file` lies in one of these kinds of file systems (statfs(2)).
 fn lies_in(file: &OwnedFd, kinds: &[FsWord]) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|stat| kinds.contains(&stat.f_type))
 }

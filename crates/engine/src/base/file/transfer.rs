@@ -7,7 +7,7 @@ use cryptline_sys::{Allocate, Done, FileId, Io, Mark};
 
 use crate::{Operation, Request};
 
-/// What an [`Io`] does not say of its request.
+/// Parts of a request that its [`Io`] does not hold.
 #[derive(Clone, Copy)]
 pub(super) struct Origin {
     token: u64,
@@ -55,17 +55,17 @@ impl Origin {
         }
     }
 
-    /// Whether it discards or zeroes, which is done through the keeper's file.
+    /// Tells if it discards or zeroes, which is done through the keeper's file.
     pub fn zeroes(self) -> bool {
         matches!(self.kind, Kind::Discard | Kind::Zero | Kind::ZeroOrUnmap)
     }
 
-    /// Whether bytes are written.
+    /// Tells if bytes are written.
     pub fn writes(self) -> bool {
         matches!(self.kind, Kind::Write | Kind::DurableWrite)
     }
 
-    /// Whether bytes are read.
+    /// Tells if bytes are read.
     pub fn reads(self) -> bool {
         self.kind == Kind::Read
     }

@@ -42,9 +42,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How often one request goes out once more while others are answered: it may be what ends the server.
 pub(super) const REWINDS_MAX: u8 = 8;
 
-/// What a queue does about its connection.
+/// Steps of a queue after the loss of its connection.
 pub(super) enum Down {
-    /// What the ring has of it comes back first. `again`: nothing has been answered since the last one was lost.
+    /// Everything of it that the ring has comes back first. `again`: nothing has been answered since the last loss.
     Ending { again: bool },
     /// Another is being made.
     Waiting(Attempt),
@@ -57,7 +57,7 @@ pub(super) struct LostLink {
     pub age: u32,
     /// Changes were under way on it.
     pub had_changes: bool,
-    /// It was of no use at all, so the next one may wait.
+    /// Set if it was of no use at all, so the next one may wait.
     pub again: bool,
 }
 
@@ -130,7 +130,7 @@ impl Shared {
     }
 }
 
-/// Whether an answer only says that the server is about to end, where another is waited for.
+/// Tells if an answer only says that the server is about to end, where another is waited for.
 pub(super) fn is_put_off(reconnect: Option<Duration>, result: Result<(), Fault>) -> bool {
     reconnect.is_some() && result == Err(Fault::Io(Errno::SHUTDOWN))
 }

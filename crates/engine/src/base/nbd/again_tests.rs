@@ -29,11 +29,11 @@ enum Death {
     Unmade,
     Made,
     HalfAnswered,
-    /// It says that it ends, and does.
+    /// The server says that it ends, and does.
     Refused,
 }
 
-/// What a machine has whose server can be killed.
+/// State of a machine whose server can be killed.
 #[derive(Default)]
 pub(super) struct Store {
     cached: Vec<u8>,
@@ -106,7 +106,7 @@ fn serve(clients: &mut Clients<'_>, store: &Mutex<Store>, dies: &dyn Fn(usize) -
     }
 }
 
-/// What a user does: batches of requests that do not overlap, each of which must succeed, and end as they should.
+/// Uses the disk in batches of requests that do not overlap, each of which must succeed, and end as they should.
 fn use_disk(gate: &Gate, backend: BackendChoice, store: &Mutex<Store>) {
     let mut channel = Channel::open(gate, backend, 8).unwrap();
     let mut expected = vec![0; usize::try_from(SIZE).unwrap()];

@@ -31,7 +31,7 @@ const IDLE: Duration = Duration::from_secs(30);
 /// And then every so often, this many times.
 const PROBES: (Duration, u32) = (Duration::from_secs(10), 3);
 
-/// Who is at the other end.
+/// Other end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Peer {
     /// A name can have several addresses, and each another server.
@@ -147,7 +147,7 @@ impl Server {
     }
 }
 
-/// Whether a connection is good for who relies on what was agreed on before: the export has at least its size and its
+/// Tells if a connection is good for who relies on what was agreed on before: the export has at least its size and its
 /// abilities, and blocks that are no larger. What is more is not used.
 fn is_still(before: &Agreed, now: &Agreed) -> bool {
     // A hint.

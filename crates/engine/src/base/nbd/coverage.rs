@@ -44,7 +44,7 @@ impl Coverage {
         true
     }
 
-    /// Whether all of `0..len` has come.
+    /// Tells if all of `0..len` has come.
     pub fn is_all(&self, len: u32) -> bool {
         self.count == 1 && self.ranges[0] == (0, len)
     }

@@ -1,4 +1,4 @@
-//! What a good server may do, and what a bad one gets.
+//! Liberties of a good server, and treatment of a bad one.
 
 use cryptline_nbd::reply::{self, Last};
 use cryptline_nbd::wire::{cmd, cmd_flag};
@@ -16,8 +16,8 @@ const AT: u64 = 8192;
 
 const BACKENDS: [BackendChoice; 2] = [BackendChoice::Auto, BackendChoice::Syscalls];
 
-/// What becomes of a read that a server answers with what `answer` makes of its cookie, after which it hangs up if
-/// it is told to. The connection must be over then, and a flush must not say yes.
+/// Checks the end of a read that a server answers with what `answer` makes of its cookie, after which it hangs up if
+/// told to. The connection must be over then, and a flush must not say yes.
 fn ends(offer: Offer, hangs_up: bool, answer: impl Fn(u64) -> Vec<u8> + Send + Copy + 'static) {
     for backend in BACKENDS {
         let server = Server::start(offer, move |client| {

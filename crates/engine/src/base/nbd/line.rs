@@ -46,12 +46,12 @@ impl Line {
         self.socket.as_fd()
     }
 
-    /// What is said from here on goes through TLS; its handshake comes with the first word.
+    /// Sends all that follows through TLS; its handshake comes with the first word.
     pub fn secure(&mut self, connection: ClientConnection) {
         self.tls = Some(Box::new(connection));
     }
 
-    /// What is said and heard before `deadline`. After that everything fails, however it is spread.
+    /// Returns the line for use before `deadline`. After that everything fails, however it is spread.
     pub fn until(&mut self, deadline: Instant) -> Timed<'_> {
         self.timed(Some(deadline))
     }
@@ -66,7 +66,7 @@ impl Line {
         }
     }
 
-    /// Whether what has come through TLS says that nothing more does. Waits for nothing.
+    /// Tells if the data that came through TLS says that nothing more does. Waits for nothing.
     pub fn has_ended_tls(&mut self) -> bool {
         use io::ErrorKind as Kind;
         let mut timed = self.timed(None);

@@ -54,7 +54,7 @@ use witness::Witness;
 /// An export of an NBD server as a device.
 pub struct NbdDevice(Arc<Shared>);
 
-/// What all queues know.
+/// State common to all queues.
 struct Shared {
     server: Server,
     agreed: Agreed,
@@ -144,13 +144,13 @@ impl NbdDevice {
         self.0.agreed.size
     }
 
-    /// Whether there can be more than one queue at a time.
+    /// Tells if there can be more than one queue at a time.
     #[must_use]
     pub fn takes_connections(&self) -> bool {
         self.0.can(TransmissionFlags::CAN_MULTI_CONN)
     }
 
-    /// Whether a change under way to this server can go out once more, since its end can be known.
+    /// Tells if a change under way to this server can go out once more, since its end can be known.
     #[must_use]
     pub fn repeats_changes(&self) -> bool {
         self.0.reconnect.is_some() && self.0.pool.knows_process()
@@ -208,7 +208,7 @@ impl Shared {
         self.lost.store(true, Ordering::Release);
     }
 
-    /// Whether writes are made durable one by one: because the server knows no flush, or so that it can forget none.
+    /// Tells if writes are made durable one by one: because the server knows no flush, or so that it can forget none.
     fn writes_through(&self) -> bool {
         !self.can(TransmissionFlags::SEND_FLUSH) || self.reconnect.is_some()
     }
@@ -227,7 +227,7 @@ fn witness(line: Line, reconnect: Option<Duration>, until: Instant) -> Witness {
     witness
 }
 
-/// Whether one more connection tells if the server is still the same.
+/// Tells if one more connection is needed to learn whether the server is still the same.
 fn needs_witness(agreed: &Agreed, geometry: &Geometry) -> bool {
     let can = |flag| agreed.flags.contains(flag);
     let is_shared = can(TransmissionFlags::CAN_MULTI_CONN);

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::coverage::Coverage;
 use crate::{Combined, Completion, Fault, Operation, Request};
 
-/// What the server takes, and can.
+/// Limits and abilities of the server.
 #[derive(Clone, Copy)]
 pub(super) struct Abilities {
     /// Longest data of one read or write, bytes: whole logical blocks.
@@ -25,7 +25,7 @@ const MOST_RANGE: u64 = 1 << 30;
 /// Chunks of one reply that say what failed.
 const ERRORS_MAX: u8 = 16;
 
-/// What is done, without its buffer.
+/// Operation to be done, without its buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     Read,
@@ -49,7 +49,7 @@ pub(super) struct Pending {
     pub is_sending: bool,
     /// How the part ended, while its payload is still on its way.
     pub answer: Option<Result<(), Fault>>,
-    /// What was changed up to the flush that is under way.
+    /// Number of changes made up to the flush that is under way.
     pub changes: u64,
     /// Bytes of the parts that have ended, and of the one under way.
     done: u64,
@@ -58,9 +58,9 @@ pub(super) struct Pending {
     is_syncing: bool,
     /// The part under way belongs to a durable write, and the server makes it durable.
     is_made_durable: bool,
-    /// What of a read's part has come.
+    /// Ranges of a read's part that have come.
     coverage: Coverage,
-    /// What the chunks of a reply have said that went wrong.
+    /// Errors reported by the chunks of a reply.
     outcome: Combined,
     errors: u8,
     /// How often it was under way when the connection was lost.
@@ -68,7 +68,7 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// What is to be known of `request`; gives back what no server has an operation for.
+    /// Notes what is to be known of `request`; gives it back where no server has an operation for it.
     pub fn new(request: Request) -> Result<Self, Request> {
         let len = request.len();
         let Request { operation, offset, token } = request;
@@ -160,7 +160,7 @@ impl Pending {
         self.work == Work::Flush || self.is_syncing
     }
 
-    /// Whether it changes what the server stores.
+    /// Tells if it changes what the server stores.
     pub fn is_change(&self) -> bool {
         !matches!(self.work, Work::Read | Work::Flush | Work::Cache)
     }
@@ -211,7 +211,7 @@ impl Pending {
         }
     }
 
-    /// Whether the ring has its buffer.
+    /// Tells if the ring has its buffer.
     pub fn is_away(&self) -> bool {
         self.buffer.is_none() && matches!(self.work, Work::Read | Work::Write { .. })
     }

@@ -41,7 +41,7 @@ pub(super) struct Link {
     pub age: u32,
     /// How many connections were made before to that server.
     number: u32,
-    /// It leads to the server that has the writes.
+    /// Set if it leads to the server that has the writes.
     pub is_confirmed: bool,
 }
 
@@ -54,7 +54,7 @@ impl Link {
         Ok(Self { socket, records, is_unflushed: false, age: 0, number: 0, is_confirmed: false })
     }
 
-    /// Whether the server has not hung up, as far as is heard without waiting.
+    /// Tells if the server has not hung up, as far as is heard without waiting.
     fn is_open(&mut self) -> bool {
         match rustix::net::recv(&self.socket, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Ok((0, _)) => false,
@@ -114,7 +114,7 @@ struct State {
     is_unflushed: bool,
 }
 
-/// What is known of the servers there were.
+/// Knowledge about the servers there were.
 struct Servers {
     witness: Option<Witness>,
     /// How many witnesses there were before.
@@ -302,7 +302,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether a connection leads to the server that has the writes. Asked before its first request, as far as can be
+    /// Tells if a connection leads to the server that has the writes. Asked before its first request, as far as can be
     /// when its queue is opened: a lane may serve other disks when it comes to that.
     pub(super) fn confirms(&self, link: &mut Link) -> bool {
         let servers = &mut *cryptline_sys::lock(&self.pool.servers);
@@ -354,7 +354,7 @@ impl Shared {
         Ok(Link { is_confirmed: true, ..link })
     }
 
-    /// Whether the server that a connection led to has gone, as far as can be known: the witness has seen its end, too.
+    /// Tells if the server of a connection has gone, as far as can be known: the witness has seen its end, too.
     pub(super) fn is_server_gone(&self, age: u32, until: Instant) -> bool {
         let asked = Instant::now();
         let servers = &mut *cryptline_sys::lock(&self.pool.servers);
@@ -372,13 +372,13 @@ impl Shared {
         servers.have_gone(age)
     }
 
-    /// Whether the server that a new connection has reached is the one that has the writes, as far as can be known.
+    /// Tells if the server that a new connection has reached is the one that has the writes, as far as can be known.
     pub(super) fn knows_writes(&self, peer: Peer) -> bool {
         let until = Instant::now() + PATIENCE;
         self.is_first_server(&mut cryptline_sys::lock(&self.pool.servers), peer, until)
     }
 
-    /// It has the time to answer, however little the one has who asks: others may still be content with it.
+    /// Gives the server time to answer, however little the asker has: others may still be content with it.
     // Guard: another server has not what was written.
     fn is_first_server(&self, servers: &mut Servers, peer: Peer, until: Instant) -> bool {
         let until = until.max(Instant::now() + PATIENCE_FOR_END);
@@ -410,7 +410,7 @@ impl Shared {
         }
     }
 
-    /// Whether nobody knows what becomes of changes of a connection that is gone.
+    /// Tells if nobody knows what becomes of changes of a connection that is gone.
     fn is_forgotten(&self, link: &Link) -> bool {
         !self.pool.is_shared && link.is_unflushed && !self.writes_through()
     }
@@ -428,7 +428,7 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    /// Whether a flush has to be sent: not where nothing is written, or all of it is durable already.
+    /// Tells if a flush has to be sent: not where nothing is written, or all of it is durable already.
     pub(super) fn needs_flush(&self) -> bool {
         !self.geometry.read_only && self.can(TransmissionFlags::SEND_FLUSH)
     }

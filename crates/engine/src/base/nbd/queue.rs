@@ -1,6 +1,6 @@
 //! One thread's way to a server: its own connection, what is under way on it, and what goes out.
 //!
-//! What comes back is in [`replies`](super::replies).
+//! Answers of the server are handled in [`replies`](super::replies).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::replies::Intake;
 use crate::slab::Slab;
 use crate::{Completion, Fault, Operation, Queue, Request, Submitted};
 
-/// What the ring is asked for, as tokens.
+/// Operations of the ring, as tokens.
 pub(super) const SEND: u64 = 1;
 pub(super) const RECEIVE: u64 = 2;
 pub(super) const RECEIVE_DATA: u64 = 3;
@@ -54,7 +54,7 @@ pub(super) struct NbdQueue {
     pub(super) is_broken: bool,
     /// The server is about to end, and takes no more requests on this connection.
     pub(super) is_leaving: bool,
-    /// It was lost, and another is to take its place.
+    /// Set once the connection was lost, and another is to take its place.
     pub(super) down: Option<Down>,
     /// Until when that is tried. From the loss on, until an answer comes.
     pub(super) until: Option<Instant>,
@@ -178,7 +178,7 @@ impl NbdQueue {
         }
     }
 
-    /// Whether the connection is of use.
+    /// Tells if the connection is of use.
     pub(super) fn is_up(&self) -> bool {
         !self.is_broken && self.down.is_none()
     }
@@ -188,7 +188,7 @@ impl NbdQueue {
         self.shared.reconnect
     }
 
-    /// Whether the ring has nothing of it.
+    /// Tells if the ring has nothing of it.
     pub(super) fn is_still(&mut self) -> bool {
         !self.is_sending() && !self.intake.is_receiving()
     }
@@ -346,7 +346,7 @@ impl NbdQueue {
         self.take_all_payloads(done);
     }
 
-    /// What the ring has of the connection ends.
+    /// Ends the operations on the connection that the ring has.
     pub(super) fn shut(&self) {
         if let Some(link) = &self.link {
             let _ = rustix::net::shutdown(&*link.socket, Shutdown::Both);

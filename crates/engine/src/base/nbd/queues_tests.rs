@@ -1,4 +1,4 @@
-//! What a queue leaves behind when it goes with requests under way, and how many there can be.
+//! Remains of a queue that goes with requests under way, and the number of queues there can be.
 
 use cryptline_nbd::wire::cmd;
 use cryptline_nbd::{TransmissionFlags as Flags, reply};
@@ -27,7 +27,7 @@ fn finish(channel: &mut Channel, in_flight: usize) {
     assert!(done.iter().all(|end| end.result.is_ok()));
 }
 
-/// What the next queue into the device is told.
+/// Error that the next queue into the device gets.
 fn next(gate: &Gate) -> String {
     let error = Channel::open(gate, BackendChoice::Auto, 8).err();
     error.expect("no queue").to_string()

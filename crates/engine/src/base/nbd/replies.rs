@@ -1,4 +1,4 @@
-//! What a server says: headers into a buffer of the queue's, data into the requests' own.
+//! Replies of a server: headers into a buffer of the queue's, data into the requests' own.
 //!
 //! Nothing that comes is believed: a reply must be to a request that waits for one, its data must lie in what was
 //! asked for, and no byte may come twice. Anything else ends the connection.
@@ -22,7 +22,7 @@ const SIZE: usize = 64 * 1024;
 /// are copied.
 const LARGE: usize = 16 * 1024;
 
-/// What has been received and not yet taken, and what comes next.
+/// Bytes received and not yet taken, and the kind of those that come next.
 pub(super) struct Intake {
     /// In the ring during a receive.
     buffer: Option<Buffer>,
@@ -36,7 +36,7 @@ pub(super) struct Intake {
     large: usize,
 }
 
-/// What the next bytes are.
+/// Kind of the next bytes.
 #[derive(Clone, Copy)]
 enum Next {
     Header,
@@ -80,12 +80,12 @@ impl Intake {
         self.large -= usize::from(is_large(pending));
     }
 
-    /// Whether all that was sent has been answered.
+    /// Tells if all that was sent has been answered.
     pub fn is_answered(&self) -> bool {
         self.expected == 0
     }
 
-    /// Whether nothing is here, or on its way.
+    /// Tells if nothing is here, or on its way.
     pub fn is_empty(&self) -> bool {
         self.start == self.end && !self.is_receiving && matches!(self.next, Next::Header)
     }
@@ -97,7 +97,7 @@ impl Intake {
         self.next = Next::Header;
     }
 
-    /// Whether the ring has something to fill.
+    /// Tells if the ring has something to fill.
     pub fn is_receiving(&self) -> bool {
         self.is_receiving
     }

@@ -1,8 +1,8 @@
-//! What a server tells of its holes (`base:allocation`), over a connection that does nothing else.
+//! Holes as a server tells of them (`base:allocation`), over a connection that does nothing else.
 //!
-//! It is made when it is first asked, where the server takes several connections, and again some time after it was lost, where
-//! lost connections are made again. Whoever asks waits for the server,
-//! one after the other and not without end. What the server does not tell, or tells wrongly, is data.
+//! The connection is made when it is first asked, where the server takes several connections, and again some time after
+//! it was lost, where lost connections are made again. Whoever asks waits for the server, one after the other and not
+//! without end. What the server does not tell, or tells wrongly, is data.
 //!
 //! An answer tells of a range, and is kept for the questions about the rest of it: until a change of ours has ended,
 //! and for [`FRESH`] at most. A change that ends later than the question is sent sets a flag, so the answer serves
@@ -53,7 +53,7 @@ enum Way {
     #[default]
     NotTried,
     Open(Talk),
-    /// It was lost, and is to be made again.
+    /// The connection was lost, and is to be made again.
     Lost {
         again: Instant,
     },
@@ -141,7 +141,7 @@ impl Shared {
         }
     }
 
-    /// What the server tells of the range that begins with the block of `offset`.
+    /// Asks the server about the range that begins with the block of `offset`.
     fn ask(&self, way: &mut Way, offset: u64) -> Option<Known> {
         if self.status.is_stale.swap(false, Ordering::SeqCst) && matches!(way, Way::Open(_)) {
             *way = Way::NotTried;

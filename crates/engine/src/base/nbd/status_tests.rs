@@ -1,4 +1,4 @@
-//! What becomes of what a server tells of its holes.
+//! Use of a server's answers about its holes.
 
 use std::time::Duration;
 

@@ -27,13 +27,13 @@ const AUTHORITY: &str = "ca-cert.pem";
 const CERTIFICATE: &str = "client-cert.pem";
 const KEY: &str = "client-key.pem";
 
-/// What every connection to a server begins with.
+/// TLS settings that every connection to a server begins with.
 pub(super) struct Secure {
     config: Arc<ClientConfig>,
     name: Name,
 }
 
-/// What the server's certificate must be for.
+/// Name that the server's certificate must be for.
 #[derive(Clone)]
 enum Name {
     This(ServerName<'static>),
@@ -42,7 +42,7 @@ enum Name {
 }
 
 impl Secure {
-    /// What the URI says. Certificates are read here, once.
+    /// Takes the settings from the URI. Certificates are read here, once.
     pub fn new(uri: &NbdUri) -> Result<Self, String> {
         let options = &uri.tls_options;
         let name = name(uri)?;

@@ -76,7 +76,7 @@ impl Witness {
         self.line.say_goodbye();
     }
 
-    /// Whether the server answers a flush. Once it has not, nothing is asked any more.
+    /// Tells if the server answers a flush. Once it has not, nothing is asked any more.
     pub fn answers_flush(&mut self, until: Instant) -> bool {
         if self.is_owed {
             return false;
@@ -117,7 +117,7 @@ impl Witness {
         }
     }
 
-    /// Whether the server has closed the connection, as far as is heard without waiting.
+    /// Tells if the server has closed the connection, as far as is heard without waiting.
     pub fn has_hung_up(&mut self) -> bool {
         match rustix::net::recv(self.line.socket(), &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Ok((0, _)) | Err(Errno::CONNRESET | Errno::PIPE) => true,
@@ -126,7 +126,7 @@ impl Witness {
         }
     }
 
-    /// Whether the server is known to have ended, at the latest by then.
+    /// Tells if the server is known to have ended, at the latest by then.
     // Guard: a server of which nothing is known may still carry out what it has received.
     pub fn sees_end(&mut self, until: Instant) -> bool {
         match self.process.take() {
@@ -140,7 +140,7 @@ impl Witness {
         }
     }
 
-    /// Whether the server closes the connection, on which nothing is on its way.
+    /// Tells if the server closes the connection, on which nothing is on its way.
     fn is_closed(&mut self, until: Instant) -> bool {
         use io::ErrorKind as Kind;
         loop {
@@ -153,7 +153,7 @@ impl Witness {
     }
 }
 
-/// Whether a process ends.
+/// Tells if a process ends.
 fn ends(process: &OwnedFd, until: Instant) -> bool {
     loop {
         let left = until.saturating_duration_since(Instant::now());

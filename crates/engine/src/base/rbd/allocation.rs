@@ -31,7 +31,7 @@ pub(super) struct Allocation {
     changed: AtomicBool,
 }
 
-/// What the library's answers are worth.
+/// Worth of the library's answers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answers {
     /// They come from a map of all objects.
@@ -74,7 +74,7 @@ impl Allocation {
         }
     }
 
-    /// What to ask for to learn of `offset`, in an image of `size` bytes.
+    /// Range to ask for to learn of `offset`, in an image of `size` bytes.
     fn question(&self, offset: u64, size: u64) -> Option<Range<u64>> {
         let start = offset - offset % self.period;
         let end = start.saturating_add(self.window).min(size);

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::RbdName;
 use crate::OpenError;
 
-/// What to tell of `error`.
+/// Error to report for `error`.
 pub(super) fn open_error(name: &RbdName, error: RbdError) -> OpenError {
     let (what, error) = match error {
         RbdError::Library(why) => return OpenError::remote(name, why),

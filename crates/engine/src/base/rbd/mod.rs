@@ -19,7 +19,7 @@
 //! The library shortens a write across the end of an image that was made smaller, and says that all of it is written. So
 //! each flush asks for the size before it says yes, and a smaller one latches the device (`size`).
 //!
-//! What is only read can be removed meanwhile, which the library does not say; `presence` finds out.
+//! An image that is only read can be removed meanwhile, which the library does not say; `presence` finds out.
 //!
 //! A queue can go with requests under way: their memory belongs to them until the library has ended them.
 
@@ -50,7 +50,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// An image of a Ceph cluster as a device.
 pub struct RbdDevice(Arc<Shared>);
 
-/// What all queues know.
+/// State common to all queues.
 struct Shared {
     watched: Arc<Watched>,
     geometry: Geometry,
@@ -217,7 +217,7 @@ impl Device for RbdDevice {
 }
 
 impl Shared {
-    /// Whether what is only read was removed.
+    /// Tells if an image that is only read was removed.
     fn is_gone(&self) -> bool {
         (self.presence.as_ref()).is_some_and(|presence| presence.is_gone())
     }

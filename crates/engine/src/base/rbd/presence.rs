@@ -1,4 +1,4 @@
-//! Whether an image or a snapshot that is only read is still there.
+//! Presence of an image or a snapshot that is only read: whether it is still there.
 //!
 //! ```text
 //! a read has ended with zeros ─► thread of its own looks for the image ─► there ─► they were its zeros
@@ -29,7 +29,7 @@ const END_MAX: Duration = Duration::from_secs(2);
 
 pub(super) struct Presence {
     of: RbdPresence,
-    /// What is not there is not zeros but a parent's.
+    /// Set if objects that are not there are not zeros but a parent's.
     inherits: bool,
     gone: AtomicBool,
     looks: Arc<Looks>,
@@ -62,12 +62,12 @@ impl Presence {
         Self { of, inherits, gone: AtomicBool::new(false), looks: Arc::default() }
     }
 
-    /// Whether it is known to be gone.
+    /// Tells if it is known to be gone.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Whether some of `data` could stand for what is not there.
+    /// Tells if some of `data` could stand for what is not there.
     pub fn doubts(&self, data: &[u8]) -> bool {
         self.inherits || data.chunks(BLOCK).any(is_zero)
     }
@@ -77,7 +77,7 @@ impl Presence {
         self.looks.want(waker)
     }
 
-    /// What a look has come to; `None` before its end.
+    /// Returns the result of a look; `None` before its end.
     pub fn outcome(&self, number: u64) -> Option<Result<(), Fault>> {
         let state = lock(&self.looks.state);
         if number <= state.found {

@@ -19,7 +19,8 @@ pub(super) struct ImageQueue {
     ranges: Slab<Ranged>,
     /// Changes under way.
     changes: usize,
-    /// What the library has done and that says that writes are durable, to be told of once there is no news of the image.
+    /// Operations that the library has done and that say that writes are durable, to be told of once there is no news
+    /// of the image.
     parked: Vec<(RbdIo, u64)>,
     /// Reads whose data is doubted, and the look that tells if it may be given out.
     doubted: Vec<(RbdIo, u64, u64)>,
@@ -84,7 +85,7 @@ impl ImageQueue {
         self.settle(io, token, result)
     }
 
-    /// What has become of what the library has ended, where that can be told.
+    /// Settles an operation that the library has ended, where its outcome can be told.
     fn settle(&mut self, io: RbdIo, token: u64, result: Result<usize, Errno>) -> Option<Completion> {
         let is_sync = matches!(io, RbdIo::Flush | RbdIo::Write { durable: true, .. });
         if is_sync && result.is_ok() && !self.shared.geometry.read_only && !self.shared.watched.is_lost() {
@@ -144,7 +145,7 @@ impl ImageQueue {
         }
     }
 
-    /// What comes behind the part that has ended.
+    /// Returns the part behind the one that has ended.
     fn next_part(&mut self, token: u64) -> Option<RbdIo> {
         let ranged = self.ranges.get_mut(place(token))?;
         ranged.done += ranged.part();
@@ -168,7 +169,7 @@ impl ImageQueue {
         Some(request.complete(result))
     }
 
-    /// What went wrong; a client that was shut out, or has lost its lock, learns it by any request.
+    /// Fault for an error; a client that was shut out, or has lost its lock, learns it by any request.
     fn fault(&self, errno: Errno) -> Fault {
         match errno {
             Errno::SHUTDOWN | Errno::ROFS => {

@@ -77,7 +77,7 @@ impl Watched {
         self.image.changes().give_up();
     }
 
-    /// Whether there is news of the image that the thread has not looked at.
+    /// Tells if there is news of the image that the thread has not looked at.
     pub(super) fn is_news(&self) -> bool {
         self.image.changes().is_news()
     }

@@ -196,7 +196,7 @@ fn crashes(events: &[Event], mut found: impl FnMut(World, &[Known])) {
     }
 }
 
-/// What of a write can arrive without the rest: its sectors.
+/// Parts of a write that can arrive without the rest: its sectors.
 fn parts(start: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> {
     (start..).step_by(512).zip(bytes.chunks(512).map(<[u8]>::to_vec))
 }
@@ -216,7 +216,7 @@ fn chance(pick: u64, part: usize, parts: usize) -> bool {
     }
 }
 
-/// What is wrong after a crash.
+/// Checks a disk after a crash, and says what is wrong.
 fn judge(crashed: &World, known: &[Known]) -> Result<(), String> {
     let len = crashed.0.lock().unwrap().state.len() as u64;
     let loaded = journal::load(crashed, len).map_err(|error| error.to_string())?;

@@ -15,13 +15,13 @@ use crate::zone::journal::{self, Journal, Loaded, StateError};
 use crate::zone::{LayoutError, Saved, ZoneLayout, ZoneTable};
 use crate::{Device, OpenError};
 
-/// What a user says of the zones. Bytes, where it is not a count; `None` for what the state file
-/// says, and for the usual in a new one.
+/// Settings of the zones as a user gives them. Bytes, where it is not a count; `None` for what the state file says, and
+/// for the usual in a new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ZoneOptions {
     /// From zone to zone. A new device needs it.
     pub zone_size: Option<u64>,
-    /// What can be used of a sequential zone; usually all.
+    /// Usable part of a sequential zone; usually all.
     pub capacity: Option<u64>,
     /// How many zones are conventional; usually none.
     pub conventional: Option<u32>,
@@ -39,7 +39,7 @@ pub struct ZonedFile {
     pub device: ZonedDevice,
     /// How its zones lie.
     pub layout: ZoneLayout,
-    /// What the user should know, one line each.
+    /// Warnings for the user, one line each.
     pub warnings: Vec<String>,
 }
 
@@ -186,8 +186,7 @@ fn make_state(
     Ok((load(&file, state_path)?, Some(file)))
 }
 
-/// Whether anything is allocated from `offset` on. Where the file system can not tell, it says that
-/// there is.
+/// Tells if anything is allocated from `offset` on. Where the file system can not tell, it says that there is.
 fn has_data(file: &File, offset: u64) -> bool {
     let found = rustix::fs::seek(file, SeekFrom::Data(offset));
     !matches!(found, Err(Errno::NXIO))

@@ -10,9 +10,9 @@
 //!            write pointer moves ─► on flush: journal (zone/journal.rs) ─► state file
 //! ```
 //!
-//! What lies in the file at an offset is what the device has there, so a conventional zone can hold
-//! a header that any tool reads. The write pointers are in a file beside it, `PATH.zones`, and are
-//! saved by flushes, durable writes and resets; docs/zoned.md says what a crash leaves.
+//! Each offset of the file holds what the device has there, so a conventional zone can hold a header that any tool
+//! reads. The write pointers are in a file beside it, `PATH.zones`, and are saved by flushes, durable writes and
+//! resets; docs/zoned.md says what a crash leaves.
 //!
 //! One write to each zone may be under way at a time; while it is, another at its end is off the
 //! write pointer. A medium that answers at once is never under way. `layer/zoned` keeps writes in
@@ -45,7 +45,7 @@ pub struct ZonedDevice {
     geometry: Geometry,
 }
 
-/// What all queues of one device share.
+/// State common to all queues of one device.
 struct Shared {
     lower: Gate,
     table: ZoneTable,
@@ -136,7 +136,7 @@ impl Shared {
         (index, offset % zone_size)
     }
 
-    /// Whether writes may still be made: not after the journal has failed.
+    /// Checks that writes may still be made: not after the journal has failed.
     fn may_write(&self) -> Result<(), Fault> {
         match &self.journal {
             Some(journal) if journal.has_failed() => Err(Fault::Latched),

@@ -16,7 +16,7 @@ const FLUSH: u64 = u64::MAX;
 pub(super) struct ZonedQueue {
     lower: GatedQueue,
     shared: Arc<Shared>,
-    /// What each request below is.
+    /// Kind of each request below.
     below: InFlight<Kind>,
     /// Wait for the next flush below: flushes, and durable writes that are written.
     waiting: Vec<Request>,
@@ -24,13 +24,13 @@ pub(super) struct ZonedQueue {
     flushing: Vec<Request>,
     /// The zones whose state the flush under way will save.
     noted: Vec<(u32, Saved)>,
-    /// What has ended and was not given out yet.
+    /// Completions that were not given out yet.
     ended: Vec<Completion>,
     /// Scratch space of `poll`.
     arrived: Vec<Completion>,
 }
 
-/// What a request in the device below is.
+/// Kind of a request in the device below.
 enum Kind {
     /// Nothing is to be done when it comes back.
     Plain,

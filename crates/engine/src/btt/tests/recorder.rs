@@ -10,7 +10,7 @@ use crate::Fault;
 
 const PAGE: usize = 4096;
 
-/// What happened to the medium.
+/// Event on the medium.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// Bytes were stored at an offset.
@@ -25,7 +25,7 @@ pub struct Recorder(Arc<Mutex<State>>);
 
 struct State {
     base: Arc<Vec<u8>>,
-    /// What differs from it, by page.
+    /// Pages that differ from it.
     pages: BTreeMap<usize, Box<[u8]>>,
     events: Vec<Event>,
 }
@@ -117,8 +117,8 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (usize, Range<usize>,
     })
 }
 
-/// Whether a part arrives in draw `pick`: none or all at first, then prefixes, then at random with
-/// one of three densities.
+/// Tells if a part arrives in draw `pick`: none or all at first, then prefixes, then at random with one of three
+/// densities.
 fn arrives_by_chance(pick: u64, part: usize, parts: usize) -> bool {
     match pick {
         0 => false,

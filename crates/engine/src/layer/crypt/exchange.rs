@@ -57,7 +57,7 @@ pub(super) struct Exchange {
     passes: u32,
     /// Operations beyond one for each request.
     extra: usize,
-    /// What has ended and was not given out yet, with its serial number.
+    /// Completions that were not given out yet, with their serial numbers.
     finished: Vec<(u64, Completion)>,
     reaped: Vec<Completion>,
     measuring: bool,
@@ -66,7 +66,7 @@ pub(super) struct Exchange {
     elsewhere_ns: u64,
 }
 
-/// What an exchange is made of.
+/// Parts of an exchange.
 pub(super) struct Parts<'a> {
     pub dispatch: Dispatch,
     pub helpers: Option<(Helpers, Pace)>,
@@ -245,7 +245,7 @@ impl Exchange {
         turn
     }
 
-    /// Whether what lies in the slots can wait: it is only to be encrypted ahead, and there is other work.
+    /// Tells if the jobs in the slots can wait: they are only to be encrypted ahead, and there is other work.
     fn may_pass(&self, has_other_work: bool) -> bool {
         has_other_work && self.policy.encrypts_ahead() && self.lent_reads == 0 && self.passes < PASSES_MAX
     }

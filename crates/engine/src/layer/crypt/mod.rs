@@ -50,16 +50,15 @@ pub struct CryptOptions {
     pub allow_discards: bool,
     /// The smallest I/O in bytes where that is less than a cipher sector; `None` for a cipher sector.
     ///
-    /// It is what the device offers where the cipher can be cut that finely and the lower device has
-    /// such blocks (XTS: a write of part of a cipher sector overwrites those bytes, and nothing is
-    /// read). Elsewhere the device stays with the least that it can do; a
-    /// [`SubBlockDevice`](crate::layer::SubBlockDevice) over it does the rest.
+    /// Offered by the device where the cipher can be cut that finely and the lower device has such blocks (XTS: a write
+    /// of part of a cipher sector overwrites those bytes, and nothing is read). Elsewhere the device stays with the
+    /// least that it can do; a [`SubBlockDevice`](crate::layer::SubBlockDevice) over it does the rest.
     pub logical_block: Option<u32>,
-    /// What a hole shows.
+    /// Content of a hole.
     pub zeroes: Zeroes,
-    /// Who runs the cipher.
+    /// Threads that run the cipher.
     pub dispatch: Dispatch,
-    /// Who helps under [`Mode::Auto`]; without any, it is [`Mode::Inline`].
+    /// Helpers under [`Mode::Auto`]; without any, it is [`Mode::Inline`].
     pub helpers: Option<Helpers>,
 }
 
@@ -278,14 +277,14 @@ fn zones_above(below: &Geometry, start: u64, size: Option<u64>, sector: u32) -> 
 }
 
 impl CryptDevice {
-    /// Whether its queues share requests or hand them on.
+    /// Tells if its queues share requests or hand them on.
     fn has_exchange(&self) -> bool {
         let Dispatch { read, write, .. } = self.dispatch;
         let uses_helpers = self.helpers.is_some() && (read == Mode::Auto || write == Mode::Auto);
         uses_helpers || self.dispatch.uses_workers()
     }
 
-    /// What a queue needs to let others work for it; `None` where it never does.
+    /// Opens the exchange that a queue needs to let others work for it; `None` where it never does.
     fn open_exchange(&self, ring: &mut Ring) -> Result<Option<Exchange>, OpenError> {
         if !self.has_exchange() {
             return Ok(None);
@@ -318,8 +317,8 @@ impl CryptDevice {
     }
 }
 
-/// Whether zeroing may be left to the device below. Zeros on the medium are not always zeros in the
-/// clear; and where they are, they show which blocks are zero, as discards show which are unused.
+/// Tells if zeroing may be left to the device below. Zeros on the medium are not always zeros in the clear; and where
+/// they are, they show which blocks are zero, as discards show which are unused.
 fn may_zero(cipher_map: &CipherMap, allow_discards: bool) -> bool {
     cipher_map.zeroes_are_zeroes() && (allow_discards || cipher_map.is_null())
 }

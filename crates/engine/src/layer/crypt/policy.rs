@@ -28,7 +28,7 @@ const ASK_EVERY: u32 = 16;
 /// How long to look out at most for a part that a helper still has, before waiting for it.
 const PATIENCE_MAX: Duration = Duration::from_micros(200);
 
-/// What becomes of a request.
+/// Treatment of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
     /// The submitter does it alone, whole.
@@ -37,10 +37,10 @@ pub(super) enum Plan {
     Queue(Cut),
     /// The submitter and helpers do it together, now.
     Share(Cut),
-    /// It is left in the slots until the submitter has submitted what else it has.
+    /// Left in the slots until the submitter has submitted what else it has.
     Defer(Cut),
-    /// It is left in the slots until a helper has time or the submitter has nothing else to do: a write of a zone,
-    /// which most likely has to wait for others anyway.
+    /// Left in the slots until a helper has time or the submitter has nothing else to do: a write of a zone, which most
+    /// likely has to wait for others anyway.
     Ahead(Cut),
     /// Its parts are read one by one and decrypted as they come.
     Overlap(Cut),
@@ -106,8 +106,8 @@ impl Policy {
         self
     }
 
-    /// What becomes of a request that may use `most` operations on the medium. `under_way` is the number of other
-    /// requests in flight.
+    /// Decides on a request that may use `most` operations on the medium. `under_way` is the number of other requests
+    /// in flight.
     pub fn plan(&mut self, request: &Request, most: usize, under_way: usize) -> Plan {
         let (len, mode, is_read) = match &request.operation {
             Operation::Read(buffer) => (buffer.len(), self.dispatch.read, true),
@@ -129,7 +129,7 @@ impl Policy {
         }
     }
 
-    /// Whether finished reads of `bytes` bytes in all are worth sharing.
+    /// Tells if finished reads of `bytes` bytes in all are worth sharing.
     pub fn is_worth_sharing(&mut self, bytes: usize) -> bool {
         let reads_auto = self.dispatch.read == Mode::Auto;
         let Some(help) = self.help.as_mut().filter(|_| reads_auto) else {
@@ -138,7 +138,7 @@ impl Policy {
         bytes >= help.awake && help.available() > 0 && help.is_worth_calling(bytes)
     }
 
-    /// Whether a helper is to be called for `bytes` more that are left in the slots.
+    /// Tells if a helper is to be called for `bytes` more that are left in the slots.
     pub fn is_worth_calling(&mut self, bytes: usize) -> bool {
         self.help.as_mut().is_some_and(|help| help.is_worth_calling(bytes))
     }
@@ -150,12 +150,12 @@ impl Policy {
         }
     }
 
-    /// Whether writes are encrypted ahead.
+    /// Tells if writes are encrypted ahead.
     pub fn encrypts_ahead(&self) -> bool {
         self.encrypts_ahead
     }
 
-    /// Whether reads, or writes, go through workers.
+    /// Tells if reads, or writes, go through workers.
     pub fn uses_workers(&self, reads: bool) -> bool {
         let Dispatch { read, write, .. } = self.dispatch;
         let mode = if reads { read } else { write };
@@ -217,8 +217,8 @@ impl Help {
         self.helpers.available()
     }
 
-    /// Whether one is awake; or whether so much has been done without that waking one now, for this
-    /// request and those that follow, costs little beside.
+    /// Tells if one is awake; or if so much has been done without that waking one now, for this request and those that
+    /// follow, costs little beside.
     fn is_worth_calling(&mut self, bytes: usize) -> bool {
         if self.helpers.is_awake() {
             return true;
@@ -232,7 +232,7 @@ impl Help {
     }
 }
 
-/// Whether the caller submits several requests before it comes for their ends.
+/// Detector of depth: of a caller that submits several requests before it comes for their ends.
 ///
 /// Where a medium answers at once that can not be seen unless an answer is held back. So now and then
 /// one is: if others are submitted before the caller comes for it, it has depth.
@@ -245,14 +245,14 @@ struct Depth {
     pause: u32,
 }
 
-/// What a request tells of its caller.
+/// Observation of a caller at one of its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
-    /// It waits for each request.
+    /// The caller waits for each request.
     Flat,
-    /// It has several requests under way.
+    /// The caller has several requests under way.
     Deep,
-    /// That is to be found out with this one.
+    /// To be found out with this request.
     Probe,
 }
 

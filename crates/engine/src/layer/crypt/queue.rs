@@ -25,7 +25,7 @@ pub(super) struct InlineQueue {
     pub lower: GatedQueue,
     cipher: Cipher,
     at_once: AtOnce,
-    /// What the layer below has just finished.
+    /// Requests that the layer below has just finished.
     pub reaped: Vec<Completion>,
     /// Large reads, to be decrypted in turns.
     ripe: VecDeque<Ripe>,
@@ -109,12 +109,12 @@ impl Queue for InlineQueue {
 }
 
 impl InlineQueue {
-    /// Whether the time of the cipher is measured.
+    /// Tells if the time of the cipher is measured.
     pub fn is_measuring(&self) -> bool {
         self.cipher.measuring
     }
 
-    /// Whether large reads are still to be decrypted.
+    /// Tells if large reads are still to be decrypted.
     pub fn has_ripe(&self) -> bool {
         !self.ripe.is_empty()
     }

@@ -48,7 +48,7 @@ pub(super) struct Split {
     outcome: Combined,
 }
 
-/// What a request in pieces does.
+/// Operation of a request in pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
@@ -75,7 +75,7 @@ impl Split {
         self.serial
     }
 
-    /// Whether it is a write whose parts were only encrypted.
+    /// Tells if it is a write whose parts were only encrypted.
     pub fn is_to_be_written(&self) -> bool {
         matches!(self.kind, Kind::Write { by_parts: false, .. })
     }
@@ -97,7 +97,7 @@ impl Split {
         self.outcome.add(result);
     }
 
-    /// Whether all parts are back.
+    /// Tells if all parts are back.
     pub fn is_whole(&self) -> bool {
         self.left == 0
     }

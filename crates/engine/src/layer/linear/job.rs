@@ -33,7 +33,7 @@ pub(super) struct Job {
     outcome: Combined,
 }
 
-/// What a request in pieces does.
+/// Operation of a request in pieces.
 #[derive(Clone, Copy)]
 enum Kind {
     Read,
@@ -85,12 +85,12 @@ impl Job {
         self.below
     }
 
-    /// Whether there is something to send, now or later.
+    /// Tells if there is something to send, now or later.
     pub fn has_more(&self) -> bool {
         !self.outcome.has_failed() && self.sent < self.len
     }
 
-    /// Whether all of it that was sent is back, and nothing more will be.
+    /// Tells if all of it that was sent is back, and nothing more will be.
     pub fn is_over(&self) -> bool {
         self.below == 0 && !self.has_more()
     }
@@ -122,7 +122,7 @@ impl Job {
         Some((number, way, request))
     }
 
-    /// What a piece of the next `len` bytes does.
+    /// Returns the operation of a piece of the next `len` bytes.
     fn operation(&mut self, len: u64) -> Option<Operation> {
         Some(match self.kind {
             Kind::Read => Operation::Read(self.cut(len)?),

@@ -120,7 +120,7 @@ impl Device for LinearDevice {
     }
 }
 
-/// What all segments can; or why they do not fit together.
+/// Returns the geometry that all segments allow; or why they do not fit together.
 fn geometry_of(segments: &[Segment]) -> Result<Geometry, OpenError> {
     let below = segments.iter().map(|segment| *segment.lower.geometry());
     let Some(mut sum) = below.reduce(both) else {
@@ -137,7 +137,7 @@ fn geometry_of(segments: &[Segment]) -> Result<Geometry, OpenError> {
     Ok(sum)
 }
 
-/// What two devices can that are used as one.
+/// Returns the geometry of two devices that are used as one.
 fn both(one: Geometry, other: Geometry) -> Geometry {
     Geometry {
         // Set when all are known.

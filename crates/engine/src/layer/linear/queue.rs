@@ -26,7 +26,7 @@ use crate::{Completion, Fault, OpenError, Queue, Request, Submitted};
 /// Pieces below at a time beyond one of each request.
 const EXTRA_MAX: usize = 64;
 
-/// What is known of a request below.
+/// Note on a request below.
 #[derive(Clone, Copy, Debug)]
 enum Note {
     /// The caller's own, shifted by so much.
@@ -237,7 +237,7 @@ impl LinearQueue {
         }
     }
 
-    /// What found no place is tried again when something of this queue has ended; where nothing of it is
+    /// Sees to refused requests: they are tried again when something of this queue has ended; where nothing of it is
     /// under way, others have all places, and whoever waits must come back by himself.
     fn look_to_refused(&self, ring: &mut Ring) {
         if !self.refused.is_empty() && self.below.is_empty() {

@@ -1,4 +1,4 @@
-//! Who may touch which sectors: shared unless in conflict.
+//! Claims on sectors: shared unless in conflict.
 //!
 //! ```text
 //! whole sectors        nobody rewrites ─► one load of `rewriters`, and on
@@ -44,10 +44,10 @@ pub struct Claims {
     opened: AtomicUsize,
 }
 
-/// What one queue shows to the others. On a pair of cache lines of its own: processors fetch pairs.
+/// State of one queue that the others see. On a pair of cache lines of its own: processors fetch pairs.
 #[repr(align(128))]
 struct Member {
-    /// It has requests under way that hold no claims.
+    /// Set while the queue has requests under way that hold no claims.
     unclaimed: AtomicBool,
     waiting: AtomicBool,
 }
@@ -107,7 +107,7 @@ impl Claims {
         Span { first, count, held: 0 }
     }
 
-    /// Whether requests for whole sectors go without claims just now.
+    /// Tells if requests for whole sectors go without claims just now.
     #[inline]
     pub fn is_quiet(&self) -> bool {
         // Acquire: what a rewrite wrote is there for who sees that it is over.
@@ -221,7 +221,7 @@ impl Claims {
         }
     }
 
-    /// Whether a queue other than this member's waits for a claim.
+    /// Tells if a queue other than this member's waits for a claim.
     pub fn others_wait(&self, member: usize) -> bool {
         let own = self.members[member].waiting.load(Ordering::Relaxed);
         self.waiters.load(Ordering::Relaxed) > usize::from(own)

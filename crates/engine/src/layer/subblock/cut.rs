@@ -26,7 +26,7 @@ impl Cut {
         Self { sector, offset, len }
     }
 
-    /// Whether it is whole sectors.
+    /// Tells if it is whole sectors.
     pub fn is_whole(self) -> bool {
         (self.offset | self.len) & (self.sector - 1) == 0
     }

@@ -1,4 +1,4 @@
-//! What the queues of one device share, and what is left of a queue that is gone.
+//! State common to the queues of one device, and what is left of a queue that is gone.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use crate::OpenError;
 /// Queues that one device can have at a time.
 pub(super) const MEMBERS: usize = 1024;
 
-/// What all queues of a device share.
+/// State common to all queues of a device.
 pub(super) struct Shared {
     pub claims: Claims,
     /// Bytes in a sector.

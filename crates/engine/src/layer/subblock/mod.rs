@@ -60,7 +60,7 @@ use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
 /// year of so many days.
 const SLOTS: usize = 4096;
 
-/// What excludes what.
+/// Rule by which requests exclude one another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exclusion {
     /// Only what touches the same sector, and only where one of the two rewrites it.
@@ -90,7 +90,7 @@ pub struct SubBlockOptions {
     /// Bytes in a cipher sector: what a rewrite claims, and reads and writes where the device below
     /// knows no smaller blocks.
     pub sector: u32,
-    /// What excludes what.
+    /// Rule by which requests exclude one another.
     pub exclusion: Exclusion,
 }
 

@@ -56,7 +56,7 @@ pub(super) struct SubBlockQueue {
     reaped: Vec<Completion>,
 }
 
-/// Whether a queue over `lower` has another one for what passes as it is: not where there can be only one.
+/// Tells if a queue over `lower` has another one for what passes as it is: not where there can be only one.
 pub(super) fn has_short_way(lower: &Gate) -> bool {
     lower.most_queues() > 1
 }
@@ -171,7 +171,7 @@ impl Queue for SubBlockQueue {
 
 /// The short way.
 impl SubBlockQueue {
-    /// Whether a request needs no claim: one for whole sectors while nobody rewrites, or a flush.
+    /// Tells if a request needs no claim: one for whole sectors while nobody rewrites, or a flush.
     fn goes_straight(&mut self, request: &Request) -> bool {
         if self.straight.is_none() {
             return false;
@@ -403,8 +403,8 @@ impl SubBlockQueue {
 }
 
 impl Drop for SubBlockQueue {
-    /// What waits gives its claims up. What is under way can still change the medium, so its claims stay
-    /// until the ring is gone.
+    /// Gives up the claims of steps that wait. What is under way can still change the medium, so its claims stay until
+    /// the ring is gone.
     fn drop(&mut self) {
         for index in std::mem::take(&mut self.waiting) {
             match self.steps.remove(index).map(|step| step.claim) {

@@ -1,4 +1,4 @@
-//! What has to be done for a request: steps to the device below, each under one claim.
+//! Work on a request: steps to the device below, each under one claim.
 //!
 //! ```text
 //! request ─► Pass                             whole sectors, or what the device below can do alone
@@ -18,7 +18,7 @@ pub(super) struct Step {
     pub work: Work,
 }
 
-/// What it is about.
+/// Subject of a step.
 pub(super) enum Work {
     /// The caller's request as it is; it is here until the claim is had. `offset` and `len` are what the
     /// caller gave, where a discard was cut or a hint made longer.
@@ -96,7 +96,7 @@ impl Cover {
         }
     }
 
-    /// Whether all `sector` bytes are.
+    /// Tells if the ranges cover all `sector` bytes.
     pub fn is_all_of(self, sector: u64) -> bool {
         let ranges = &self.ranges[..self.count];
         ranges.iter().any(|&(from, to)| from == 0 && to as u64 >= sector)
@@ -105,7 +105,7 @@ impl Cover {
 
 /// Parts of a job at most.
 const PARTS: usize = 3;
-/// What whole sectors in memory are aligned to, as direct I/O wants it.
+/// Alignment of whole sectors in memory, as direct I/O wants it.
 const ALIGNMENT: u64 = 512;
 
 /// A request that is cut at sectors.
@@ -186,8 +186,8 @@ impl Job {
         self.kind == Kind::Read
     }
 
-    /// Whether its whole sectors come first, and parts of sectors only once these have ended well: the device below may
-    /// refuse to zero, and what is refused has changed nothing.
+    /// Tells if its whole sectors come first, and parts of sectors only once these have ended well: the device below
+    /// may refuse to zero, and what is refused has changed nothing.
     pub fn asks_body_first(&self) -> bool {
         matches!(self.kind, Kind::Zero { .. })
     }
@@ -208,7 +208,7 @@ impl Job {
         self.left -= 1;
     }
 
-    /// Whether its only part must be durable by itself.
+    /// Tells if its only part must be durable by itself.
     pub fn is_durable_alone(&self) -> bool {
         self.count == 1 && self.kind == Kind::Write { durable: true }
     }
@@ -253,7 +253,7 @@ impl Job {
         self.left == 0
     }
 
-    /// Whether a flush is still to come.
+    /// Tells if a flush is still to come.
     pub fn wants_flush(&mut self) -> bool {
         let is_durable = self.kind == Kind::Write { durable: true };
         let wants = is_durable && self.count > 1 && !self.outcome.has_failed() && !self.flushed;

@@ -86,19 +86,19 @@ struct AdmissionQueue {
     member: Member,
     /// The zones of this device among those of the medium.
     zones: std::ops::Range<usize>,
-    /// What each request below is.
+    /// Kind of each request below.
     below: InFlight<Kind>,
-    /// What must wait for something before it, in the order of submission.
+    /// Requests that must wait for something before them, in the order of submission.
     parked: VecDeque<Parked>,
     /// A reset of all zones that is under way.
     all: Option<ResetAll>,
-    /// What has ended and was not given out yet.
+    /// Completions that were not given out yet.
     ended: Vec<Completion>,
     /// Scratch space of `poll`.
     arrived: Vec<Completion>,
 }
 
-/// What a request below is.
+/// Kind of a request below.
 #[derive(Clone, Copy)]
 enum Kind {
     /// Nothing is to be done when it comes back.
@@ -134,7 +134,7 @@ struct ResetAll {
     result: Result<(), Fault>,
 }
 
-/// What became of an attempt.
+/// Outcome of an attempt.
 enum Tried {
     Ended(Completion),
     Below,

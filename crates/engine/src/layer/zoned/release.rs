@@ -57,13 +57,13 @@ struct ReleaseQueue {
     below: InFlight<Option<(usize, u64, u64)>>,
     /// Writes that wait for those before them.
     held: Vec<Request>,
-    /// What has ended and was not given out yet.
+    /// Completions that were not given out yet.
     ended: Vec<Completion>,
     /// Scratch space of `poll`.
     arrived: Vec<Completion>,
 }
 
-/// What became of an attempt.
+/// Outcome of an attempt.
 enum Sent {
     Ended(Completion),
     Below,

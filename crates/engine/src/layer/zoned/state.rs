@@ -1,4 +1,4 @@
-//! What is under way in each zone, shared by all queues.
+//! State of the work under way in each zone, shared by all queues.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -27,7 +27,7 @@ pub(super) struct ZoneState {
     admitted_to: u64,
     /// Where the next write to be let through starts.
     released_to: u64,
-    /// What can be written of it.
+    /// Bytes of it that can be written.
     capacity: u64,
     /// Writes admitted that have not ended.
     under_way: u32,
@@ -37,7 +37,7 @@ pub(super) struct ZoneState {
     actions: u32,
     is_acting: bool,
     broken: Option<Broken>,
-    /// It may be other than empty.
+    /// Set if it may be other than empty.
     pub is_touched: bool,
     /// Counts actions and thaws: whether a report is still of now.
     epoch: u64,
@@ -58,7 +58,7 @@ pub(super) struct Member {
     number: u32,
 }
 
-/// Whether something may be done now.
+/// Permission to do something now.
 pub(super) enum May {
     /// Yes; for a write, with its place in the zone.
     Go(u64),
@@ -105,7 +105,7 @@ impl ZoneStates {
         (index, offset - self.model.start_of(offset))
     }
 
-    /// Whether a zone is written at its write pointer only. That never changes.
+    /// Tells if a zone is written at its write pointer only. That never changes.
     pub fn is_sequential(&self, index: usize) -> bool {
         self.sequential.get(index).copied().unwrap_or_default()
     }

@@ -47,7 +47,7 @@ impl Medium {
         }
     }
 
-    /// Whether it is a disk that turns.
+    /// Tells if it is a disk that turns.
     pub fn seeks(&self) -> bool {
         self.spec.seek.is_some()
     }

@@ -27,7 +27,7 @@ fn manual() -> Scripted {
     stage
 }
 
-/// What lies at a place of a device.
+/// Byte at a place of a device.
 fn stored(device: usize, offset: u64) -> u8 {
     noise(((device as u64) << 40) | (offset / 512)).to_le_bytes()[usize::try_from(offset % 8).unwrap()]
 }
@@ -71,7 +71,7 @@ fn striped(stage: &Scripted, count: usize) -> Gate {
     joined(segments.collect()).unwrap()
 }
 
-/// What the device of [`striped`] holds.
+/// Content of the device of [`striped`].
 fn content(count: usize) -> Vec<u8> {
     let ranges = (0..count).flat_map(|number| {
         let start = (count - number) as u64 * 4096;

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::history::Habits;
 use super::stack::{Bed, Stack};
 
-/// What it does wrong.
+/// Mistake of a careless base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
     None,
@@ -30,7 +30,7 @@ pub enum Mistake {
     FlushesNothing,
     /// A sync that was interrupted is made again, and believed.
     BelievesTheNext,
-    /// What one flush was told, the next one does not know. That is no mistake: the gate remembers.
+    /// A flush does not know what the one before was told. That is no mistake: the gate remembers.
     RemembersNothing,
 }
 
@@ -222,7 +222,7 @@ impl CarelessQueue {
         if flying.kind.is_sync() && result.is_ok() { self.held.push(completion) } else { done.push(completion) }
     }
 
-    /// What a failure means. What was refused for want of room is what the gate forgets.
+    /// Fault for a failure. A refusal for want of room is what the gate forgets.
     fn judge(&self, kind: Kind, errno: Errno) -> Fault {
         match (self.mistake, kind, errno) {
             (Mistake::ForgivesNoSpace, Kind::Durable, Errno::NOSPC) => return Fault::NoSpace,

@@ -54,7 +54,7 @@ pub struct Move {
     pub seed: Option<u64>,
 }
 
-/// What the clients and others do, beside writes, reads and flushes.
+/// Actions of the clients and others, beside writes, reads and flushes.
 #[derive(Clone, Copy, Debug)]
 pub struct Habits {
     /// Clients wait for no answer.
@@ -75,14 +75,14 @@ impl Habits {
     pub const QUIET: Self = Self { hasty: false, durable: false, restless: false, foreign: false };
 }
 
-/// What a device lets happen to it.
+/// Range of the things that can happen to a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
     /// Blocks of the device.
     pub blocks: usize,
     pub discard: bool,
     pub zeroes: bool,
-    /// It lies in a mapping, whose file can be cut short.
+    /// Set if it lies in a mapping, whose file can be cut short.
     pub mapped: bool,
     pub habits: Habits,
 }

@@ -1,4 +1,4 @@
-//! What the device has promised, sector by sector, and whether a disk keeps it.
+//! Promises that the device has made, sector by sector, and whether a disk keeps them.
 //!
 //! A write is promised once a flush that was submitted after its end succeeds, or when it ends, where
 //! it is durable. From then on its sectors hold it, or a write that was not over before it began.
@@ -12,7 +12,7 @@ pub const FILL: usize = 0;
 /// A moment; later ones are larger.
 type Tick = u64;
 
-/// What a write leaves in its sectors.
+/// Content that a write leaves in its sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// [`pattern`] of its number.
@@ -26,9 +26,9 @@ pub enum Content {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteEnd {
     Done,
-    /// It failed, or nobody knows: each of its sectors may hold it or not.
+    /// Failed, or nobody knows: each of its sectors may hold it or not.
     MayHaveHappened,
-    /// It has changed nothing.
+    /// Nothing has changed.
     Refused,
 }
 
@@ -176,7 +176,7 @@ pub fn fill(bytes: &mut [u8], number: usize, first: usize) {
     }
 }
 
-/// Whether a sector holds the pattern of write `number`.
+/// Tells if a sector holds the pattern of write `number`.
 pub fn holds(bytes: &[u8], number: usize, sector: usize) -> bool {
     let words = words(number, sector);
     let mut pairs = bytes.chunks_exact(8).zip(words);

@@ -19,7 +19,7 @@ pub struct Bed {
     pub machine: &'static Machine,
     pub path: PathBuf,
     pub file: File,
-    /// What a crash leaves is in units of so many bytes.
+    /// Bytes in a unit of what a crash leaves.
     unit: usize,
     /// The file will be mapped.
     mapped: bool,
@@ -76,7 +76,7 @@ impl Bed {
     }
 }
 
-/// What a stack is opened for.
+/// Purpose of opening a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     History,
@@ -89,7 +89,7 @@ pub enum Purpose {
 pub enum Damage {
     /// The device met it: from then on nothing may be promised.
     Met,
-    /// It could not know.
+    /// The device could not know.
     Unseen,
 }
 
@@ -99,11 +99,11 @@ pub struct Ended {
     pub damage: Option<Damage>,
     /// A request failed.
     pub has_failed: bool,
-    /// What a power cut in the middle of a request left, and what was promised then.
+    /// Content that a power cut in the middle of a request left, and what was promised then.
     pub outage: Option<(Arc<Vec<u8>>, Promises)>,
 }
 
-/// What each file of a stack holds.
+/// Content of each file of a stack.
 type Images = Vec<Arc<Vec<u8>>>;
 
 /// How a stack is opened.
@@ -169,7 +169,7 @@ impl Stack {
         Self { bed, second, open: Box::new(open), threaded: false, habits: Habits::ALL, size, image }
     }
 
-    /// What can happen to it.
+    /// Returns the things that can happen to it.
     pub fn scope(&self) -> Scope {
         self.switch_on(&self.images(), Temper::default());
         let geometry = *(self.open)(&self.bed, Purpose::Check).geometry();
@@ -227,7 +227,7 @@ impl Stack {
         Ok(kept)
     }
 
-    /// What the files hold.
+    /// Returns the content of the files.
     fn images(&self) -> Images {
         let second = self.second.iter().map(|(_, image)| Arc::clone(image));
         std::iter::once(Arc::clone(&self.image)).chain(second).collect()
@@ -240,7 +240,7 @@ impl Stack {
         std::iter::once(first).chain(second).collect()
     }
 
-    /// Whether all of the device is as promised.
+    /// Checks that all of the device is as promised.
     fn check(&self, gate: &Gate, promises: &Promises) -> Result<(), String> {
         let bytes = self.read(gate).map_err(|fault| fault.to_string())?;
         promises.check(0, &bytes)

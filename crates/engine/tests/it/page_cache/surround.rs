@@ -1,4 +1,4 @@
-//! What the kernel and another program do to the files of a stack.
+//! Actions of the kernel and another program on the files of a stack.
 
 use std::ops::Range;
 

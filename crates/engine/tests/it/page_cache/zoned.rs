@@ -61,7 +61,7 @@ impl StateStore for Store {
     }
 }
 
-/// What is known of a zone.
+/// Knowledge about a zone.
 #[derive(Clone, Default)]
 struct Known {
     /// The write of each sector of this life that was submitted.
@@ -82,7 +82,7 @@ enum Flying {
         life: usize,
         durable: bool,
     },
-    /// What was acknowledged of each zone, and its life.
+    /// Sectors that were acknowledged of each zone, and its life.
     Flush(Vec<(usize, usize)>),
 }
 

@@ -13,7 +13,7 @@ use cryptline_testkit::suite::devices::{AES_4096, CBC_4096, Layout};
 use super::{BLOCK, SECTOR, SETUPS, in_small_blocks, small};
 use cryptline_testkit::scripted::{Manner, Scripted, Written};
 
-/// What is written, one after the other: in one sector, over an edge, with a body.
+/// Writes to make, one after the other: in one sector, over an edge, with a body.
 const WRITES: [(u64, u64); 4] = [
     (3 * SECTOR + 2 * BLOCK, BLOCK),
     (4 * SECTOR, 7 * BLOCK),
@@ -21,8 +21,8 @@ const WRITES: [(u64, u64); 4] = [
     (8 * SECTOR - BLOCK, 2 * SECTOR + 3 * BLOCK),
 ];
 
-/// What happened to a disk: its image before, and each request's clear disk before and after, with
-/// the writes to the medium that it made.
+/// History of a disk: its image before, and each request's clear disk before and after, with the writes to the medium
+/// that it made.
 struct Story {
     layout: &'static Layout,
     image: Vec<u8>,
@@ -89,7 +89,7 @@ fn clear_of(driver: &mut Driver) -> Vec<u8> {
     driver.read(0, driver.size()).unwrap()
 }
 
-/// Whether each `unit` of `shown` is as it was before the step or as it is after it.
+/// Tells if each `unit` of `shown` is as it was before the step or as it is after it.
 fn is_old_or_new(step: &Step, shown: &[u8], unit: u64) -> bool {
     let unit = usize::try_from(unit).unwrap();
     let same = |at: usize, of: &[u8]| shown[at..at + unit] == of[at..at + unit];

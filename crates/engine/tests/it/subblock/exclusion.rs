@@ -1,4 +1,4 @@
-//! Who waits for whom, and what is put into one rewrite.
+//! Order of waiting, and what is put into one rewrite.
 
 use cryptline_engine::Ring;
 use cryptline_engine::layer::{Exclusion, Zeroes};

@@ -32,7 +32,7 @@ fn with_fault(op: Op, at: u64, play: impl Fn(Scene)) {
     }
 }
 
-/// Who failed, and how; each comes back once, which the driver watches.
+/// Requests that failed, and how; each comes back once, which the driver watches.
 fn failures(ended: &[Completion]) -> Vec<(u64, Fault)> {
     let fault = |end: &Completion| Some((end.request.token, end.result.err()?));
     let mut failed: Vec<_> = ended.iter().filter_map(fault).collect();

@@ -77,7 +77,7 @@ fn decode(bytes: &[u8], piece: u64) -> Option<Id> {
     (word(8) == noise(id ^ noise(piece))).then_some(id)
 }
 
-/// Who writes where.
+/// Division of the disk among the writers.
 #[derive(Clone, Copy, Debug)]
 enum Ground {
     /// Every block has one owner; sectors have several.
@@ -130,7 +130,7 @@ impl Ground {
         }
     }
 
-    /// Whether a writer may have two writes of one block in flight.
+    /// Tells if a writer may have two writes of one block in flight.
     fn may_overlap(self, writer: u64) -> bool {
         matches!(self, Self::Contended) && writer != 0
     }
@@ -151,7 +151,7 @@ struct Player<'a> {
     driver: Driver,
     clock: &'a Clock,
     dice: Dice,
-    /// What is in flight, by token.
+    /// Writes in flight, by token.
     in_flight: BTreeMap<u64, WriteEntry>,
     history: History,
     next_token: u64,

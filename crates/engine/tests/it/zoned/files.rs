@@ -1,4 +1,4 @@
-//! What a zoned file keeps, and what it says when it can not.
+//! State that a zoned file keeps, and what it says when it can not.
 
 use std::path::Path;
 

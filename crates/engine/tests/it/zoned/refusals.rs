@@ -1,4 +1,4 @@
-//! What the gate and the layers refuse.
+//! Refusals of the gate and the layers.
 
 use cryptline_engine::dispatch::Mode;
 use cryptline_engine::layer::{CryptOptions, zoned};

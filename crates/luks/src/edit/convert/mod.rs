@@ -36,7 +36,7 @@ pub struct Conversion<'a> {
     edit: &'a Edit,
     /// Each is durable before the next is begun.
     epochs: Vec<Writes>,
-    /// What belonged to the old header, and may still be read.
+    /// Ranges that belonged to the old header, and may still be read.
     wiped: Vec<Extent>,
 }
 

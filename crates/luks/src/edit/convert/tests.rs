@@ -1,4 +1,4 @@
-//! What one version has and the other has not.
+//! Features that one version has and the other has not.
 
 use std::io::Cursor;
 

@@ -19,7 +19,7 @@ use crate::luks2::validate::KEYSLOTS_SIZE_MAX;
 use crate::options::parameters;
 use crate::random::Random;
 
-/// What the metadata of luksmeta begins with, which is where clevis keeps its bindings to LUKS1.
+/// Magic of the metadata of luksmeta, which is where clevis keeps its bindings to LUKS1.
 const LUKSMETA: [u8; 8] = *b"LUKSMETA";
 /// luksmeta begins at a multiple of this.
 const LUKSMETA_ALIGNMENT: u64 = 4096;
@@ -129,7 +129,7 @@ impl Layout {
         Extent { offset, size }
     }
 
-    /// Whether a LUKS2 header can have the key slot there.
+    /// Tells if a LUKS2 header can have the key slot there.
     fn fits(&self, header: &Header, number: usize, offset: u64) -> bool {
         let place = self.place(offset);
         let mut others = header.active_slots().filter(|(it, _)| *it as usize != number);
@@ -197,7 +197,7 @@ impl Layout {
         Ok(epochs)
     }
 
-    /// What the new header does not lie over of key material that was moved.
+    /// Returns the key material that was moved, as far as the new header does not lie over it.
     fn left_behind(&self) -> Vec<Extent> {
         let old = self.moved.iter().filter_map(|(from, _)| {
             let offset = from.offset.max(2 * COPY_SIZE);

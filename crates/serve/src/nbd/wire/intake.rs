@@ -13,12 +13,12 @@ const DIRECT_MIN: usize = 16 * 1024;
 /// a payload in pieces this long, one is encrypted and written while the client brings the next.
 const PIECE: usize = 128 * 1024;
 
-/// What one step with the received bytes has come to.
+/// Outcome of one step with the received bytes.
 enum Step {
     Taken(Taken<Tag>),
     /// Something was answered here, or thrown away.
     Again,
-    /// It takes more bytes, or more room.
+    /// More bytes are needed, or more room.
     Wait,
 }
 
@@ -45,7 +45,7 @@ impl NbdWire {
         None
     }
 
-    /// Whether what has arrived waits for something in flight to end.
+    /// Tells if what has arrived waits for something in flight to end.
     fn is_short_of_room(&self, room: &Room) -> bool {
         let unread = self.transport.unread().len();
         match &self.expect {
@@ -55,8 +55,8 @@ impl NbdWire {
         }
     }
 
-    /// Whether something that has arrived can be taken now. A medium that answers at once makes room
-    /// before anything is waited for, and no later event tells of it.
+    /// Tells if something that has arrived can be taken now. A medium that answers at once makes room before anything
+    /// is waited for, and no later event tells of it.
     pub(super) fn can_take_more(&self, room: &Room) -> bool {
         let unread = self.transport.unread().len();
         match &self.expect {
@@ -105,7 +105,7 @@ impl NbdWire {
         }
     }
 
-    /// What the lane is to do for a request that may be carried out.
+    /// Returns what the lane is to do for a request that may be carried out.
     fn ask(&mut self, header: &RequestHeader, command: Command, room: &Room) -> Step {
         let mut form = Form::Plain;
         let work = match command {

@@ -36,7 +36,7 @@ impl Fields {
     }
 }
 
-/// Whether the certificate is older than version 3; `false` for what is no certificate at all.
+/// Tells if the certificate is older than version 3; `false` for what is no certificate at all.
 pub fn is_old_version(certificate: &CertificateDer<'_>) -> bool {
     matches!(EndEntityCert::try_from(certificate), Err(Error::UnsupportedCertVersion))
 }

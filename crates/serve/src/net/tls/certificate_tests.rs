@@ -18,7 +18,7 @@ fn made(openssl: &Peer, folder: &Path, subject: &str, more: &[&str]) -> Certific
     CertificateDer::from_pem_slice(&fs::read(file).expect("written")).expect("a certificate")
 }
 
-/// What openssl says of the certificate that was made last.
+/// Returns what openssl says of the certificate that was made last.
 fn told(openssl: &Peer, folder: &Path, what: &str) -> String {
     let file = folder.join("cert.pem").display().to_string();
     let options = "RFC2253,-esc_msb,utf8";

@@ -17,10 +17,10 @@ use rustls::{
 use super::certificate::{Fields, is_old_version};
 use super::{Read, Subject, TlsConfigError, certificates};
 
-/// What to say of certificates that are older than the extensions that tell what they are for.
+/// Message about certificates that are older than the extensions that tell what they are for.
 pub const OLD_VERSION: &str = "it is an X.509 version 1 certificate, which says too little to be trusted; make it version 3 (openssl x509 -req -extfile FILE, with basicConstraints=CA:FALSE in FILE)";
 
-/// Who may use the server.
+/// Parties that may use the server.
 #[derive(Clone, Debug, Default)]
 pub enum Clients {
     /// Whoever connects.
@@ -33,7 +33,7 @@ pub enum Clients {
 }
 
 impl Clients {
-    /// Whether they must show a certificate.
+    /// Tells if they must show a certificate.
     #[must_use]
     pub fn are_verified(&self) -> bool {
         !matches!(self, Self::Anybody)

@@ -1,4 +1,4 @@
-//! What new clients are greeted with, which can be exchanged while others are served.
+//! TLS material that new clients are greeted with, which can be exchanged while others are served.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};

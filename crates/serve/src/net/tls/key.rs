@@ -7,7 +7,7 @@ use rustls::pki_types::pem::PemObject;
 
 use super::{Read, TlsConfigError, contents};
 
-/// What a key may be.
+/// Kinds of keys that are accepted.
 pub const SUPPORTED: &str = "use an RSA key of 2048 to 8192 bits, an ECDSA key on P-256 or P-384, or an Ed25519 key";
 
 /// First byte of a DER sequence, as keys and certificates begin. The digit 0 in a text.
@@ -23,7 +23,7 @@ pub fn read(path: &Path, read: Read<'_>) -> Result<PrivateKeyDer<'static>, TlsCo
         .map_err(|_| TlsConfigError::Empty { path: path.to_owned(), what: "private key" })
 }
 
-/// What people put there instead, and what to do about it.
+/// Recognises what people put there instead, and tells what to do about it.
 fn obstacle(file: &[u8]) -> Option<&'static str> {
     // Where it lies: a copy would have to be wiped.
     let says = |text: &str| file.windows(text.len()).any(|part| part == text.as_bytes());

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::name::{Attribute, Name};
 
-/// What a subject must say of itself.
+/// Attributes required of a certificate's subject.
 ///
 /// Every attribute named here has exactly these values in the subject, in this order: no more and no
 /// fewer of them, letter by letter. Attributes that are not named may be anything.
@@ -39,7 +39,7 @@ impl fmt::Display for Subject {
 }
 
 impl Subject {
-    /// Whether the subject of a certificate is this one.
+    /// Tells if the subject of a certificate is this one.
     pub(super) fn fits(&self, name: &Name) -> bool {
         self.wanted.attributes().all(|attribute| {
             let same_kind = |other: &&Attribute| other.kind == attribute.kind;

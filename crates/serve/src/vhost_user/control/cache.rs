@@ -1,4 +1,4 @@
-//! Whether writes are cached: what the driver has set, or believes.
+//! State of the write cache: what the driver has set, or believes.
 //!
 //! A driver that has turned the write cache off flushes no more, so each of its writes is durable before it ends. It
 //! says so once, and a front-end does not repeat it to the next server. So what it has set is noted in the buffer that
@@ -25,7 +25,7 @@ const OFF: u64 = u64::from_le_bytes(*b"cacheoff");
 
 #[derive(Default)]
 pub(super) struct WriteCache {
-    /// What the driver has set, here or at an earlier server; off as well where the front-end has read that.
+    /// Setting of the driver, here or at an earlier server; off as well where the front-end has read that.
     set: Option<bool>,
     /// The front-end has read here that the cache is on, before it had a queue.
     was_read: bool,
@@ -38,7 +38,7 @@ pub(super) struct WriteCache {
 }
 
 impl WriteCache {
-    /// Whether the driver is known to flush what is to be durable.
+    /// Tells if the driver is known to flush what is to be durable.
     fn is_on(&self, features: u64) -> bool {
         let has = |bit| features & bit != 0;
         has(feature::FLUSH) && (!has(feature::WRITE_CACHE) || self.known() == Some(true))
@@ -49,7 +49,7 @@ impl WriteCache {
         self.set.or(believes.then_some(true))
     }
 
-    /// What the configuration space says.
+    /// Tells what the configuration space says.
     fn reported(&self, features: u64) -> bool {
         // Firmware agrees on neither, and would be told so for the driver that follows it.
         let has_no_flush = features & feature::WRITE_CACHE != 0 && features & feature::FLUSH == 0;

@@ -58,7 +58,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Whether written pages are noted has changed, perhaps.
+    /// Shares the same memory once more, as the wish to note written pages may have changed.
     pub(super) fn share_again(&mut self) {
         self.share(GuestMemory::clone(&self.memory));
     }

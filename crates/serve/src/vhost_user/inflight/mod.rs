@@ -1,4 +1,4 @@
-//! What is under way, in memory that outlives the server: a front-end keeps it and gives it to the next one.
+//! Requests under way, in memory that outlives the server: a front-end keeps it and gives it to the next one.
 //!
 //! Each layout is the vhost-user protocol's for one kind of virtqueue. A server that is killed between any two stores
 //! leaves a state from which the next one serves exactly the requests whose end was not published.

@@ -12,8 +12,9 @@
 //!           is_inflight = 0 for each of the batch, old_free = free, old_used = used
 //! ```
 //!
-//! What has `old_` in its name is what the driver knows. Where `used` differs from it, the ring tells whether the
-//! batch was published: then the entries between `free` and `old_free` are over, otherwise `free` and `used` go back.
+//! Fields with `old_` in their names are what the driver knows. Where `used` differs from it, the ring tells whether
+//! the batch was published: then the entries between `free` and `old_free` are over, otherwise `free` and `used` go
+//! back.
 
 use cryptline_sys::{GuestFault, GuestRange};
 

@@ -71,7 +71,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Whether no server has had the ring. Whoever can not tell says no.
+    /// Tells if no server has had the ring. Whoever can not tell says no.
     pub fn is_fresh(&self, memory: &GuestMemory) -> bool {
         let is_fresh =
             if self.is_packed { PackedRing::is_fresh(self, memory) } else { SplitRing::is_fresh(self, memory) };
@@ -84,8 +84,8 @@ pub(super) trait Virtqueue: Sized {
     /// Begins where the driver and an earlier server have left it. A ring that was fresh is not any more.
     fn open(layout: Layout, memory: &GuestMemory, inflight: Option<GuestRange>) -> Result<Self, RingError>;
 
-    /// Whether the ring is at its beginning, and no server has had it: each lap, or 65536 requests, leads there again, and one
-    /// that was never used may be another server's too.
+    /// Tells if the ring is at its beginning, and no server has had it: each lap, or 65536 requests, leads there again,
+    /// and one that was never used may be another server's too.
     fn is_fresh(layout: &Layout, memory: &GuestMemory) -> Result<bool, RingError>;
 
     /// The memory lies elsewhere from now on. Where it does not have all of the ring, as between two messages that
@@ -95,7 +95,7 @@ pub(super) trait Virtqueue: Sized {
     /// The next request; `false` where there is none.
     fn next(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, RingError>;
 
-    /// What [`next`](Self::next) would give, and does then.
+    /// Returns what [`next`](Self::next) would give, and does then.
     fn peek(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, RingError>;
 
     /// Notes that a request is over, for which `written` bytes were written. The driver does not know yet.
@@ -107,13 +107,13 @@ pub(super) trait Virtqueue: Sized {
     /// Asks for a kick when the driver makes more available. `true` where it has done so already.
     fn ask_for_kick(&mut self) -> Result<bool, RingError>;
 
-    /// Whether the driver has made more available, without asking for a kick.
+    /// Tells if the driver has made more available, without asking for a kick.
     fn has_more(&mut self) -> Result<bool, RingError>;
 
-    /// Whether requests that an earlier server has taken are still to be taken here, before any new one.
+    /// Tells if requests that an earlier server has taken are still to be taken here, before any new one.
     fn has_left(&self) -> bool;
 
-    /// Whether the driver does not know yet of something that is over.
+    /// Tells if the driver does not know yet of something that is over.
     fn has_unpublished(&self) -> bool;
 
     /// Where the next server is to begin, once nothing is under way and nothing is [left](Self::has_left).
@@ -130,7 +130,7 @@ pub(super) struct Segment {
 /// The memory of one request: what the device may read, then what it may write. Its own memory is allocated once.
 #[derive(Debug)]
 pub(super) struct Chain {
-    /// What the driver knows it by: the first descriptor's index, or in a packed ring the buffer's id.
+    /// Identity to the driver: the first descriptor's index, or in a packed ring the buffer's id.
     pub head: u16,
     /// Descriptors of a packed ring that it takes.
     count: u16,
@@ -178,7 +178,7 @@ impl Chain {
         total(&self.segments[self.readable..])
     }
 
-    /// Whether all of it lies in `memory`.
+    /// Tells if all of it lies in `memory`.
     pub fn lies_in(&self, memory: &GuestMemory) -> bool {
         self.segments.iter().all(|segment| memory.has(segment.address, segment.len))
     }
@@ -236,7 +236,7 @@ fn each_piece(
     if len == 0 { Ok(()) } else { Err(GuestFault::Outside) }
 }
 
-/// Whether a driver that wants to hear of index `event` wants to hear of the step from `old` to `new`.
+/// Tells if a driver that wants to hear of index `event` wants to hear of the step from `old` to `new`.
 fn is_crossed(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }

@@ -69,12 +69,12 @@ impl Place {
         DESCRIPTOR * usize::from(self.index)
     }
 
-    /// Whether the driver has put a descriptor there in this lap.
+    /// Tells if the driver has put a descriptor there in this lap.
     fn is_available(self, flags: u16) -> bool {
         (flags & AVAILABLE != 0) == self.wrap && (flags & USED != 0) != self.wrap
     }
 
-    /// Whether the device has put a used element there in this lap; the driver may be a lap ahead since.
+    /// Tells if the device has put a used element there in this lap; the driver may be a lap ahead since.
     fn is_used(self, flags: u16) -> bool {
         (flags & USED != 0) == self.wrap
     }
@@ -121,7 +121,8 @@ pub(in super::super) struct PackedRing {
     used: Place,
     /// Places between the two.
     taken: u16,
-    /// What is over and not published; not in the ring either, so that no later server finds a part of it there.
+    /// Requests that are over and not published; not in the ring either, so that no later server finds a part of it
+    /// there.
     batch: Vec<Finished>,
     /// The driver has been told not to kick.
     is_quiet: bool,
@@ -427,7 +428,7 @@ impl PackedRing {
         Ok(())
     }
 
-    /// Whether the driver wants an interrupt for `count` places from `old` on.
+    /// Tells if the driver wants an interrupt for `count` places from `old` on.
     fn wants_interrupt(&self, old: Place, count: u16) -> Result<bool, RingError> {
         // The driver stores what it wants, then looks at the ring; so the ring goes first here.
         fence(Ordering::SeqCst);

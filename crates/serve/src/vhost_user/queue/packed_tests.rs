@@ -16,7 +16,7 @@ const BUFFERS: u64 = GUEST + 0x8000;
 
 const START: Place = Place { index: 0, wrap: true };
 
-/// What is in the ring, for a driver whose counter is 1.
+/// Flags in the ring, for a driver whose counter is 1.
 const MINE: u16 = AVAILABLE;
 
 /// A descriptor of the driver's: bytes, id and flags.

@@ -76,8 +76,8 @@ impl Places {
         })
     }
 
-    /// Whether a server has had the ring. The mark is the length in the last used element: a request that is over has at
-    /// least its status written, and the driver looks at none before that.
+    /// Tells if a server has had the ring. The mark is the length in the last used element: a request that is over has
+    /// at least its status written, and the driver looks at none before that.
     fn is_marked(&self, size: u16) -> Result<bool, RingError> {
         let mut length = [0; 4];
         self.used.read(mark_at(size), &mut length)?;
@@ -230,7 +230,7 @@ impl Virtqueue for SplitRing {
 }
 
 impl SplitRing {
-    /// Whether the driver has made more available.
+    /// Tells if the driver has made more available.
     fn look(&mut self) -> Result<bool, RingError> {
         let seen = u16::from_le(self.places.available.load16(INDEX)?);
         let ahead = seen.wrapping_sub(self.next);
@@ -315,7 +315,7 @@ impl SplitRing {
         })
     }
 
-    /// Whether there is more for certain, without a look.
+    /// Tells if there is more for certain, without a look.
     fn has_seen_more(&self) -> bool {
         !self.again.is_empty() || self.seen != self.next
     }

@@ -55,7 +55,7 @@ impl Guest {
         SplitRing::open(self.layout(), &self.memory, Some(self.inflight())).unwrap()
     }
 
-    /// What becomes of the one chain that is offered.
+    /// Returns what becomes of the one chain that is offered.
     fn walk(&self) -> Result<Chain, RingError> {
         self.walk_in(&mut self.ring())
     }

@@ -37,7 +37,7 @@ pub const BACKENDS: [BackendChoice; 2] = [BackendChoice::Auto, BackendChoice::Sy
 /// How long a server may be late, on a machine that has other work.
 const LATE_MAX: Duration = Duration::from_secs(60);
 
-/// What to serve, and how.
+/// Description of what to serve, and how.
 pub struct Setup {
     exports: Vec<(String, String, Fresh)>,
     minimum_block: Option<u32>,
@@ -211,7 +211,7 @@ impl Served {
         self.stop.stop();
     }
 
-    /// Whether the server has stopped, with every connection's thread and the last flush.
+    /// Tells if the server has stopped, with every connection's thread and the last flush.
     pub fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }

@@ -11,7 +11,7 @@ use cryptline_nbd::{NbdError, RequestHeader, TransmissionFlags};
 
 use super::Served;
 
-/// What a client asks for before it starts.
+/// Options that a client asks for before it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// Structured replies and block status.
@@ -32,7 +32,7 @@ pub const CLIENT_FLAGS: u32 = client_flag::FIXED_NEWSTYLE | client_flag::NO_ZERO
 pub struct Answer {
     /// Whose.
     pub cookie: u64,
-    /// How it went; for a read, with the data.
+    /// Result of the request; for a read, with the data.
     pub outcome: Result<Vec<u8>, NbdError>,
     /// For block status.
     pub extents: Vec<Extent>,
@@ -257,7 +257,7 @@ impl Raw {
         }
     }
 
-    /// Whether the server has closed the connection, after no more than it still owed.
+    /// Tells if the server has closed the connection, after no more than it still owed.
     pub fn is_closed(&mut self) -> bool {
         while self.next_answer().is_some() {}
         true

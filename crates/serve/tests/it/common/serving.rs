@@ -34,7 +34,7 @@ pub type Log = Arc<Mutex<Vec<String>>>;
 /// A server that runs until it ends; where it is dropped, the last flush must succeed.
 pub struct Serving {
     pub stop: StopHandle,
-    /// What it has to say of trouble.
+    /// Messages about trouble.
     pub log: Log,
     thread: Option<JoinHandle<Flushed>>,
 }

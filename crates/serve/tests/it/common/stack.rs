@@ -109,7 +109,7 @@ impl VolatileDisk {
         Self(Arc::new(Mutex::new(Contents { cached: vec![0; size], stable: vec![0; size], flushes: 0 })))
     }
 
-    /// It, ready to be served.
+    /// Returns the disk, ready to be served.
     pub fn stack(&self) -> Fresh {
         let (disk, size) = (self.clone(), self.stable().len() as u64);
         let geometry = Geometry { cache: false, answers_at_once: true, ..geometry(size) };
@@ -141,7 +141,7 @@ impl VolatileDisk {
         }
     }
 
-    /// What would be left without power.
+    /// Returns what would be left without power.
     pub fn stable(&self) -> Vec<u8> {
         self.0.lock().expect("no panic").stable.clone()
     }

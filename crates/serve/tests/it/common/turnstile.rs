@@ -33,7 +33,7 @@ impl Turnstile {
         Self { size, inner: Arc::default() }
     }
 
-    /// It, ready to be served.
+    /// Returns the disk, ready to be served.
     pub fn stack(&self) -> Fresh {
         let disk = self.clone();
         let geometry = Geometry { cache: false, ..geometry(self.size) };

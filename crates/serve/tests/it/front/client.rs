@@ -1,4 +1,4 @@
-//! What a client can ask of any front, and what a test can do with any server.
+//! Requests that a client can make to any front, and what a test can do with any server.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -67,12 +67,12 @@ pub trait Client {
         None
     }
 
-    /// What the protocol makes of an error: some know only a few.
+    /// Returns what the protocol makes of an error: some know only a few.
     fn number(&self, error: Errno) -> Errno {
         error
     }
 
-    /// Whether a zeroing can be asked for that rather fails than takes long.
+    /// Tells if a zeroing can be asked for that rather fails than takes long.
     fn knows_fast_zeroing(&self) -> bool {
         true
     }
@@ -131,21 +131,21 @@ pub trait Server {
     fn connections(&self) -> usize;
     /// Tells the server to stop.
     fn stop(&self);
-    /// Whether it has stopped, with the last flush.
+    /// Tells if it has stopped, with the last flush.
     fn is_over(&self) -> bool;
-    /// What it has to say of connections that ended badly.
+    /// Returns what it has to say of connections that ended badly.
     fn log(&self) -> Vec<String>;
     /// Stops it; how the last flush went.
     fn end(self: Box<Self>) -> Result<(), Fault>;
-    /// Whether its protocol has such a request. Otherwise clients make it of others.
+    /// Tells if its protocol has such a request. Otherwise clients make it of others.
     fn has(&self, _ask: &Ask) -> bool {
         true
     }
-    /// Whether requests that are sent together come one by one.
+    /// Tells if requests that are sent together come one by one.
     fn takes_one_at_a_time(&self) -> bool {
         false
     }
-    /// Whether a lane learns from another thread that its client is gone, so a few turns late.
+    /// Tells if a lane learns from another thread that its client is gone, so a few turns late.
     fn is_told_of_the_end(&self) -> bool {
         false
     }

@@ -3,8 +3,9 @@
 //! Each request is a system call past the page cache, by a thread of its own. The kernel is told to merge none with
 //! another, since an error would then be the error of both.
 //!
-//! What a program cannot ask of a block device is made of what it can: something durable is followed by a flush. What
-//! the kernel makes of requests before they reach a front is why some checks of other fronts say nothing here:
+//! Requests that a program cannot make to a block device are made of those that it can: something durable is followed
+//! by a flush. What the kernel makes of requests before they reach a front is why some checks of other fronts say
+//! nothing here:
 //!
 //! * `largest_requests_pass_with_small_ones_between_them`: the kernel cuts them.
 //! * `request_that_leaves_the_disk_or_its_blocks_is_refused`: it refuses them.
@@ -48,13 +49,13 @@ type Log = Arc<Mutex<Vec<String>>>;
 /// How a front of this kind is told apart from another.
 #[derive(Clone, Copy)]
 pub struct Kind {
-    /// What the kernel makes of an error of the front's.
+    /// Translation by the kernel of an error of the front's.
     pub number: fn(Errno) -> Errno,
     /// Somebody else takes the device away.
     pub detach: fn(&Path),
 }
 
-/// What the thread of a server has.
+/// State of a server's thread.
 pub struct Serving {
     pub gate: Gate,
     pub how: How,
@@ -108,7 +109,7 @@ impl Served {
         Self { kind, path, stop, stats, log, thread: Some(thread), _keep: over.keep, _watchdog: watchdog }
     }
 
-    /// What the kernel has of the device, as files.
+    /// Returns the folder of the kernel's files about the device.
     fn attributes(&self) -> PathBuf {
         let device = self.path.file_name().expect("a device has a name");
         Path::new("/sys/block").join(device)

@@ -5,7 +5,7 @@
 //! guest  this very program: its ignored tests, each over a device ◄──────┘
 //! ```
 //!
-//! What is left out, and why, is said in [`device`](crate::front::device).
+//! The omissions, and the reasons for them, are listed in [`device`](crate::front::device).
 
 use std::time::Duration;
 

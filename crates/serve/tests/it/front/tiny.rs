@@ -1,6 +1,6 @@
 //! The smallest wire there is: its requests come from a vector and its answers go to another.
 //!
-//! It brings and takes bytes in the three ways that fronts do:
+//! The wire brings and takes bytes in the three ways that fronts do:
 //!
 //! * copied between the lane's buffers and memory that others own, as for a virtqueue,
 //! * moved in and out in buffers of its own, a read in one piece, as for ublk and FUSE,
@@ -46,7 +46,7 @@ pub fn later(over: Fresh, how: How) -> Box<dyn Server> {
     Box::new(Tiny::start(over, how, Manner::Later))
 }
 
-/// What a client and its lane share.
+/// State that a client and its lane share.
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
@@ -110,7 +110,7 @@ struct Started {
 }
 
 impl TinyWire {
-    /// What the lane is to do, or why not.
+    /// Returns what the lane is to do, or why not.
     fn judge(&self, ask: &Ask) -> Result<Work, Errno> {
         let (range, block) = (ask.range(), self.geometry.logical_block);
         let end = range.offset.checked_add(range.len.into());

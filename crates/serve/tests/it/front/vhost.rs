@@ -73,7 +73,7 @@ fn serve(over: Fresh, how: How, poll: Poll, features: u64) -> Box<dyn Server> {
 struct Vhost {
     sockets: Vec<PathBuf>,
     next: Cell<usize>,
-    /// What drivers ask for.
+    /// Features that drivers ask for.
     features: u64,
     /// A zeroing that is not written may be as long as a discard.
     zeroes_by_itself: bool,

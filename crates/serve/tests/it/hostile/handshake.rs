@@ -166,7 +166,7 @@ fn client_that_does_not_read_its_option_replies_is_dropped_at_the_deadline() {
     others_are_served(&served);
 }
 
-/// Whether the server still has this connection; it has sent no more than its greeting.
+/// Tells if the server still has this connection; it has sent no more than its greeting.
 fn is_open(stream: &mut UnixStream) -> bool {
     stream.set_nonblocking(true).expect("a flag");
     loop {

@@ -12,7 +12,7 @@ use crate::common::{BACKENDS, Served, Setup, pattern, stack, wait_until};
 use crate::hostile::{MemoryBound, alone, others_are_served};
 
 const MIB: u64 = 1 << 20;
-/// What one connection may keep: its buffers, twice the replies' headers, and what is received.
+/// Memory that one connection may keep: its buffers, twice the replies' headers, and what is received.
 const CONNECTION: u64 = 40 * MIB;
 
 /// Over a disk that answers at once and one that does not, over each backend: harm is done, then

@@ -75,8 +75,8 @@ fn start(folder: &Path) -> Child {
     command.spawn().expect("a server")
 }
 
-/// Whether the guest has written to this disk since then. A server that is killed while QEMU still speaks with it about
-/// the disk is not what is tested here: QEMU may give such a disk up.
+/// Tells if the guest has written to this disk since then. A server that is killed while QEMU still speaks with it
+/// about the disk is not what is tested here: QEMU may give such a disk up.
 fn is_written(folder: &Path, name: &str, since: SystemTime) -> bool {
     let image = std::fs::metadata(folder.join(name)).expect("an image");
     image.blocks() > 0 && image.modified().expect("a time") > since

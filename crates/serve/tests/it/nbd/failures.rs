@@ -36,7 +36,7 @@ fn medium_that_stalls_for_one_connection_leaves_the_others_fast() {
     }
 }
 
-/// Whether another connection's requests are all answered before a read that stalls.
+/// Tells if another connection's requests are all answered before a read that stalls.
 fn others_overtake_a_stalled_read(served: &Served, data: &[u8]) -> bool {
     let [mut stalled, mut other] = [Raw::connect(served), Raw::connect(served)];
     let slow = stalled.send(cmd::READ, 0, (0, 4096));

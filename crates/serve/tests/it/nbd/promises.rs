@@ -1,4 +1,4 @@
-//! What the flags promise: durability across connections, and every limit of a request.
+//! Promises of the flags: durability across connections, and every limit of a request.
 
 use cryptline_engine::base::DirectMode;
 use cryptline_nbd::wire::{STATE_HOLE, STATE_ZERO, cmd, cmd_flag};

@@ -1,4 +1,4 @@
-//! What the counters say while clients are served.
+//! Values of the counters while clients are served.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

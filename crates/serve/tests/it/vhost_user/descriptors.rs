@@ -1,4 +1,5 @@
-//! What front-ends hand over: interrupts that nobody takes, memory that is replaced, sockets that were there before.
+//! Descriptors that front-ends hand over: interrupts that nobody takes, memory that is replaced, sockets that were
+//! there before.
 
 use crate::common;
 use std::io::Read as _;

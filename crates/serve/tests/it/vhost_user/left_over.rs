@@ -1,4 +1,5 @@
-//! What an earlier server has left in the buffer for requests under way, and a queue that is stopped while it is taken.
+//! Remainder that an earlier server has left in the buffer for requests under way, and a queue that is stopped while it
+//! is taken.
 
 use super::*;
 use crate::common;

@@ -1,4 +1,4 @@
-//! What a driver may ask for at most: ranges of discards and zeroings, segments, queues.
+//! Limits of what a driver may ask for: ranges of discards and zeroings, segments, queues.
 
 use crate::common;
 use cryptline_serve::vhost_user::{DiskError, QUEUE_SIZE_MAX};

@@ -16,7 +16,7 @@ fn volatile() -> (VolatileDisk, Served) {
     (disk, served)
 }
 
-/// What a front-end that passes its driver's wish on is answered.
+/// Returns the answer to a front-end that passes its driver's wish on.
 fn set(front: &FrontEnd, at: u32, value: &[u8]) -> bool {
     let len = u32::try_from(value.len()).expect("small");
     let mut payload = [at, len, 0].map(u32::to_ne_bytes).concat();
@@ -24,7 +24,7 @@ fn set(front: &FrontEnd, at: u32, value: &[u8]) -> bool {
     front.tell_with(25, &payload, &[]).expect("an answer")
 }
 
-/// Whether a write is durable as soon as it is over.
+/// Tells if a write is durable as soon as it is over.
 fn is_durable(driver: &mut Driver, disk: &VolatileDisk) -> bool {
     let before = disk.stable()[..4096].to_vec();
     let data: Vec<u8> = before.iter().map(|byte| byte.wrapping_add(1)).collect();
@@ -150,7 +150,7 @@ fn buffer_that_comes_later_is_told_at_once_what_the_driver_has_set() {
     assert!(is_durable(&mut late, &disk));
 }
 
-/// What one queue lets a server believe, the next may take back.
+/// The next queue may take back what one lets a server believe.
 #[test]
 fn next_server_does_not_believe_what_a_resumed_queue_has_disproved() {
     let (disk, first) = volatile();

@@ -1,4 +1,4 @@
-//! What was written is what is read.
+//! Checks that reads return what was written.
 
 use cryptline_engine::Operation;
 

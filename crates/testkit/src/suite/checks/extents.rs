@@ -1,4 +1,4 @@
-//! What a device reports of its allocation may be vague, but never wrong.
+//! Reports of a device's allocation, which may be vague, but never wrong.
 
 use cryptline_engine::{Fault, Gate, Operation};
 

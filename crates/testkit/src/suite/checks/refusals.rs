@@ -1,4 +1,4 @@
-//! What the gate refuses, with which fault, and that a refusal has no effect.
+//! Refusals of the gate: what it refuses, with which fault, and that a refusal has no effect.
 
 use cryptline_engine::{Fault, Operation};
 

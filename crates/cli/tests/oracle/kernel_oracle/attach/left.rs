@@ -1,4 +1,4 @@
-//! What servers leave to others: mounts of their devices, and devices of which nothing is known any more.
+//! Leftovers of servers for others: mounts of their devices, and devices of which nothing is known any more.
 
 use super::Guest;
 

@@ -1,4 +1,4 @@
-//! What only later kernels have: a server's place taken while its device is used, and devices that grow.
+//! Features that only later kernels have: a server's place taken while its device is used, and devices that grow.
 
 use cryptline_testkit::oracle::Oracle;
 

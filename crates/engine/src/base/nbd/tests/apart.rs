@@ -21,7 +21,7 @@ use super::scripted::{Client, Offer, Server};
 
 /// Where the script listens; a test that finds this is such a process.
 const SCRIPT: &str = "CRYPTLINE_TEST_SCRIPT";
-/// It leaves the socket to another and ends, as a server that goes to the background.
+/// Set for a process that leaves the socket to another and ends, as a server that goes to the background.
 const LEAVES: &str = "CRYPTLINE_TEST_LEAVES";
 const READY: u8 = 1;
 

@@ -30,7 +30,7 @@ fn makes_later(accept: &dyn Fn() -> Client, store: &Mutex<Store>) {
     cryptline_sys::lock(store).make(&late, &payload);
 }
 
-/// Whether a flush that says yes has said so of what is there in the end.
+/// Checks that a flush that says yes has said so of what is there in the end.
 fn write_is_never_made_over_a_later_one(server: Server) {
     let (_gate, mut disk) = server.disk_again(Duration::from_secs(3), BackendChoice::Auto);
     assert_eq!(disk.write_at(0, &[1; BLOCK], false), Err(Fault::Lost));

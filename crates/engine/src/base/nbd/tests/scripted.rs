@@ -25,7 +25,7 @@ use crate::{BackendChoice, Gate};
 
 pub const SIZE: u64 = 1 << 20;
 
-/// What a server offers.
+/// Offer of a server.
 #[derive(Clone, Copy)]
 pub struct Offer {
     pub size: u64,

@@ -13,7 +13,7 @@ pub const K: u64 = 4096;
 pub const ZONE: u64 = 4 * K;
 pub const ZONES: u32 = 5;
 
-/// What reached a medium, in order. `After` is what a user knew at that moment.
+/// Events of the media, in order. `After` is what a user knew at that moment.
 #[derive(Clone)]
 pub enum Event {
     Data(usize, Vec<u8>),
@@ -23,7 +23,7 @@ pub enum Event {
     After(Vec<Known>),
 }
 
-/// What is promised of a zone, and what may be there.
+/// Promises about a zone, and what may be there.
 #[derive(Clone, Copy, Default)]
 pub struct Known {
     /// Life and pointer at least.

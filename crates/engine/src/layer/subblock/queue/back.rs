@@ -6,7 +6,7 @@ use super::{Claim, Step, SubBlockQueue, Work};
 use crate::{Completion, Fault, Operation, Request, Submitted};
 
 impl SubBlockQueue {
-    /// What follows from a completion below, until something is pending or over.
+    /// Follows a completion below, until something is pending or over.
     pub(super) fn follow(&mut self, ring: &mut Ring, completion: Completion) {
         let mut completion = completion;
         while let Some(request) = self.back(completion) {

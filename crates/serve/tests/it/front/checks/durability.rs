@@ -1,4 +1,4 @@
-//! What an answer says about a power cut.
+//! Meaning of an answer for a power cut.
 
 use cryptline_testkit::suite::devices;
 

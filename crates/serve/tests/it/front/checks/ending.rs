@@ -1,5 +1,5 @@
-//! Who waits for whom: turns between requests, and work that nobody waits for any more. That ends
-//! within so many chunks, however much was asked.
+//! Order of waiting: turns between requests, and work that nobody waits for any more. That ends within so many chunks,
+//! however much was asked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const EVERYTHING: u64 = JOBS_MAX as u64 * (GIB as u64 / (256 << 10));
 /// Makes a request for a range.
 type Kind = fn(Range) -> Ask;
 
-/// What a client can ask for with a few bytes.
+/// Requests that a client can make with a few bytes.
 const ENDLESS: [Kind; 3] =
     [Ask::Cache, |range| Ask::Zero(range, Zeroing::default()), |range| Ask::Discard { range, durable: false }];
 

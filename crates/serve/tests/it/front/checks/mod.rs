@@ -64,7 +64,7 @@ pub fn backends() -> impl Iterator<Item = BackendChoice> {
     BACKENDS.into_iter().take(count)
 }
 
-/// Who runs the cipher.
+/// Returns the choices of who runs the cipher.
 fn dispatches() -> impl Iterator<Item = Dispatch> {
     // The first and the last one: the thread that has the request, and whoever is free.
     let step = if is_sparing() { stack::DISPATCHES.len() - 1 } else { 1 };

@@ -1,4 +1,4 @@
-//! What is not served.
+//! Requests that are not served.
 
 use cryptline_engine::base::DirectMode;
 use cryptline_testkit::suite::devices;
