@@ -160,7 +160,6 @@ impl Cluster {
         for thread in self.threads {
             let _ = thread.join();
         }
-        put_image(None);
         let mut state = self.shared.state();
         let used = self.shared.used;
         let mut least = std::mem::take(&mut state.first);
@@ -365,7 +364,13 @@ impl Image for Shared {
 
     fn size(&self) -> Result<u64, i32> {
         // It is known unless it has changed.
-        self.ask();
+        let has_changed = {
+            let state = self.state();
+            state.told_size != state.size
+        };
+        if has_changed {
+            self.ask();
+        }
         let mut state = self.state();
         if state.is_shut_out {
             return Err(libc::ESHUTDOWN);
@@ -380,6 +385,9 @@ impl Image for Shared {
 
     fn take(&self, request: Request) -> Result<(), (Request, i32)> {
         let mut state = self.state();
+        if state.is_ending {
+            return Err((request, libc::ESHUTDOWN));
+        }
         state.count += 1;
         let number = state.count;
         let word = self.chance(32, number);

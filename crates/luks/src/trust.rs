@@ -86,10 +86,16 @@ impl Trust {
 }
 
 impl Header {
-    /// Rights over the data in `segments` on a device of `device_size` bytes, which key slot `slot` has opened,
-    /// or the volume key itself. The words in `accepted` are believed, exactly as they are written.
+    /// Rights over the data in `segments` on a device of `device_size` bytes (`None`: its beginning only), which key slot
+    /// `slot` has opened, or the volume key itself. The words in `accepted` are believed, exactly as they are written.
     #[must_use]
-    pub fn trust(&self, segments: &[Segment], device_size: u64, slot: Option<u32>, accepted: &[String]) -> Trust {
+    pub fn trust(
+        &self,
+        segments: &[Segment],
+        device_size: Option<u64>,
+        slot: Option<u32>,
+        accepted: &[String],
+    ) -> Trust {
         let area = slot.and_then(|slot| Some((slot, self.area_cipher(slot)?)));
         let mut trust = Trust::ReadWrite;
         for segment in segments {
@@ -99,7 +105,9 @@ impl Header {
             if accepted.iter().any(|word| word == cipher.as_str()) {
                 continue;
             }
-            let sectors = segment.iv_tweak.saturating_add(segment.data_size(device_size).unwrap_or(0) / 512);
+            // One of an unknown size may be as long as any.
+            let size = device_size.map_or(0, |size| segment.data_size(size).unwrap_or(u64::MAX));
+            let sectors = segment.iv_tweak.saturating_add(size / 512);
             let strength = cipher.strength(sectors);
             let vouches = |word: &str| CipherSpec::parse(word).is_ok_and(|word| word.is_alike(cipher));
             // No area is long enough to tell a number of 32 bits from one of 64.

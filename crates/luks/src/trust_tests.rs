@@ -129,7 +129,7 @@ fn trusts(image: &Image) -> [Option<Trust>; 2] {
     let Ok(segments) = header.segments(SegmentPolicy::default()) else { return [None, None] };
     let size = u64::try_from(image.bytes.len()).unwrap();
     let unlocked = header.unlock(&mut Cursor::new(&image.bytes), PASSPHRASE, &UnlockOptions::default());
-    let trust = |slot| header.trust(&segments, size, slot, &[]);
+    let trust = |slot| header.trust(&segments, Some(size), slot, &[]);
     [unlocked.ok().map(|unlocked| trust(Some(unlocked.slot))), Some(trust(None))]
 }
 
@@ -203,7 +203,7 @@ fn volumes_of_every_word_are_vouched_for_by_their_own_key_slots() {
 
 /// The data of a sparse disk of `size` bytes.
 fn data(header: &Header, size: u64, slot: Option<u32>, accepted: &[String]) -> Trust {
-    header.trust(&header.segments(SegmentPolicy::default()).unwrap(), size, slot, accepted)
+    header.trust(&header.segments(SegmentPolicy::default()).unwrap(), Some(size), slot, accepted)
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn worst_of_several_segments_counts() {
     ] {
         let mut segments = words.map(with).to_vec();
         segments.push(clear.clone());
-        assert_eq!(name(&header.trust(&segments, 8 * MIB, Some(0), &[])), expected, "{words:?}");
+        assert_eq!(name(&header.trust(&segments, Some(8 * MIB), Some(0), &[])), expected, "{words:?}");
     }
 }
 

@@ -508,7 +508,6 @@ pub unsafe extern "C" fn fstat(fd: c_int, found: *mut c_void) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t {
     if is_managed() {
-        scheduler::chance();
         until_told(fd);
     }
     real!(lseek64(fd, offset, whence) as fn(c_int, off_t, c_int) -> off_t)

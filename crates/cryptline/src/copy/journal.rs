@@ -54,6 +54,14 @@ pub enum ResumeError {
         /// The unfinished copy.
         part: PathBuf,
     },
+    /// The header that was begun says now that its data has another cipher.
+    #[error("{} says by now that its data is encrypted with {found}; remove it to begin anew", part.display())]
+    OtherCipher {
+        /// The unfinished copy.
+        part: PathBuf,
+        /// Cipher in its header.
+        found: String,
+    },
     /// Somebody else's, or for others to write to.
     #[error("{} is not a file that only its owner can use; remove it first", part.display())]
     NotOurs {
@@ -68,7 +76,7 @@ impl ResumeError {
             Self::Source | Self::Destination | Self::Apart => ErrorKind::Parameters,
             Self::Changed { .. } => ErrorKind::Busy,
             Self::OtherKey { .. } => ErrorKind::NoKey,
-            Self::NotOurs { .. } => ErrorKind::Device,
+            Self::OtherCipher { .. } | Self::NotOurs { .. } => ErrorKind::Device,
         }
     }
 }

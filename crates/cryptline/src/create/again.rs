@@ -10,9 +10,10 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use cryptline_cipher::CipherSpec;
 use cryptline_engine::base::Image;
 use cryptline_luks::format::{FormatOptions, KdfKind, Version};
-use cryptline_luks::{KdfLimits, SegmentPolicy, UnlockOptions};
+use cryptline_luks::{KdfLimits, Segment, SegmentPolicy, UnlockOptions};
 use cryptline_sys::SecretBuf;
 
 use super::fill::{Prepared, Rest};
@@ -183,6 +184,11 @@ impl Create {
             };
             let policy = SegmentPolicy { allow_null_cipher: self.format.allow_null_cipher, detached: false };
             let segments = header.segments(policy).map_err(damaged)?;
+            for segment in &segments {
+                self.check_cipher(segment).map_err(|found| {
+                    Problem::Resume(ResumeError::OtherCipher { part: draft.path().to_owned(), found }).on(name)
+                })?;
+            }
             let (start, sector) = (segments[0].offset, segments[0].sector_size);
             Ok(Prepared {
                 // It is on disk.
@@ -194,6 +200,18 @@ impl Create {
                 sector: sector.into(),
             })
         })
+    }
+
+    /// Tells which cipher a segment has, where it is not the one that was asked for: whoever could write to the file
+    /// meanwhile may have put a weaker one there.
+    fn check_cipher(&self, segment: &Segment) -> std::result::Result<(), String> {
+        let asked = CipherSpec::parse(&self.format.cipher).ok();
+        match (&segment.cipher, asked) {
+            (Some(found), Some(asked)) if found.is_alike(&asked) && found.wraps(u64::MAX) == asked.wraps(u64::MAX) => {
+                Ok(())
+            }
+            (found, _) => Err(found.as_ref().map_or_else(|| "nothing".to_owned(), |spec| spec.as_str().to_owned())),
+        }
     }
 
     /// Fills what is not there yet, and compares all of it if that was asked for.

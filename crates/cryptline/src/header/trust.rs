@@ -21,7 +21,7 @@ impl Header {
         // What cannot be opened here is no data that can be lost by it.
         let Ok(segments) = header.segments(policy) else { return Ok(()) };
         // Nor is any written now, however long it is.
-        let trust = header.trust(&segments, 0, slot, self.given.accepted_ciphers());
+        let trust = header.trust(&segments, None, slot, self.given.accepted_ciphers());
         opened.on(trust.to_write())
     }
 }

@@ -90,15 +90,15 @@ impl Open {
         warnings.extend(warnings_of(&header, self));
         let segments = usable_segments(&header, self, name)?;
         let sizes = data_sizes(&segments, device.size, &device.name)?;
-        let (perf, _) = header_flags(header.flags(), self.discards);
+        let (perf, notes) = header_flags(header.flags(), self.discards);
+        warnings.extend(notes);
         let decision = self.dispatch.decide(Stored::Header(perf))?;
         let key = Zeroizing::new(match (show_keys, header.key_len()) {
             (true, _) => {
-                // Whoever makes a device of it writes to that.
-                self.writes = true;
                 let (key, slot, _) = unlock(&header, source.reader()?, name, self)?;
-                let doubted = self.open_as_trusted(&header, &segments, device.size, slot, name)?;
-                warnings.extend(doubted);
+                // Whoever makes a device of it may write to that: a line does not say that it is only read.
+                let trust = self.trust(&header, &segments, device.size, slot);
+                trust.to_write().map_err(|error| Problem::Luks(error).on(name))?;
                 key.to_vec()
             }
             (false, Some(len)) => vec![0; len],

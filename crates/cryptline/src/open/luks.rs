@@ -54,11 +54,14 @@ pub(super) fn open(mut open: Open, source: &Source, version: Option<LuksVersion>
     let decision = open.dispatch.decide(Stored::Header(perf))?;
     let (key, slot, notes) = with_keys(|| unlock(&header, holder.reader()?, &name, &open))?;
     warnings.extend(notes);
+    let keeps_trust =
+        open.trust(&header, &segments, u64::MAX, slot) == open.trust(&header, &segments, base.size(), slot);
     let doubted = open.open_as_trusted(&header, &segments, base.size(), slot, &name)?;
     warnings.extend(doubted);
     let mut parts = Vec::with_capacity(segments.len());
-    // A disk to the end of its device grows with it. One of several ranges is laid out once and for all.
-    let may_grow = segments.len() == 1;
+    // A disk to the end of its device grows with it, unless its IVs come again there. One of several ranges is laid out
+    // once and for all.
+    let may_grow = segments.len() == 1 && keeps_trust;
     for (segment, size) in segments.iter().zip(sizes) {
         let crypt = segment.cipher.as_ref().map(|cipher| crypt_of(cipher, segment, &key, open.discards));
         parts.push(Part {

@@ -29,6 +29,6 @@ impl Open {
 
     /// How far the header is believed.
     pub(super) fn trust(&self, header: &Header, segments: &[Segment], size: u64, slot: Option<u32>) -> Trust {
-        header.trust(segments, size, slot, self.given.accepted_ciphers())
+        header.trust(segments, Some(size), slot, self.given.accepted_ciphers())
     }
 }

@@ -11,7 +11,7 @@ use cryptline::{
 };
 use tempfile::TempDir;
 
-use crate::common::cheap;
+use crate::common::{cheap, edit};
 
 const MIB: usize = 1 << 20;
 const SIZE: usize = 40 * MIB + 777;
@@ -282,4 +282,35 @@ fn error_says_that_the_same_goes_on() {
         panic!("{error}");
     };
     assert_eq!(*left, Left::Kept);
+}
+
+/// Whoever can write to an unfinished volume can put another cipher into its header, under which its key slot still opens.
+#[test]
+fn volume_whose_header_names_another_cipher_by_now_is_not_filled() {
+    let lab = Lab::new();
+    let fill = |until: u64| {
+        let create = Create::new(&lab.dest).passphrase("secret").format(cheap()).fill(lab.copy());
+        let cut = create.on_progress(move |progress| match progress {
+            Progress::Copied { bytes, .. } if bytes > until => Err(Error::from_keys(ErrorKind::Device, "cut")),
+            _ => Ok(()),
+        });
+        cut.create().map(drop)
+    };
+    fill(8 * MIB as u64).unwrap_err();
+    let name = |from: &str, to: &str| {
+        edit(&lab.part, |json| {
+            let (before, segments) = json.split_once("\"segments\":{").unwrap();
+            format!("{before}\"segments\":{{{}", segments.replacen(&format!("\"{from}\""), &format!("\"{to}\""), 1))
+        });
+    };
+    for cipher in ["aes-xts-null", "aes:2-ctr-null", "aes-xts-plain"] {
+        name("aes-xts-plain64", cipher);
+        let before = fs::read(&lab.part).unwrap();
+        let error = fill(u64::MAX).unwrap_err();
+        assert!(matches!(why(&error), ResumeError::OtherCipher { found, .. } if found == cipher), "{error}");
+        assert!(fs::read(&lab.part).unwrap() == before && !lab.dest.exists(), "something was written");
+        name(cipher, "aes-xts-plain64");
+    }
+    fill(u64::MAX).unwrap();
+    assert!(lab.dest.exists());
 }

@@ -170,10 +170,11 @@ fn write_back_now(path: &Path) -> WrittenBack {
         Err(error) if is_claimed_error(&error) => {
             // What a file system has not written yet is not the device's: syncing that would leave it behind.
             // That waits for all disks of this machine, of which one may never answer; the kernel writes all of them meanwhile.
-            let last = RefCell::new(statistics(path));
+            let last = RefCell::new(completed(path));
             within(rustix::fs::sync, RESTS_FOR, || {
-                let now = statistics(path);
-                last.replace(now.clone()) != now
+                let now = completed(path);
+                // Unknown is no reason to give up.
+                last.replace(now) != now || now.is_none()
             });
             (File::open(path), Err(EndError::InUse(path.to_owned())))
         }
@@ -193,10 +194,12 @@ fn write_back_now(path: &Path) -> WrittenBack {
     (device, written.and(is_free))
 }
 
-/// Counters of the kernel for a block device: requests, and those under way.
-fn statistics(path: &Path) -> Option<String> {
+/// Reads and writes that a block device has completed, as the kernel counts them.
+fn completed(path: &Path) -> Option<[u64; 2]> {
     let folder = Path::new("/sys/class/block").join(path.file_name()?);
-    std::fs::read_to_string(folder.join("stat")).ok()
+    let text = std::fs::read_to_string(folder.join("stat")).ok()?;
+    let number = |place: usize| text.split_ascii_whitespace().nth(place)?.parse().ok();
+    Some([number(0)?, number(4)?])
 }
 
 /// Tells if somebody has claimed a block device: mounted it, or made another device of it.
