@@ -336,7 +336,7 @@ fn contents_advice(contents: &Contents) -> &'static str {
     match contents {
         Contents::Partitioned(_) => "; name a partition, as in 'TARGET?partition=1'",
         Contents::BitLocker => "; `cryptsetup open --type bitlk` opens those",
-        _ => "; it is not encrypted, or a plain volume without a header (--type plain or --table)",
+        _ => "; it is either unencrypted or a plain volume without a header (--type plain or --table)",
     }
 }
 
@@ -353,7 +353,7 @@ pub(crate) fn luks_advice(error: &LuksError) -> &'static str {
         }
         LuksError::NullCipher(_) | LuksError::ClearSegment(_) => "; give --allow-null-cipher if that is intended",
         LuksError::DoubtedCipher(_) => "; if the volume was made so, give --accept-cipher with that cipher",
-        LuksError::BrokenCipher(_) => "; if it must be, give --accept-cipher with that cipher",
+        LuksError::BrokenCipher(_) => "; to use it all the same, add --accept-cipher with that cipher",
         LuksError::OtherContents { .. } | LuksError::NotUnderstood { .. } => " (--read-only)",
         LuksError::DetachedHeader => "; give the data device as target and this with --header",
         LuksError::NoKeySlot => "; give it with --volume-key-file",

@@ -142,7 +142,7 @@ pub enum Error {
     #[error("refused: {0}")]
     DoubtedCipher(Doubted),
     /// The new volume would be encrypted in a way that hides next to nothing.
-    #[error("refused: {} gives away more than it hides, from whoever can write to the disk; use aes-xts-plain64", quote(.0))]
+    #[error("refused: {} hides too little from whoever can write to the disk; use aes-xts-plain64", quote(.0))]
     BrokenCipher(String),
     /// The header says that this segment of several is not encrypted at all.
     #[error("refused: segment {0} is of type 'linear', so it is not encrypted")]

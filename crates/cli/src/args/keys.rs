@@ -212,7 +212,7 @@ impl KeyArgs {
 /// Refuses a cipher that encrypts nothing, which has an option of its own.
 pub fn accepted_cipher(spec: &str) -> Result<String, String> {
     if spec.is_empty() || spec.contains("cipher_null") {
-        return Err("that encrypts nothing, which is never accepted so".to_owned());
+        return Err("it encrypts nothing, which only --allow-null-cipher accepts".to_owned());
     }
     Ok(spec.to_owned())
 }

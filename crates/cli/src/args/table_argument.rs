@@ -75,7 +75,7 @@ impl TableArgument {
             Self::Input | Self::File(_) => Ok(()),
             Self::Line(_) => Err(CliError::parameters(
                 "the server in the background cannot be given the line of --table, which is wiped by now; \
-                 use --table - or --table @FILE, or --foreground",
+                 use --table - or --table @FILE, or run it in the foreground",
             )),
         }
     }

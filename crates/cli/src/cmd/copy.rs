@@ -228,7 +228,7 @@ impl CopyArgs {
         // A volume that is taken as it is stays one.
         if extension.is_some_and(is_named) && !self.how.from_raw {
             return Err(CliError::parameters(format!(
-                "{destination}: the copy would not be encrypted although its name says so; add --encrypt, or choose another name"
+                "{destination}: the copy would not be encrypted although its name says that it is; add --encrypt, or choose another name"
             )));
         }
         Ok(())

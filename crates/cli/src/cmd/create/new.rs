@@ -48,7 +48,7 @@ pub struct FormatArgs {
     #[arg(long, value_name = "SPEC", default_value = "aes-xts-plain64")]
     pub cipher: String,
 
-    /// Make a volume of the cipher SPEC, though it gives away more than it hides; the same must be said to open it
+    /// Make a volume with the broken cipher SPEC; opening it needs the same option
     #[arg(long, value_name = "SPEC", value_parser = accepted_cipher)]
     pub accept_cipher: Vec<String>,
 
