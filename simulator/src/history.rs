@@ -370,6 +370,10 @@ fn cluster(draw: &mut Draw) -> Option<rbd::Habits> {
             _ => habits.shrinks = at,
         }
     }
+    // librbd says that an image has changed, and not how: that it was smaller for a moment, nobody can notice.
+    if habits.shrinks.is_some() && habits.grows > habits.shrinks {
+        habits.grows = None;
+    }
     Some(habits)
 }
 
