@@ -128,7 +128,7 @@ impl CliError {
     /// Why nothing was made. What helps with a header that exists does not help here.
     pub(crate) fn of_create(error: cryptline::Error) -> Self {
         let (message, advice) = match error.problem() {
-            Problem::Luks(LuksError::BrokenCipher(_)) => words(&error),
+            Problem::Luks(LuksError::BrokenCipher(_) | LuksError::RepeatedIvs(_)) => words(&error),
             Problem::Luks(_) => (error.to_string(), ""),
             _ => words(&error),
         };
@@ -353,7 +353,9 @@ pub(crate) fn luks_advice(error: &LuksError) -> &'static str {
         }
         LuksError::NullCipher(_) | LuksError::ClearSegment(_) => "; give --allow-null-cipher if that is intended",
         LuksError::DoubtedCipher(_) => "; if the volume was made so, give --accept-cipher with that cipher",
-        LuksError::BrokenCipher(_) => "; to use it all the same, add --accept-cipher with that cipher",
+        LuksError::BrokenCipher(_) | LuksError::RepeatedIvs(_) => {
+            "; to use it all the same, add --accept-cipher with that cipher"
+        }
         LuksError::OtherContents { .. } | LuksError::NotUnderstood { .. } => " (--read-only)",
         LuksError::DetachedHeader => "; give the data device as target and this with --header",
         LuksError::NoKeySlot => "; give it with --volume-key-file",

@@ -144,6 +144,9 @@ pub enum Error {
     /// The new volume would be encrypted in a way that hides next to nothing.
     #[error("refused: {} hides too little from whoever can write to the disk; use aes-xts-plain64", quote(.0))]
     BrokenCipher(String),
+    /// The volume would have several sectors with one IV, and be read only when it is opened again.
+    #[error("refused: beyond 2 TiB the IVs of {} repeat (those of plain64 do not), so the volume would be read-only", quote(.0))]
+    RepeatedIvs(String),
     /// The header says that this segment of several is not encrypted at all.
     #[error("refused: segment {0} is of type 'linear', so it is not encrypted")]
     ClearSegment(u32),

@@ -54,6 +54,9 @@ pub fn format_with_key(
 ) -> Result<(), Error> {
     check_passphrase(passphrase)?;
     options.check(key)?;
+    if !options.detached {
+        options.check_data_size(device_size.saturating_sub(options.data_start()?))?;
+    }
     // Headers hold the name in its usual case.
     let hash = Hash::by_name(&options.hash)?.name().to_owned();
     let cost = match (&options.seed, options.version) {
@@ -118,6 +121,18 @@ impl FormatOptions {
 }
 
 impl FormatOptions {
+    /// Refuses `size` bytes of data if that is more than the IVs count, unless the cipher is accepted.
+    ///
+    /// # Errors
+    /// [`Error::RepeatedIvs`], [`Error::Parameters`].
+    pub fn check_data_size(&self, size: u64) -> Result<(), Error> {
+        let repeats = parse_cipher(&self.cipher)?.wraps(size / 512);
+        if repeats && !self.accepted_ciphers.contains(&self.cipher) {
+            return Err(Error::RepeatedIvs(self.cipher.clone()));
+        }
+        Ok(())
+    }
+
     /// Bytes of the header with its place for key slots.
     ///
     /// # Errors

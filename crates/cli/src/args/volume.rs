@@ -238,6 +238,13 @@ impl TargetArgs {
 
     /// Returns the source of the encryption parameters; `None` for a table, which is one.
     fn format(&self, target: &Target, keys: &KeyArgs) -> Result<Option<Format>, CliError> {
+        let has_no_header =
+            matches!(target, Target::Table(_)) || target.is_memory() || self.kind == Some(VolumeType::Plain);
+        if has_no_header && !keys.accept_cipher.is_empty() {
+            return Err(CliError::parameters(
+                "--accept-cipher is for a cipher that a LUKS header names, and there is no header; leave it out",
+            ));
+        }
         if let Target::Table(_) = target {
             return if keys.is_empty() {
                 Ok(None)

@@ -1,11 +1,12 @@
 //! `resize`: more room for a volume, or less.
 
 use clap::Args;
-use cryptline::ResizeOptions;
+use cryptline::{Header, ResizeOptions};
 
 use super::create::show;
 use super::key::Place;
 use crate::CliError;
+use crate::args::accepted_cipher;
 use crate::output::{say, warn_of};
 use crate::size;
 
@@ -43,6 +44,10 @@ pub struct ResizeArgs {
     #[arg(long)]
     pub shrink: bool,
 
+    /// Accept the cipher SPEC of the header, exactly as `cryptline info` shows it, though its IVs repeat in the new size
+    #[arg(long, value_name = "SPEC", value_parser = accepted_cipher)]
+    pub accept_cipher: Vec<String>,
+
     /// Lose what was written behind the new end, or where the volume grows to
     #[arg(long)]
     pub force: bool,
@@ -54,7 +59,8 @@ pub struct ResizeArgs {
 /// As the help says.
 pub fn run(args: &ResizeArgs) -> Result<(), CliError> {
     let options = ResizeOptions { size: args.size, shrink: args.shrink, force: args.force };
-    let header = args.place.open().on_progress(show(false));
+    let header = args.accept_cipher.iter().cloned().fold(args.place.open(), Header::accept_cipher);
+    let header = header.on_progress(show(false));
     let resized = header.resize(&options).map_err(CliError::of_header)?;
     warn_of(&resized.warnings);
     let name = args.place.target.display();

@@ -30,7 +30,7 @@ const FIRST: usize = 4096;
 /// Room for data that a stream begins with.
 const ROOM: u64 = 64 << 20;
 /// A size that all sectors divide, for a disk that nobody knows the size of yet.
-const UNKNOWN: u64 = 1 << 50;
+const UNKNOWN: u64 = 1 << 40;
 
 /// The threads of a copy, and of a comparison, are as many as there are cores.
 fn inline() -> DispatchOptions {
@@ -108,6 +108,7 @@ impl Create {
             let (has, needs) = (size.saturating_sub(start), least - start);
             return Err(Problem::CopyTooSmall { has, needs }.on(&name));
         }
+        self.check_data_size(size - start, &name)?;
         draft.set_size(size, self.preallocate)?;
         let header = self.header_apart(&prepared)?;
         let grows = known.is_none() && self.size.is_none();
@@ -124,6 +125,7 @@ impl Create {
         }
         if grows {
             let data = moved.bytes.next_multiple_of(prepared.sector).max(prepared.sector);
+            self.check_data_size(data, &name)?;
             draft.set_size(start + data, false)?;
         }
         draft.sync()?;
@@ -137,6 +139,10 @@ impl Create {
         copy.refuse_stopped(&name)?;
         self.publish_both(draft, header)?;
         Ok(self.created(data_size, copy.copied(moved, Vec::new())))
+    }
+
+    fn check_data_size(&self, size: u64, name: &str) -> Result<()> {
+        self.format.check_data_size(size).map_err(|error| Problem::Luks(error).on(name))
     }
 
     pub(super) fn created(&self, data_size: u64, copied: crate::Copied) -> Created {

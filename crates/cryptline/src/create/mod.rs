@@ -340,6 +340,9 @@ impl Create {
         }
         let mut options = self.format.clone();
         fit_sector(&mut options, size);
+        if options.detached {
+            options.check_data_size(size).map_err(|error| Problem::Luks(error).on(target))?;
+        }
         // What is larger than a table's sector can be torn; what is smaller cannot be written.
         let sector = geometry.logical_block;
         if let BaseInfo::Btt { .. } = device.info {

@@ -238,6 +238,7 @@ impl Header {
         if plan.is_smaller() && !options.shrink {
             return Err(failed(ResizeError::Smaller { size: has }));
         }
+        self.check_ivs(&plan, last).map_err(|error| Problem::Luks(error).on(&name))?;
         let warnings = if plan.length.is_some() || plan.cut().is_some() {
             self.change(&plan, &places, &segments, options.force)
         } else {
@@ -252,6 +253,17 @@ impl Header {
             is_fixed: last.size.is_some(),
             warnings,
         })
+    }
+
+    /// Refuses to grow a volume to where its IVs repeat, unless its cipher is accepted.
+    fn check_ivs(&self, plan: &Plan, last: &Segment) -> std::result::Result<(), cryptline_luks::Error> {
+        let Some(cipher) = &last.cipher else { return Ok(()) };
+        let sectors = last.iv_tweak.saturating_add(plan.ends[1].saturating_sub(last.offset) / 512);
+        let is_accepted = self.given.accepted_ciphers().iter().any(|word| word == cipher.as_str());
+        if plan.ends[1] <= plan.ends[0] || is_accepted || !cipher.wraps(sectors) {
+            return Ok(());
+        }
+        Err(cryptline_luks::Error::RepeatedIvs(cipher.as_str().to_owned()))
     }
 
     /// Does what was planned if all is still as it was then. The volume never ends behind its file: a file becomes
