@@ -7,6 +7,8 @@
 //! A device is never used bare: it is put behind a [`Gate`](crate::Gate), which checks every
 //! request once so that no device has to.
 
+use std::os::fd::BorrowedFd;
+
 use cryptline_sys::Ring;
 
 use crate::zone::{Zone, ZoneModel};
@@ -39,6 +41,18 @@ pub trait Device: Send + Sync {
     /// The devices that it lies over.
     fn below(&self) -> &[Gate] {
         &[]
+    }
+
+    /// The open file that each of its queues opens again.
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Opens the files of so many queues at a time now, for a process that can open none later.
+    fn reserve_files(&self, queues: usize) -> Result<(), OpenError> {
+        let (each, beside) = self.queues_taken();
+        let queues = queues.saturating_mul(each).saturating_add(beside);
+        self.below().iter().try_for_each(|lower| lower.reserve_files(queues))
     }
 
     /// Closes what it keeps open for queues to come, and what is below it does not concern.

@@ -20,6 +20,7 @@
 //! Foreign input is refused with a [`Fault`]; what would be our own bug is asserted.
 
 use std::any::Any;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -174,6 +175,28 @@ impl Gate {
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// The open files that each queue opens again, here and below.
+    #[must_use]
+    pub fn files(&self) -> Vec<BorrowedFd<'_>> {
+        let below = self.device.below().iter().flat_map(Self::files);
+        self.device.file().into_iter().chain(below).collect()
+    }
+
+    /// How many files so many queues at a time open, here and below.
+    #[must_use]
+    pub fn files_taken(&self, queues: usize) -> usize {
+        let (each, beside) = self.device.queues_taken();
+        let own = if self.device.file().is_some() { queues } else { 0 };
+        let below = queues.saturating_mul(each).saturating_add(beside);
+        self.device.below().iter().fold(own, |all, lower| all.saturating_add(lower.files_taken(below)))
+    }
+
+    /// Opens the files of so many queues at a time, here and below, for a process that can open none later. As many can
+    /// then be opened again until [`close_spare`](Self::close_spare).
+    pub fn reserve_files(&self, queues: usize) -> Result<(), OpenError> {
+        self.device.reserve_files(queues)
     }
 
     /// Closes the files that are kept open for queues to come, here and below. The next queues open

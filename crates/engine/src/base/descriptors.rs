@@ -3,8 +3,8 @@
 //! The kernel tells each open file once of a lost write, so queues at the same time must not share
 //! one. One after the other they may: an open file that was there before is told of more, not of
 //! less. So nothing is closed before the device is, unless somebody asks for it, and as many queues as
-//! there have been at a time can always be opened again without opening a file. A server relies on
-//! that: once it has given up its rights, it can open none.
+//! there have been at a time, or were reserved, can always be opened again without opening a file. A server relies on
+//! that where it can open none once it has given up its rights.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -27,6 +27,15 @@ impl Descriptors {
         let file = Arc::new(open()?);
         pool.push(Arc::clone(&file));
         Ok(file)
+    }
+
+    /// Has so many, used or not.
+    pub fn reserve(&self, count: usize, open: impl Fn() -> Result<OwnedFd, Errno>) -> Result<(), Errno> {
+        let mut pool = cryptline_sys::lock(&self.0);
+        while pool.len() < count {
+            pool.push(Arc::new(open()?));
+        }
+        Ok(())
     }
 
     /// Closes those that nobody uses.
@@ -62,6 +71,7 @@ mod tests {
             (queues.collect::<Vec<_>>(), ring)
         };
         assert_eq!(open_count(&path), 1);
+        assert_eq!((gate.files().len(), gate.files_taken(5)), (1, 5));
         let first = queues();
         assert_eq!(open_count(&path), 6, "each queue has one of its own");
         drop(first);
@@ -82,6 +92,16 @@ mod tests {
 
     fn refuse() -> Result<OwnedFd, Errno> {
         Err(Errno::PERM)
+    }
+
+    #[test]
+    fn reserved_files_are_enough_and_no_more_are_opened() {
+        let pool = Descriptors::default();
+        assert_eq!(pool.reserve(1, refuse), Err(Errno::PERM));
+        pool.reserve(2, open).unwrap();
+        pool.reserve(2, refuse).unwrap();
+        let taken = [pool.take(refuse).unwrap(), pool.take(refuse).unwrap()];
+        assert!(!Arc::ptr_eq(&taken[0], &taken[1]) && pool.take(refuse).is_err());
     }
 
     #[test]

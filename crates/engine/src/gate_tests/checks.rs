@@ -152,6 +152,8 @@ fn gate_tells_what_its_device_tells_and_closes_what_is_below_too() {
     let lower = Bench::new(able(), Way::InPoll);
     let below = Below { under: vec![lower.gate.clone()], times: 2, ..Below::new(able(), Way::InPoll) };
     let mut bench = Bench::over(below);
+    assert_eq!((bench.gate.files_taken(3), bench.gate.files().len()), (0, 0));
+    bench.gate.reserve_files(3).unwrap();
     bench.gate.close_spare();
     let closed = |bench: &Bench| bench.below.spare_closed.load(Ordering::Relaxed);
     assert_eq!((closed(&bench), closed(&lower)), (1, 1));

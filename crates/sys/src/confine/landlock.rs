@@ -43,6 +43,8 @@ struct Beneath {
 impl Landlock {
     /// All rights that are known.
     pub const ALL: Self = Self { files: ones(FILES), network: ones(NETWORK), scopes: ones(SCOPES) };
+    /// To write to a file.
+    pub const WRITE_FILE: u64 = 1 << 1;
     /// To read a file.
     pub const READ_FILE: u64 = 1 << 2;
     /// To list a folder.
@@ -51,6 +53,8 @@ impl Landlock {
     pub const REMOVE_FOLDER: u64 = 1 << 4;
     /// To remove a file from a folder.
     pub const REMOVE_FILE: u64 = 1 << 5;
+    /// To control a device.
+    pub const IOCTL_DEVICE: u64 = 1 << 15;
     /// To reach a Unix socket by its path.
     pub const RESOLVE_UNIX: u64 = 1 << 16;
     /// To reach a TCP port.
@@ -71,7 +75,7 @@ impl Landlock {
         }
     }
 
-    /// A ruleset that takes these rights, but leaves some below folders.
+    /// A ruleset that takes these rights, but leaves some below folders, or to a file.
     ///
     /// Errors: `Unsupported` where the kernel has no Landlock, or it is switched off.
     pub fn ruleset(self, left: &[(BorrowedFd<'_>, u64)]) -> io::Result<OwnedFd> {

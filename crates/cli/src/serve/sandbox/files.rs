@@ -1,21 +1,23 @@
-//! Landlock: no file can be opened, made or changed by name, no TCP port bound or reached. What
-//! the server made in the file system may be removed, and nothing else but what lies beside it and below:
+//! Landlock: no file can be opened, made or changed by name but the disks that are open already, no TCP port bound or
+//! reached. What the server made in the file system may be removed, and nothing else but what lies beside it and below:
 //! Linux knows that right for folders only.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use cryptline_sys::Landlock;
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 
 use crate::serve::cleanup::folder_of;
 
 /// Actions on names that a confined thread may take.
 #[derive(Debug, Default)]
-pub struct Allowed {
+pub struct Allowed<'fd> {
+    /// Disks that each queue opens once more.
+    pub disks: Vec<BorrowedFd<'fd>>,
     /// Files and sockets to remove.
     pub files: Vec<PathBuf>,
     /// Empty folders to remove.
@@ -28,7 +30,7 @@ pub struct Allowed {
     pub unix: bool,
 }
 
-impl Allowed {
+impl Allowed<'_> {
     /// All else is given up.
     fn forbidden(&self) -> Landlock {
         let mut forbidden = Landlock::ALL;
@@ -47,7 +49,7 @@ impl Allowed {
 }
 
 /// A ruleset that allows this, to be applied to threads.
-pub fn ruleset(allowed: &Allowed) -> io::Result<OwnedFd> {
+pub fn ruleset(allowed: &Allowed<'_>) -> io::Result<OwnedFd> {
     let folders = |paths: &[PathBuf], right| {
         let mut options = File::options();
         options.read(true).custom_flags(OFlags::PATH.bits().cast_signed());
@@ -57,8 +59,21 @@ pub fn ruleset(allowed: &Allowed) -> io::Result<OwnedFd> {
     };
     let mut left = folders(&allowed.files, Landlock::REMOVE_FILE);
     left.extend(folders(&allowed.folders, Landlock::REMOVE_FOLDER));
-    let left: Vec<_> = left.iter().map(|(folder, right)| (folder.as_fd(), *right)).collect();
+    let mut left: Vec<_> = left.iter().map(|(folder, right)| (folder.as_fd(), *right)).collect();
+    left.extend(allowed.disks.iter().filter_map(|disk| Some((*disk, rights(*disk)?))));
     allowed.forbidden().ruleset(&left)
+}
+
+/// The rights with which a disk is open; `None` for what is neither a file nor a block device.
+fn rights(disk: BorrowedFd<'_>) -> Option<u64> {
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(disk).ok()?.st_mode);
+    let device = match kind {
+        FileType::RegularFile => 0,
+        FileType::BlockDevice => Landlock::IOCTL_DEVICE,
+        _ => return None,
+    };
+    let writes = rustix::fs::fcntl_getfl(disk).ok()?.contains(OFlags::RDWR);
+    Some(Landlock::READ_FILE | if writes { Landlock::WRITE_FILE } else { 0 } | device)
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ pub struct Allowed<'a> {
     pub io_uring: bool,
     /// There is a command to end with the server.
     pub command: bool,
+    /// Files that are there may be opened, those that Landlock leaves.
+    pub opens: bool,
     /// Connections that what lies below makes anew.
     pub connections: Connections,
     /// More system calls, with any arguments.
@@ -190,6 +192,10 @@ fn rules(allowed: &Allowed<'_>) -> Result<Rules, seccompiler::Error> {
         | libc::CLONE_NEWPID
         | libc::CLONE_NEWNET;
     rules.insert(libc::SYS_clone, vec![masked(0, bits(watched), bits(thread))?]);
+    if allowed.opens {
+        let changes = libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE | libc::O_DIRECTORY | libc::O_PATH;
+        rules.insert(libc::SYS_openat, vec![masked(2, bits(changes), 0)?]);
+    }
     // No memory becomes code.
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         rules.insert(call, vec![masked(2, bits(libc::PROT_EXEC), 0)?]);
@@ -256,7 +262,7 @@ mod tests {
         for (io_uring, command) in [(false, false), (true, false), (false, true), (true, true)] {
             let allowed = Allowed { io_uring, command, ..Allowed::default() };
             assert_eq!(Filters::new(&allowed).unwrap().0.len(), 2);
-            let rules = rules(&allowed).unwrap();
+            let rules = super::rules(&allowed).unwrap();
             for call in [
                 libc::SYS_openat,
                 libc::SYS_openat2,
@@ -280,6 +286,8 @@ mod tests {
                 assert!(!rules.contains_key(&call), "system call {call}");
             }
             assert_eq!(rules.contains_key(&libc::SYS_io_uring_setup), io_uring);
+            let opens = Allowed { opens: true, ..allowed };
+            assert!(super::rules(&opens).unwrap().contains_key(&libc::SYS_openat));
             assert_eq!(rules.contains_key(&libc::SYS_pidfd_send_signal), command);
         }
     }

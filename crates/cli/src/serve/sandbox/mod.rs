@@ -3,7 +3,7 @@
 //! ```text
 //! prepare   names looked up, before anybody waits for a key
 //!   ...     volumes opened, sockets bound, --run's command started: all of that with every right
-//! enforce   descriptors opened ahead ─► user and group ─► no_new_privs, no capabilities, Landlock,
+//! enforce   what clients need that can be had no more ─► user and group ─► no_new_privs, no capabilities, Landlock,
 //!           seccomp: on all threads ─► said in the banner ─► clients
 //! ```
 //!
@@ -11,26 +11,24 @@
 //! io_uring does in their stead; Landlock forbids names of files, TCP and foreign abstract sockets
 //! however they are reached, but no other sockets. `--io=preadv` has no io_uring to forbid.
 
+mod ahead;
 mod files;
 mod filter;
 mod probe;
 mod user;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use cryptline_engine::blocking::Blocking;
-use cryptline_engine::{BackendChoice, Connections, OpenError, Ring};
+use cryptline_engine::{BackendChoice, Connections};
 use cryptline_sys::Restriction;
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Access, AtFlags, Gid, Mode as FileMode, OFlags, Uid};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::cleanup::{Cleanup, FileIdentity, folder_of};
 use super::front::Served;
-use super::memory::count_of;
 use super::parent::Parent;
 use crate::CliError;
 use crate::harden::protect_process;
@@ -79,7 +77,7 @@ const ASKED_OFF: &str = "--sandbox=off";
 /// Resources that a front needs when the rest is given up.
 #[derive(Default)]
 pub struct Needs<'a> {
-    /// Clients at a time: for each a queue into every volume is opened ahead.
+    /// Clients at a time.
     pub clients: u64,
     /// The option that lowers their number.
     pub clients_option: &'a str,
@@ -180,10 +178,14 @@ impl Sandbox {
             in_force.off = Some(ASKED_OFF.to_owned());
         }
         if self.mode != Mode::Off || self.identity.is_some() {
+            // With the rights to look for what it names.
+            let ruleset = ruleset(server);
+            // Another user may have no right to the disk's file, and without Landlock all files could be opened.
+            let reopens = self.mode != Mode::Off && self.identity.is_none() && ruleset.is_ok();
             // A shortage never takes the sandbox away, only clients.
-            let clients = open_ahead(server).map_err(|lacking| lacking.refusal(server.needs))?;
+            let clients = ahead::get(server, reopens)?;
             in_force.clients = (clients < server.needs.clients).then_some(clients);
-            self.confine(server, &mut in_force)?;
+            self.confine(server, ruleset, reopens, &mut in_force)?;
         }
         if let (Mode::On, false) = (self.mode, in_force.missing.is_empty()) {
             return Err(CliError::parameters(format!(
@@ -195,19 +197,15 @@ impl Sandbox {
         Ok(in_force)
     }
 
-    fn confine(&self, server: &Server<'_>, in_force: &mut InForce) -> Result<(), CliError> {
+    fn confine(
+        &self,
+        server: &Server<'_>,
+        ruleset: io::Result<OwnedFd>,
+        reopens: bool,
+        in_force: &mut InForce,
+    ) -> Result<(), CliError> {
         let made = server.cleanup.made();
-        let volumes = server.volumes.iter();
-        let connections =
-            volumes.map(|volume| volume.gate.makes_connections()).fold(Connections::default(), Connections::and);
-        // With the rights to look for the folders.
-        let ruleset = files::ruleset(&files::Allowed {
-            files: made.files.clone(),
-            folders: made.directories.clone(),
-            signals: server.command,
-            connections: connections.tcp,
-            unix: connections.unix,
-        });
+        let connections = connections(server);
         if self.mode != Mode::Off {
             // Without the right to do it, execve still gives nothing: no_new_privs is set below.
             let _ = everywhere(Restriction::EmptyBoundingSet);
@@ -237,14 +235,17 @@ impl Sandbox {
         warn(&what_stays(made.files.iter().chain(&made.directories)));
         if self.mode != Mode::Off {
             let io_uring = server.backend != BackendChoice::Syscalls;
-            in_force.note("landlock", landlock(ruleset, io_uring));
+            let locked = landlock(ruleset, io_uring);
             let allowed = Allowed {
                 io_uring,
+                // Queues go without files of their own where that has failed after all.
+                opens: reopens && locked.is_ok(),
                 command: server.command,
                 connections,
                 calls: server.needs.calls,
                 ioctls: server.needs.ioctls,
             };
+            in_force.note("landlock", locked);
             in_force.note("seccomp", seccomp(&allowed));
             if connections.by_library {
                 let left = "may read files and connect";
@@ -258,122 +259,22 @@ impl Sandbox {
     }
 }
 
-/// Descriptors of a client beside those of its volume: its socket, its ring and what wakes it.
-const OF_CLIENT: u64 = 4;
-/// Those of the server: clients in the handshake, of the statistics and of the control socket.
-const OF_SERVER: u64 = 24;
-
-/// The lack of files or connections for all clients.
-struct Lacking(OpenError);
-
-impl Lacking {
-    fn refusal(&self, needs: &Needs<'_>) -> CliError {
-        let (Self(error), clients, option) = (self, needs.clients, needs.clients_option);
-        let least = count_of(if needs.serves_fewer { 1 } else { clients });
-        match error {
-            OpenError::Remote { .. } => CliError::device(format!(
-                "cannot open the connections for {least}: {error}; lower {option} or raise the server's limit (as with `qemu-nbd --shared=0`)"
-            )),
-            error => CliError::parameters(format!(
-                "cannot open the files of {least}: {error}; lower {option} or raise `ulimit -n`"
-            )),
-        }
-    }
-
-    fn warn(&self, clients: u64) {
-        let Self(error) = self;
-        let remedy = match error {
-            OpenError::Remote { .. } => "raise the server's limit (as with `qemu-nbd --shared=0`)",
-            _ => "raise `ulimit -n`",
-        };
-        warn(&[format!("no more than {} at a time: {error}; {remedy} for more", count_of(clients))]);
-    }
+/// The connections that the volumes make while they are served.
+fn connections(server: &Server<'_>) -> Connections {
+    let volumes = server.volumes.iter();
+    volumes.map(|volume| volume.gate.makes_connections()).fold(Connections::default(), Connections::and)
 }
 
-/// Opens as many queues as there can be clients, once: as many can be opened again without opening
-/// a file (`engine::base`). It also starts the engine's threads, with the priorities they ask for.
-///
-/// The number of clients for which there was enough.
-fn open_ahead(server: &Server<'_>) -> Result<u64, Lacking> {
-    let needs = server.needs;
-    open_for_server(server).map_err(Lacking)?;
-    let (clients, lacking) = open_for_clients(server, needs.clients);
-    let Some(lacking) = lacking else {
-        return Ok(needs.clients);
-    };
-    // Those of the clients that it is too few for are in the way of others.
-    server.volumes.iter().for_each(|volume| volume.gate.close_spare());
-    if clients == 0 || !needs.serves_fewer {
-        return Err(lacking);
-    }
-    match open_for_clients(server, clients) {
-        (_, Some(lacking)) => Err(lacking),
-        (clients, None) => {
-            lacking.warn(clients);
-            Ok(clients)
-        }
-    }
-}
-
-fn open_for_server(server: &Server<'_>) -> Result<(), OpenError> {
-    // The command that runs beside us has its own limits by now.
-    raise(Resource::Nofile);
-    // Buffers that are registered with a ring, where that was free of limits for root so far.
-    raise(Resource::Memlock);
-    // The first call looks for the fast way, which needs a file.
-    let _ = rustix::thread::sched_getcpu();
-    for volume in server.volumes {
-        Blocking::new(&volume.gate, server.backend)?;
-        // A server below is asked for its holes over a connection that is made with the first question.
-        let _ = volume.gate.extent(0, 1);
-    }
-    Ok(())
-}
-
-/// Opens what so many clients take, all of it at once. The number of those for which there was enough, and what there
-/// was not enough of for more.
-fn open_for_clients(server: &Server<'_>, clients: u64) -> (u64, Option<Lacking>) {
-    let (mut queues, mut beside) = (Vec::new(), Vec::new());
-    // One more flushes at the end, or the only one there can be.
-    for number in 0..=clients {
-        let mut for_one = || {
-            for volume in server.volumes {
-                let is_needed = !volume.gate.geometry().answers_at_once && number < volume.gate.most_queues() as u64;
-                if is_needed {
-                    let mut ring = Ring::new(BackendChoice::Syscalls, 1).map_err(OpenError::Ring)?;
-                    queues.push((volume.gate.open_queue(&mut ring)?, ring));
-                }
-            }
-            for _ in 0..if number == 0 { OF_SERVER } else { OF_CLIENT } {
-                let descriptor = eventfd(0, EventfdFlags::CLOEXEC);
-                beside.push(descriptor.map_err(|error| OpenError::Ring(error.into()))?);
-            }
-            Ok(())
-        };
-        match for_one() {
-            Ok(()) => {}
-            // The last flush waits until a client has left.
-            Err(OpenError::Remote { .. }) if number > 0 && number == clients => break,
-            Err(error @ OpenError::Remote { .. }) if number == 1 => return (1, Some(Lacking(error))),
-            Err(error) => return (number.saturating_sub(1), Some(Lacking(error))),
-        }
-    }
-    (clients, None)
-}
-
-/// As far as we may: for root to no limit, for others to their hard limit.
-fn raise(resource: Resource) {
-    let mut limit = getrlimit(resource);
-    let hard = limit.maximum;
-    if resource == Resource::Memlock {
-        (limit.current, limit.maximum) = (None, None);
-        if setrlimit(resource, limit).is_ok() {
-            return;
-        }
-    }
-    (limit.current, limit.maximum) = (hard, hard);
-    // The limit stays as it was.
-    let _ = setrlimit(resource, limit);
+fn ruleset(server: &Server<'_>) -> io::Result<OwnedFd> {
+    let (made, connections) = (server.cleanup.made(), connections(server));
+    files::ruleset(&files::Allowed {
+        disks: server.volumes.iter().flat_map(|volume| volume.gate.files()).collect(),
+        files: made.files.clone(),
+        folders: made.directories.clone(),
+        signals: server.command,
+        connections: connections.tcp,
+        unix: connections.unix,
+    })
 }
 
 /// The others first: once confined, this thread may not signal them.
@@ -383,7 +284,7 @@ fn everywhere(restriction: Restriction<'_>) -> Result<(), String> {
     others.map_err(|error| format!("not for all threads: {error}"))
 }
 
-fn landlock(ruleset: io::Result<std::os::fd::OwnedFd>, io_uring: bool) -> Result<String, String> {
+fn landlock(ruleset: io::Result<OwnedFd>, io_uring: bool) -> Result<String, String> {
     use std::os::fd::AsFd;
     let missing = |why: String| {
         if io_uring { format!("{why}; io_uring could open files, which --io=preadv could not") } else { why }

@@ -12,11 +12,11 @@ mod queue;
 mod shared;
 mod transfer;
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use cryptline_sys::Ring;
-use rustix::fs::{OFlags, SeekFrom};
+use rustix::fs::{CWD, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::descriptors::Descriptors;
@@ -61,20 +61,22 @@ impl FileDevice {
         self.shared.alignment.is_some()
     }
 
-    fn file(&self) -> &Arc<OwnedFd> {
+    fn keeper(&self) -> &Arc<OwnedFd> {
         self.shared.keeper.file()
     }
 
     /// Another open file for one queue; `None` where there is no `/proc`, no permission any more, or
     /// no descriptor left.
     fn reopen(&self) -> Option<Arc<OwnedFd>> {
-        let path = format!("/proc/self/fd/{}", self.file().as_raw_fd());
-        let reopened = self.descriptors.take(|| {
-            let kept = OFlags::RWMODE | OFlags::DIRECT;
-            let flags = (rustix::fs::fcntl_getfl(self.file())? & kept) | OFlags::CLOEXEC;
-            rustix::fs::open(path, flags, rustix::fs::Mode::empty())
-        });
-        reopened.ok()
+        self.descriptors.take(|| self.open_again()).ok()
+    }
+
+    fn open_again(&self) -> Result<OwnedFd, Errno> {
+        let path = format!("/proc/self/fd/{}", self.keeper().as_raw_fd());
+        let kept = OFlags::RWMODE | OFlags::DIRECT;
+        let flags = (rustix::fs::fcntl_getfl(self.keeper())? & kept) | OFlags::CLOEXEC;
+        // A sandbox may allow this call alone, of all that open files.
+        rustix::fs::openat(CWD, path, flags, Mode::empty())
     }
 }
 
@@ -95,6 +97,19 @@ impl Device for FileDevice {
         Ok(Box::new(FileQueue::new(&self.shared, ring, own)))
     }
 
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.keeper().as_fd())
+    }
+
+    fn reserve_files(&self, queues: usize) -> Result<(), OpenError> {
+        match self.descriptors.reserve(queues, || self.open_again()) {
+            // Each of them is short of as much as one more would be.
+            Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => Err(OpenError::Ring(errno.into())),
+            // Queues go without files of their own where there can be none.
+            _ => Ok(()),
+        }
+    }
+
     fn close_spare(&self) {
         self.descriptors.close_spare();
     }
@@ -109,10 +124,10 @@ impl Device for FileDevice {
         let found = |result: Result<u64, Errno>| match result {
             Ok(position) => Ok(Some(position.min(end))),
             // No data up to the end of the file; which must not have come nearer.
-            Err(Errno::NXIO) => self.shared.check_size(self.file()).map(|()| None),
+            Err(Errno::NXIO) => self.shared.check_size(self.keeper()).map(|()| None),
             Err(error) => Err(error.into()),
         };
-        let begins = match rustix::fs::seek(self.file(), SeekFrom::Data(offset)) {
+        let begins = match rustix::fs::seek(self.keeper(), SeekFrom::Data(offset)) {
             // A file system that does not know its holes: all of it may be data.
             Err(Errno::INVAL | Errno::NOTTY | Errno::NOTSUP | Errno::NOSYS) => return Ok(data),
             begins => found(begins)?.unwrap_or(end),
@@ -120,11 +135,11 @@ impl Device for FileDevice {
         if begins > offset {
             return Ok(Extent { len: begins - offset, hole: true, zero: true });
         }
-        let hole = found(rustix::fs::seek(self.file(), SeekFrom::Hole(offset)))?.unwrap_or(end);
+        let hole = found(rustix::fs::seek(self.keeper(), SeekFrom::Hole(offset)))?.unwrap_or(end);
         Ok(Extent { len: hole.max(offset + 1) - offset, ..data })
     }
 
     fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
-        host_zones::report(&**self.file(), offset, zones)
+        host_zones::report(&**self.keeper(), offset, zones)
     }
 }
