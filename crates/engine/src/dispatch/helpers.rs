@@ -19,8 +19,8 @@ use crate::OpenError;
 
 /// How long a helper looks out for more work.
 const LOOKOUT: Duration = Duration::from_micros(60);
-/// Hand-offs measured at the start, each way.
-const TRIALS: usize = 15;
+/// Hand-offs measured at the start, each way. Whoever starts a server waits for them.
+const TRIALS: usize = 5;
 /// No request is shared whose cipher takes less than this: the caches pay for moving it.
 const LEAST: Duration = Duration::from_micros(6);
 
@@ -38,8 +38,8 @@ struct Inner {
 }
 
 impl Helpers {
-    /// Starts `count` threads (at most 64) and measures how long a hand-off to them takes: a few
-    /// milliseconds. With 0, `auto` is `inline`.
+    /// Starts `count` threads (at most 64) and measures how long a hand-off to them takes: a
+    /// millisecond. With 0, `auto` is `inline`.
     pub fn start(count: usize) -> Result<Self, OpenError> {
         Self::with(count, HelperWork::new(Idle::new()), measure)
     }
@@ -189,7 +189,7 @@ fn measure(pool: &WorkerPool<Call>) -> (Duration, Duration) {
     };
     let mut asleep = [Duration::ZERO; TRIALS];
     for time in &mut asleep {
-        std::thread::sleep(4 * LOOKOUT);
+        std::thread::sleep(2 * LOOKOUT);
         *time = trial();
     }
     // The helper is awake now, and each trial keeps it so.

@@ -23,7 +23,7 @@ const LIMITS: [Duration; 2] = [Duration::from_micros(20), Duration::from_micros(
 /// Looks where nobody knows what a wake-up costs, but trials can tell whether they pay off.
 const UNMEASURED: Duration = Duration::from_micros(100);
 /// Round trips over which a wake-up is measured, and how long that may take on a machine that does not answer.
-const ROUND_TRIPS: usize = 64;
+const ROUND_TRIPS: usize = 16;
 const MEASURE_MAX: Duration = Duration::from_millis(10);
 
 /// Policy of lanes on looking out before they wait.
@@ -214,8 +214,8 @@ fn wake_up() -> Option<Duration> {
                 trips.push(start.elapsed());
             }
             trips.sort_unstable();
-            // A quarter of what was wanted is enough to know it.
-            let is_enough = trips.len() >= ROUND_TRIPS / 4;
+            // Half of what was wanted is enough to know it.
+            let is_enough = trips.len() >= ROUND_TRIPS / 2;
             is_enough.then(|| trips[trips.len() / 2] / 2)
         };
         let builder = || thread::Builder::new().stack_size(64 * 1024);

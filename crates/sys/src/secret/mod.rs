@@ -18,7 +18,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 use zeroize::Zeroize;
 
 pub use heap::SecretBox;
@@ -55,6 +55,21 @@ unsafe fn guard(start: *mut c_void, len: usize) -> bool {
     unsafe {
         let _ = rustix::mm::madvise(start, len, Advice::LinuxDontDump);
         rustix::mm::mlock(start, len).is_ok()
+    }
+}
+
+/// The same for pages that are locked when they are first used.
+///
+/// # Safety
+/// The range is mapped.
+unsafe fn guard_when_used(start: *mut c_void, len: usize) -> bool {
+    if cfg!(miri) {
+        return false;
+    }
+    // SAFETY: as in `guard`.
+    unsafe {
+        let _ = rustix::mm::madvise(start, len, Advice::LinuxDontDump);
+        rustix::mm::mlock_with(start, len, MlockFlags::ONFAULT).is_ok()
     }
 }
 

@@ -18,7 +18,7 @@ use std::ptr::{NonNull, null_mut};
 use rustix::mm::MprotectFlags;
 use zeroize::Zeroize;
 
-use super::{guard, map};
+use super::{guard, guard_when_used, map};
 
 /// Bytes of a stack: what the standard library gives a thread.
 const STACK: usize = 2 << 20;
@@ -34,21 +34,34 @@ struct Stack {
     /// The lowest page of the mapping: nobody may touch it.
     fence: usize,
     len: usize,
+    /// Pages are locked from their first use on, so those that are not there were never used.
+    is_locked: bool,
 }
 
 impl Stack {
     fn new() -> io::Result<Self> {
         let fence = crate::page_size();
         let len = STACK + fence;
-        let stack = Self { start: map(len)?, fence, len };
+        let mut stack = Self { start: map(len)?, fence, len, is_locked: false };
         // SAFETY: the first page of the mapping, which nothing has touched or will.
         unsafe {
             rustix::mm::mprotect(stack.start.as_ptr().cast(), fence, MprotectFlags::empty())?;
         }
         // Not locked where RLIMIT_MEMLOCK has no room for it: it is needed for a moment only.
         // SAFETY: the rest of the mapping.
-        let _ = unsafe { guard(stack.low().as_ptr().cast(), STACK) };
+        stack.is_locked = unsafe { guard_when_used(stack.low().as_ptr().cast(), STACK) };
         Ok(stack)
+    }
+
+    /// For each page, lowest first, whether anything may have been written to it.
+    fn used(&self) -> Vec<bool> {
+        let pages = STACK / crate::page_size();
+        let mut there = vec![0_u8; pages];
+        // SAFETY: the pages are mapped, whole, and this stack's own; the kernel writes a byte for each of them, for which
+        // the vector has room.
+        let known =
+            self.is_locked && unsafe { libc::mincore(self.low().as_ptr().cast(), STACK, there.as_mut_ptr()) } == 0;
+        there.iter().map(|page| !known || page & 1 == 1).collect()
     }
 
     /// The lowest byte that can be used.
@@ -60,12 +73,18 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: no thread runs on it any more: whoever started one has joined it. The mapping is
-        // this stack's own, and nothing of it is used after.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.low().cast::<MaybeUninit<u8>>().as_ptr(), STACK).zeroize();
-            let _ = rustix::mm::munmap(self.start.as_ptr().cast(), self.len);
+        let page = crate::page_size();
+        for (number, _) in self.used().iter().enumerate().filter(|(_, used)| **used) {
+            // SAFETY: no thread runs on it any more: whoever started one has joined it. The page lies inside the mapping,
+            // which is this stack's own.
+            let page = unsafe {
+                let start = self.low().add(number * page).cast::<MaybeUninit<u8>>();
+                std::slice::from_raw_parts_mut(start.as_ptr(), page)
+            };
+            page.zeroize();
         }
+        // SAFETY: the whole mapping, of which nothing is used after.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
@@ -333,6 +352,21 @@ mod tests {
             range.contains(&place) && range.len() >= STACK
         });
         assert!(!is_mapped, "{place:x} in {maps}");
+    }
+
+    #[test]
+    fn pages_that_were_never_used_are_not_wiped_and_all_others_are() {
+        let stack = Stack::new().unwrap();
+        let (page, low) = (crate::page_size(), stack.low());
+        for number in [3, 7] {
+            // SAFETY: inside the mapping, which nothing else uses.
+            unsafe { low.add(number * page + 5).as_ptr().write_volatile(0xa5) };
+        }
+        let used = stack.used();
+        assert!(used[3] && used[7]);
+        // Where it cannot be locked, all are.
+        let count = used.iter().filter(|used| **used).count();
+        assert!(if stack.is_locked { count < used.len() / 2 } else { count == used.len() }, "{count}");
     }
 
     #[test]
