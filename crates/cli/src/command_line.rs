@@ -70,7 +70,7 @@ pub(crate) enum Command {
     /// Show a LUKS header (needs no passphrase)
     Info(cmd::info::InfoArgs),
     /// Check whether a passphrase or key unlocks a volume
-    Open(cmd::open::OpenArgs),
+    Open(Box<cmd::open::OpenArgs>),
     /// Create a LUKS volume in a new file
     Create(Box<cmd::create::CreateArgs>),
     /// Copy a disk: encrypted to clear, clear to encrypted, or between volumes
@@ -81,7 +81,7 @@ pub(crate) enum Command {
     Resize(cmd::resize::ResizeArgs),
     /// Manage the key slots of a volume
     #[command(subcommand)]
-    Key(cmd::key::KeyCommand),
+    Key(Box<cmd::key::KeyCommand>),
     /// Manage the tokens of a volume, which say where passphrases come from (LUKS2)
     #[command(subcommand)]
     Token(cmd::token::TokenCommand),

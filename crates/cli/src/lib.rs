@@ -18,6 +18,7 @@ pub mod cmd;
 pub mod command_line;
 mod error;
 mod harden;
+mod key_program;
 mod log;
 mod output;
 mod progress;
@@ -48,11 +49,14 @@ pub fn main() -> ExitCode {
         Cli::from_arg_matches(&matches).map(|cli| (cli, verb))
     };
     let code = match parsed.and_then(run) {
-        Ok((cli, verb)) => cli.command.run().unwrap_or_else(|error| {
-            let error = error.to_user_of(&verb);
-            output::complain(&error.to_string());
-            ExitCode::from(error.exit_code())
-        }),
+        Ok((cli, verb)) => {
+            args::set_verb(verb.get_name());
+            cli.command.run().unwrap_or_else(|error| {
+                let error = error.to_user_of(&verb);
+                output::complain(&error.to_string());
+                ExitCode::from(error.exit_code())
+            })
+        }
         Err(usage) => {
             // clap's own code for a wrong command line is 2, which here means a wrong passphrase.
             let code = u8::from(usage.use_stderr());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::Result;
 use crate::base::Source;
 use crate::error::{Error, Problem};
-use crate::keys::{KeyFile, Keys};
+use crate::keys::{Key, KeyFile, KeyRequest, Keys};
 use crate::target::Target;
 
 /// Input that was given. The first thing that was wrong with it is told when the place is asked for.
@@ -21,13 +21,23 @@ impl From<Source> for Given {
     fn from(source: Source) -> Self {
         match source {
             Source::Target(Target::Keyed(keyed)) => {
-                let keys = keyed.key_file.map(|path| Arc::new(KeyFile::new(path)) as Arc<dyn Keys>);
+                let keys = match (keyed.key_file, keyed.passphrase_command) {
+                    (Some(path), _) => Some(Arc::new(KeyFile::new(path)) as Arc<dyn Keys>),
+                    // Whoever names a target must not thereby run a program.
+                    (None, Some(_)) => Some(Arc::new(refused) as Arc<dyn Keys>),
+                    (None, None) => None,
+                };
                 let source = Some(Ok(Source::Target(keyed.of)));
                 Self { source, keys, accepted_ciphers: keyed.accepted_ciphers }
             }
             source => Self { source: Some(Ok(source)), keys: None, accepted_ciphers: Vec::new() },
         }
     }
+}
+
+fn refused(request: &KeyRequest<'_>) -> Result<Option<Key>> {
+    let why = "its passphrase command is run by the program only; give the passphrase itself, or a key file";
+    Err(Problem::Target(why.to_owned()).on(request.name))
 }
 
 impl Given {

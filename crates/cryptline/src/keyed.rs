@@ -1,6 +1,6 @@
-//! A target with what opens it: `TARGET?key-file=PATH`, `TARGET?accept-cipher=SPEC`.
+//! A target with what opens it: `TARGET?key-file=PATH`, `TARGET?passphrase-command=CMD`, `TARGET?accept-cipher=SPEC`.
 //!
-//! Both stand among the parameters of a part or of an NBD URI, if there are any. Bytes that would end them are
+//! They stand among the parameters of a part or of an NBD URI, if there are any. Bytes that would end them are
 //! percent-encoded, as in any URI: `%26` for `&`, `%3F` for `?`, `%25` for `%`.
 
 use std::ffi::OsString;
@@ -13,6 +13,7 @@ use percent_encoding::percent_decode_str;
 use crate::target::Target;
 
 const KEY: &str = "key-file";
+const COMMAND: &str = "passphrase-command";
 const ACCEPT: &str = "accept-cipher";
 
 /// A target, and what it is opened with.
@@ -22,6 +23,8 @@ pub struct Keyed {
     pub of: Target,
     /// The key file, whose bytes are the passphrase.
     pub key_file: Option<PathBuf>,
+    /// The command that prints the passphrase. Nothing here runs it: that is for a program whose user has typed it.
+    pub passphrase_command: Option<String>,
     /// Ciphers that are accepted, though nothing vouches for them ([`accept_cipher`](crate::Open::accept_cipher)).
     pub accepted_ciphers: Vec<String>,
     /// All of it as it was written, for messages.
@@ -38,14 +41,15 @@ impl fmt::Display for Keyed {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct With {
     key_file: Option<PathBuf>,
+    passphrase_command: Option<String>,
     accepted_ciphers: Vec<String>,
 }
 
 impl With {
     /// Returns the parameters together with the target that they open. `text` is all of it as it was written.
     pub fn of(self, of: Target, text: String) -> Target {
-        let Self { key_file, accepted_ciphers } = self;
-        Target::Keyed(Box::new(Keyed { of, key_file, accepted_ciphers, text }))
+        let Self { key_file, passphrase_command, accepted_ciphers } = self;
+        Target::Keyed(Box::new(Keyed { of, key_file, passphrase_command, accepted_ciphers, text }))
     }
 
     /// Takes a parameter, if it is one of these.
@@ -54,11 +58,20 @@ impl With {
         let decoded = || percent_decode_str(value).collect::<Vec<u8>>();
         match key {
             KEY if value.is_empty() => Err(format!("{KEY} names no file")),
-            KEY if self.key_file.is_some() => Err(format!("{KEY} is given twice; give it once")),
+            KEY | COMMAND if self.key_file.is_some() || self.passphrase_command.is_some() => {
+                Err(format!("{KEY} and {COMMAND} are one key, which is given twice; give it once"))
+            }
             KEY => {
                 self.key_file = Some(OsString::from_vec(decoded()).into());
                 Ok(true)
             }
+            COMMAND => match String::from_utf8(decoded()) {
+                Ok(line) if !line.trim().is_empty() => {
+                    self.passphrase_command = Some(line);
+                    Ok(true)
+                }
+                _ => Err(format!("{COMMAND} names no command")),
+            },
             ACCEPT => match String::from_utf8(decoded()) {
                 Ok(word) if !word.is_empty() => {
                     self.accepted_ciphers.push(word);
@@ -94,7 +107,11 @@ pub(crate) fn split(text: &str, is_uri: bool) -> Result<Option<(String, With)>, 
         is_uri || ["partition", "offset", "length"].contains(&key)
     };
     if let Some(other) = others.iter().find(|pair| !is_known(pair)) {
-        let ours = if with.key_file.is_some() { KEY } else { ACCEPT };
+        let ours = match (&with.key_file, &with.passphrase_command) {
+            (Some(_), _) => KEY,
+            (None, Some(_)) => COMMAND,
+            (None, None) => ACCEPT,
+        };
         return Err(format!("unknown '{other}'; {ours} stands beside ?partition=N or ?offset=SIZE&length=SIZE"));
     }
     let rest = match others.as_slice() {
@@ -142,6 +159,13 @@ mod tests {
     }
 
     #[test]
+    fn passphrase_command_is_split_from_what_it_opens() {
+        let (rest, with) = split("a?partition=1&passphrase-command=pass show 'x' %26%26 true", false).unwrap().unwrap();
+        assert_eq!(rest, "a?partition=1");
+        assert_eq!(with.passphrase_command.as_deref(), Some("pass show 'x' && true"));
+    }
+
+    #[test]
     fn key_files_that_make_no_sense_are_refused() {
         for (query, what) in [
             ("key-file", "names no file"),
@@ -151,6 +175,9 @@ mod tests {
             ("accept-cipher=a&x=1", "unknown 'x=1'; accept-cipher"),
             ("accept-cipher", "names no cipher"),
             ("accept-cipher=%ff", "names no cipher"),
+            ("passphrase-command=%20", "names no command"),
+            ("passphrase-command=a&key-file=b", "given twice"),
+            ("passphrase-command=a&x=1", "unknown 'x=1'; passphrase-command"),
         ] {
             let why = split(&format!("a?{query}"), false).unwrap_err();
             assert!(why.contains(what), "{query}: {why}");

@@ -53,6 +53,8 @@ where
 pub struct KeyRequest<'a> {
     /// The volume, for a question.
     pub name: &'a str,
+    /// The UUID in its header, where there is a header with a well-formed one.
+    pub uuid: Option<&'a str>,
     /// How many passphrases have opened nothing so far.
     pub failed: u32,
     /// About how long trying a passphrase on every key slot takes.
@@ -75,6 +77,7 @@ impl<'a> KeyRequest<'a> {
     pub(crate) fn of_new(name: &'a str) -> Self {
         Self {
             name,
+            uuid: None,
             failed: 0,
             takes: Duration::ZERO,
             raw_len: None,

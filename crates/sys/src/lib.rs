@@ -19,6 +19,7 @@
 //! confine  rights given up by all threads, and the proof
 //! namespace  mounts that a process sees and nobody else does
 //! inherit  sockets passed by the process that started this one
+//! isolate  programs that get nothing of this process
 //! rbd      images of a Ceph cluster, by Ceph's own library
 //! ```
 //!
@@ -33,6 +34,7 @@ mod file;
 mod fuse;
 mod guest;
 mod inherit;
+mod isolate;
 mod loops;
 mod mapping;
 mod namespace;
@@ -61,6 +63,7 @@ pub use fuse::{
 };
 pub use guest::{DirtyLog, GuestFault, GuestMemory, GuestRange, GuestRegion};
 pub use inherit::{duplicate_fd, keep_descriptors, take_listen_fds, take_passed_fd};
+pub use isolate::isolate;
 pub use loops::{Shown, refuse_other_users};
 pub use mapping::{Lost, Mapping};
 pub use namespace::{forget_mounts_of_disks, leave_mount_namespace};

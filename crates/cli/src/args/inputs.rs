@@ -92,6 +92,9 @@ impl PassphraseSource {
 
     /// Returns what it takes of standard input, once somebody needs the passphrase.
     pub fn from_input(&self) -> Option<FromInput> {
+        if self.command.passphrase_command.is_some() {
+            return None;
+        }
         let takes_all = match (&self.key_file, self.passphrase_fd) {
             (Some(path), _) => path == Path::new("-") || is_open_as_input(path),
             (None, Some(0)) => true,

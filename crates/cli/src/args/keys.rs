@@ -7,6 +7,7 @@
 //! | `--key-file FILE` | every byte of the file, a newline at its end included |
 //! | `--key-file -` | every byte of standard input up to its end |
 //! | `--passphrase-fd N` | everything up to the end, less one newline at the end |
+//! | `--passphrase-command CMD` | everything that it prints, less one newline at the end |
 //!
 //! cryptsetup reads key files in the same way.
 
@@ -26,6 +27,7 @@ use cryptline::{KdfLimits, Key, KeyRequest, Keys, Problem, SecretBuf, Target};
 use cryptline_sys::lock;
 
 use super::choice::{self, Words};
+use super::key_command::{self, CommandSource};
 use crate::output::complain;
 use crate::{CliError, size, terminal};
 
@@ -38,7 +40,7 @@ static FROM_INPUT: AtomicBool = AtomicBool::new(false);
 /// Whoever waits longer than this is told so before.
 const TIME_WORTH_A_WORD: Duration = Duration::from_secs(5);
 
-const NEWLINE: &Words<FinalNewline> = &[
+pub(super) const NEWLINE: &Words<FinalNewline> = &[
     ("keep", "Part of the passphrase, as with cryptsetup", FinalNewline::Keep),
     ("strip", "The end of a line of text", FinalNewline::Strip),
 ];
@@ -90,6 +92,10 @@ pub struct PassphraseSource {
     #[arg(long, value_name = "N", conflicts_with = "key_file")]
     pub passphrase_fd: Option<u32>,
 
+    /// Or from a command.
+    #[command(flatten)]
+    pub command: CommandSource,
+
     /// A new passphrase for a volume that has one: its options begin with `--new-`.
     #[arg(skip)]
     is_beside: bool,
@@ -137,6 +143,10 @@ pub struct NewPassphraseSource {
     /// Take the new passphrase from the open file descriptor N, less one newline at the end
     #[arg(long, value_name = "N", conflicts_with = "new_key_file")]
     pub new_passphrase_fd: Option<u32>,
+
+    /// Take the new passphrase from the output of CMD, as --passphrase-command does
+    #[arg(long, value_name = "CMD", conflicts_with_all = ["new_key_file", "new_passphrase_fd"], value_parser = key_command::command)]
+    pub new_passphrase_command: Option<String>,
 }
 
 impl NewPassphraseSource {
@@ -148,6 +158,7 @@ impl NewPassphraseSource {
             keyfile_offset: self.new_keyfile_offset,
             keyfile_size: self.new_keyfile_size,
             passphrase_fd: self.new_passphrase_fd,
+            command: CommandSource::of(self.new_passphrase_command.clone()),
             is_beside: true,
             ..PassphraseSource::default()
         }
@@ -163,7 +174,7 @@ pub struct KeyArgs {
     pub passphrase: PassphraseSource,
 
     /// Take the volume key itself from FILE, as bytes; it is checked against the header
-    #[arg(long, value_name = "FILE", alias = "master-key-file", conflicts_with_all = ["key_file", "passphrase_fd"])]
+    #[arg(long, value_name = "FILE", alias = "master-key-file", conflicts_with_all = ["key_file", "passphrase_fd", "passphrase_command"])]
     pub volume_key_file: Option<PathBuf>,
 
     /// Try only this key slot, whatever its priority
@@ -193,7 +204,7 @@ impl KeyArgs {
     /// The same; where `target` names its key file, that one is what unlocks it.
     pub fn of_target(&self, target: impl AsRef<OsStr>) -> Self {
         let passphrase = self.passphrase.of_target(target);
-        let named = passphrase.key_file != self.passphrase.key_file;
+        let named = passphrase.key_file != self.passphrase.key_file || passphrase.command != self.passphrase.command;
         Self { volume_key_file: self.volume_key_file.clone().filter(|_| !named), passphrase, ..self.clone() }
     }
 
@@ -220,8 +231,7 @@ pub fn accepted_cipher(spec: &str) -> Result<String, String> {
 /// For a new volume.
 impl Keys for PassphraseSource {
     fn key(&self, request: &KeyRequest<'_>) -> Result<Option<Key>, cryptline::Error> {
-        let read =
-            if request.is_new { self.read_new(request.name).map(Key::Passphrase) } else { self.read_key(request) };
+        let read = if request.is_new { self.read_new(request).map(Key::Passphrase) } else { self.read_key(request) };
         read.map(Some).map_err(CliError::into_keys_error)
     }
 }
@@ -271,8 +281,9 @@ impl PassphraseSource {
     /// The same; where `target` names its key file, that one.
     pub fn of_target(&self, target: impl AsRef<OsStr>) -> Self {
         match Target::parse(target) {
-            Ok(Target::Keyed(keyed)) if keyed.key_file.is_some() => {
-                Self { key_file: keyed.key_file, passphrase_fd: None, ..self.clone() }
+            Ok(Target::Keyed(keyed)) if keyed.key_file.is_some() || keyed.passphrase_command.is_some() => {
+                let command = CommandSource::of(keyed.passphrase_command);
+                Self { key_file: keyed.key_file, passphrase_fd: None, command, ..self.clone() }
             }
             _ => self.clone(),
         }
@@ -280,11 +291,15 @@ impl PassphraseSource {
 
     /// Tells if the passphrase comes from the terminal.
     pub fn is_prompt(&self) -> bool {
-        self.key_file.is_none() && self.passphrase_fd.is_none()
+        self.key_file.is_none() && self.passphrase_fd.is_none() && self.command.passphrase_command.is_none()
     }
 
     /// A new passphrase for `what`: asked for twice on the terminal.
-    fn read_new(&self, what: &str) -> Result<SecretBuf, CliError> {
+    fn read_new(&self, request: &KeyRequest<'_>) -> Result<SecretBuf, CliError> {
+        let what = request.name;
+        if let Some(line) = &self.command.passphrase_command {
+            return self.command.read(line, request);
+        }
         if !self.is_prompt() {
             return self.read(false);
         }
@@ -312,6 +327,9 @@ impl PassphraseSource {
         }
         if !request.takes_passphrase {
             return Err(cryptline::Error::from(Problem::NoHash).into());
+        }
+        if let Some(line) = &self.command.passphrase_command {
+            return self.command.read(line, request).map(Key::Passphrase);
         }
         if self.is_prompt() {
             let question = format!("Enter passphrase for {}: ", request.name);

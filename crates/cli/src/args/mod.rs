@@ -4,6 +4,7 @@ mod blocks;
 pub mod choice;
 mod dispatch;
 mod inputs;
+mod key_command;
 mod keys;
 mod pbkdf;
 mod remembered;
@@ -15,6 +16,7 @@ mod volume;
 
 pub use dispatch::DispatchOptions;
 pub use inputs::{FromInput, Taker, is_input, refuse_needed, refuse_shared_input};
+pub use key_command::set_verb;
 pub use keys::{KeyArgs, NewPassphraseSource, PassphraseSource, accepted_cipher, passphrase_from_input, seed_in};
 pub use pbkdf::{PbkdfArgs, SlotCipherArgs, bytes_of_key};
 pub use remembered::Remembered;

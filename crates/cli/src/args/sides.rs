@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use cryptline::TpmDevice;
 
+use super::key_command::{CommandSource, command};
 use super::keys::{KeyArgs, PassphraseSource, accepted_cipher};
 use super::tokens::TokenArgs;
 
@@ -35,6 +36,17 @@ macro_rules! side {
             passphrase_fd: Option<u32>,
 
             #[arg(
+                id = concat!($prefix, "_passphrase_command"),
+                long = concat!($prefix, "-passphrase-command"),
+                value_name = "CMD",
+                help = concat!("Take the passphrase of ", $whose, " from the output of CMD, as --passphrase-command does"),
+                conflicts_with_all = [concat!($prefix, "_key_file"), concat!($prefix, "_passphrase_fd")],
+                value_parser = command
+                $(, requires = $needed)?
+            )]
+            passphrase_command: Option<String>,
+
+            #[arg(
                 id = concat!($prefix, "_volume_key_file"),
                 long = concat!($prefix, "-volume-key-file"),
                 value_name = "FILE",
@@ -42,6 +54,7 @@ macro_rules! side {
                 conflicts_with_all = [
                     concat!($prefix, "_key_file"),
                     concat!($prefix, "_passphrase_fd"),
+                    concat!($prefix, "_passphrase_command"),
                     concat!($prefix, "_key_slot"),
                 ]
                 $(, requires = $needed)?
@@ -129,9 +142,10 @@ macro_rules! side {
         }
 
         impl $name {
-            const KEYS: [&str; 3] = [
+            const KEYS: [&str; 4] = [
                 concat!($prefix, "_key_file"),
                 concat!($prefix, "_passphrase_fd"),
+                concat!($prefix, "_passphrase_command"),
                 concat!($prefix, "_volume_key_file"),
             ];
 
@@ -148,9 +162,10 @@ macro_rules! side {
 
             /// The same as the keys of a verb with one volume.
             pub fn keys(&self) -> KeyArgs {
-                let key_file = self.key_file.clone();
+                let mut passphrase = PassphraseSource::of(self.key_file.clone(), self.passphrase_fd);
+                passphrase.command = CommandSource::of(self.passphrase_command.clone());
                 KeyArgs {
-                    passphrase: PassphraseSource::of(key_file, self.passphrase_fd),
+                    passphrase,
                     volume_key_file: self.volume_key_file.clone(),
                     key_slot: self.key_slot,
                     accept_cipher: self.accept_cipher.clone(),

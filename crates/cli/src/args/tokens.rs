@@ -14,20 +14,20 @@ use crate::CliError;
 #[command(next_help_heading = "Key options")]
 pub struct TokenArgs {
     /// Of the header's tokens, try only this one, whatever the priority of its key slots (LUKS2)
-    #[arg(long, value_name = "N", conflicts_with_all = ["key_file", "passphrase_fd", "volume_key_file"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["key_file", "passphrase_fd", "passphrase_command", "volume_key_file"])]
     pub token_id: Option<u32>,
 
     /// Of the header's tokens, try only those of this type, such as luks2-keyring
-    #[arg(long, value_name = "TYPE", conflicts_with_all = ["key_file", "passphrase_fd", "volume_key_file"])]
+    #[arg(long, value_name = "TYPE", conflicts_with_all = ["key_file", "passphrase_fd", "passphrase_command", "volume_key_file"])]
     pub token_type: Option<String>,
 
     /// Ask for no passphrase where no token unlocks the volume
-    #[arg(long, conflicts_with_all = ["key_file", "passphrase_fd", "volume_key_file"])]
+    #[arg(long, conflicts_with_all = ["key_file", "passphrase_fd", "passphrase_command", "volume_key_file"])]
     pub token_only: bool,
 
     /// Take the PIN of a token from FILE, less a newline at its end. Without this it is asked for, but only where
     /// --token-id, --token-type or --token-only is given
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["key_file", "passphrase_fd", "volume_key_file"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["key_file", "passphrase_fd", "passphrase_command", "volume_key_file"])]
     pub pin_file: Option<PathBuf>,
 
     /// The TPM of tokens of type systemd-tpm2: a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N

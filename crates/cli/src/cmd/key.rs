@@ -147,13 +147,17 @@ impl NewSlotArgs {
 pub(super) fn refuse_two_keys(place: &Place, keys: &KeyArgs) -> Result<(), CliError> {
     let is_named = !keys.passphrase.is_prompt() || keys.volume_key_file.is_some();
     match Target::parse(&place.target) {
-        Ok(Target::Keyed(keyed)) => match keyed.key_file.filter(|_| is_named) {
-            Some(own) => Err(CliError::parameters(format!(
+        Ok(Target::Keyed(keyed)) if is_named => match (keyed.key_file, keyed.passphrase_command) {
+            (Some(own), _) => Err(CliError::parameters(format!(
                 "{}: the target names its key file, {}, and another key is given; leave one of them out",
                 place.target.display(),
                 own.display()
             ))),
-            None => Ok(()),
+            (None, Some(_)) => Err(CliError::parameters(format!(
+                "{}: the target names its passphrase command, and another key is given; leave one of them out",
+                place.target.display()
+            ))),
+            (None, None) => Ok(()),
         },
         _ => Ok(()),
     }

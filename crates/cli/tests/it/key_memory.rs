@@ -130,6 +130,17 @@ impl Volume {
         Self::with_passphrase(folder, arguments, passphrase())
     }
 
+    /// A plain volume that the output of a command opens.
+    fn plain_by_command((cipher, bits): (&str, &str)) -> Self {
+        let (folder, image) = Self::image(SIZE);
+        let (path, phrase) = (folder.path().join("key"), passphrase());
+        fs::write(&path, &phrase).expect("room for a passphrase");
+        let command = format!("cat '{}'; echo", text(&path));
+        let arguments = [&*text(&image), "--type", "plain", "--cipher", cipher, "--key-size", bits, "--hash", "sha256"];
+        let arguments = arguments.into_iter().chain(["--passphrase-command", &command]);
+        Self { input: Vec::new(), ..Self::with_passphrase(folder, strings(arguments), phrase) }
+    }
+
     /// A plain volume whose key is a file.
     fn plain_by_file((cipher, bits): (&str, &str)) -> Self {
         let (folder, image) = Self::image(SIZE);
@@ -360,6 +371,7 @@ servers! {
     };
     servers_of_plain_volumes_hold_keys_in_guarded_memory_only 0 Volume::plain;
     servers_of_plain_volumes_with_key_files_hold_keys_in_guarded_memory_only 1 Volume::plain_by_file;
+    servers_of_volumes_opened_by_commands_hold_keys_in_guarded_memory_only 2 Volume::plain_by_command;
     servers_of_tables_as_arguments_hold_keys_in_guarded_memory_only 2 |cipher| Volume::table(cipher, true);
     servers_of_tables_from_standard_input_hold_keys_in_guarded_memory_only 0 |cipher| Volume::table(cipher, false);
 }

@@ -233,6 +233,7 @@ pub(crate) fn unlock_with(
     let failed = |error| Problem::Luks(error).on(name);
     let mut request = KeyRequest {
         name,
+        uuid: Some(header.uuid()).filter(|uuid| is_uuid(uuid)),
         failed: 0,
         takes: header.unlock_time(options),
         raw_len: None,
@@ -261,6 +262,12 @@ pub(crate) fn unlock_with(
             Err(error) => return Err(failed(error)),
         }
     }
+}
+
+/// Groups of hexadecimal digits, and nothing that could mean something to a shell.
+fn is_uuid(text: &str) -> bool {
+    let lengths = text.split('-').map(str::len);
+    lengths.eq([8, 4, 4, 4, 12]) && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
 }
 
 /// As [`unlock_with`], where `typed` is the recovery key of one of the header's slots, whatever its case and dashes.

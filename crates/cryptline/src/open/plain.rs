@@ -76,6 +76,7 @@ pub(super) fn read_key(open: &Open, name: &str, plain: &Plain, key_len: usize) -
     }
     let request = KeyRequest {
         name,
+        uuid: None,
         failed: 0,
         takes: std::time::Duration::ZERO,
         raw_len: Some(key_len),

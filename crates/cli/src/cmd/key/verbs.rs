@@ -51,7 +51,7 @@ pub struct AddArgs {
     pub place: Place,
 
     /// New key file, the same as --new-key-file
-    #[arg(conflicts_with = "new_key_file")]
+    #[arg(conflicts_with_all = ["new_key_file", "new_passphrase_command"])]
     pub key: Option<PathBuf>,
 
     /// Number of the new key slot [default: the lowest that is free]
@@ -60,8 +60,8 @@ pub struct AddArgs {
 
     /// Add a random recovery key instead, print it, and mark it as systemd-cryptenroll does (LUKS2)
     #[arg(long, conflicts_with_all = [
-        "key", "new_key_file", "new_keyfile_offset", "new_keyfile_size", "new_passphrase_fd", "hash", "pbkdf",
-        "iter_time", "pbkdf_memory", "pbkdf_parallel", "pbkdf_force_iterations",
+        "key", "new_key_file", "new_keyfile_offset", "new_keyfile_size", "new_passphrase_fd",
+        "new_passphrase_command", "hash", "pbkdf", "iter_time", "pbkdf_memory", "pbkdf_parallel", "pbkdf_force_iterations",
     ])]
     pub recovery: bool,
 
@@ -160,7 +160,7 @@ pub struct ChangeArgs {
     pub place: Place,
 
     /// New key file, the same as --new-key-file
-    #[arg(conflicts_with = "new_key_file")]
+    #[arg(conflicts_with_all = ["new_key_file", "new_passphrase_command"])]
     pub key: Option<PathBuf>,
 
     /// The old passphrase.
@@ -210,7 +210,7 @@ pub struct RemoveArgs {
     pub place: Place,
 
     /// Key file with the passphrase, the same as --key-file
-    #[arg(conflicts_with_all = ["key_file", "passphrase_fd"])]
+    #[arg(conflicts_with_all = ["key_file", "passphrase_fd", "passphrase_command"])]
     pub key: Option<PathBuf>,
 
     /// The passphrase to remove.

@@ -20,7 +20,7 @@ pub struct FormatWordArgs {
     pub target: PathBuf,
 
     /// Key file, the same as --key-file
-    #[arg(conflicts_with = "key_file")]
+    #[arg(conflicts_with_all = ["key_file", "passphrase_command"])]
     pub key: Option<PathBuf>,
 
     /// Overwrite what is there.
