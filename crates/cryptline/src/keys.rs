@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Passphrase, VolumeKey     bytes that the caller has
-//! KeyFile, Descriptor       read when they are needed, unbuffered, straight into key memory
+//! KeyFile, Descriptor       read when they are needed, unbuffered, straight into key memory; the file may be a socket
 //! a closure                 is called when a key is needed, and may ask somebody
 //! ```
 //!
@@ -11,7 +11,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +20,11 @@ use cryptline_engine::OpenError;
 use cryptline_luks::{KEY_LEN_MAX, PASSPHRASE_LEN_MAX};
 use cryptline_sys::{NotStarted, SecretBuf, on_secret_stack};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use zeroize::Zeroizing;
 
 use crate::error::{Error, Problem};
+use crate::key_socket::KeySocket;
 
 /// Where a key comes from.
 ///
@@ -73,6 +75,13 @@ pub struct KeyRequest<'a> {
 }
 
 impl<'a> KeyRequest<'a> {
+    /// Name of the volume for a server of keys: its UUID, else the last part of what it is called.
+    #[must_use]
+    pub fn short_name(&self) -> &'a str {
+        let last = || self.name.rsplit('/').next().unwrap_or(self.name);
+        self.uuid.unwrap_or_else(last)
+    }
+
     /// For the passphrase of a new key slot.
     pub(crate) fn of_new(name: &'a str) -> Self {
         Self {
@@ -166,10 +175,14 @@ impl Keys for VolumeKey {
 
 impl Keys for KeyFile {
     fn key(&self, request: &KeyRequest<'_>) -> Result<Option<Key>, Error> {
+        let read = |size| self.open_and_read(size, request.short_name(), |_| {});
         once(request, || match request.raw_len {
             // The size is the key's then; cryptsetup ignores another here as well.
-            Some(len) => self.open_and_read(Some(len)).map(Key::Volume),
-            None => self.read(request.may_be_empty).map(Key::Passphrase),
+            Some(len) => read(Some(len)).map(Key::Volume),
+            None => {
+                let secret = not_empty(read(self.size)?, request.may_be_empty);
+                secret.map(Key::Passphrase).map_err(|error| named(error, &self.path))
+            }
         })
     }
 }
@@ -178,7 +191,7 @@ impl Keys for VolumeKeyFile {
     fn key(&self, request: &KeyRequest<'_>) -> Result<Option<Key>, Error> {
         once(request, || {
             let (path, most) = (&self.0, KEY_LEN_MAX as usize);
-            let file = open(path)?;
+            let file = open(path).map_err(|source| not_opened(source).on(path.display()))?;
             // Of what has no end, such as /dev/urandom, as much as is needed.
             let is_file = file.metadata().is_ok_and(|found| found.is_file());
             let limit = request.key_len.filter(|_| !is_file).unwrap_or(2 * most + 2);
@@ -224,8 +237,17 @@ impl KeyFile {
     /// # Errors
     /// A file that cannot be read, or holds too little or too much.
     pub fn read(&self, may_be_empty: bool) -> Result<SecretBuf, Error> {
-        let secret = self.open_and_read(self.size)?;
+        let secret = self.open_and_read(self.size, "", |_| {})?;
         not_empty(secret, may_be_empty).map_err(|error| named(error, &self.path))
+    }
+
+    /// The passphrase, which may be empty. Where the file is a socket, whoever listens there is told `whose` it is to be,
+    /// and `tell` which user that is.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_for(&self, whose: &str, tell: impl FnOnce(u32)) -> Result<SecretBuf, Error> {
+        self.open_and_read(self.size, whose, tell)
     }
 
     /// As [`read`](Self::read), from a file that is open already and is called `name`.
@@ -234,7 +256,11 @@ impl KeyFile {
     /// As [`read`](Self::read).
     pub fn read_from(&self, file: File, name: &str, size: Option<usize>) -> Result<SecretBuf, Error> {
         let limit = size.unwrap_or(PASSPHRASE_LEN_MAX + 1);
-        let secret = read_up_to(file, self.offset, limit).map_err(|error| error.on(name))?;
+        Self::checked(read_up_to(file, self.offset, limit), name, size)
+    }
+
+    fn checked(secret: Result<SecretBuf, Error>, name: &str, size: Option<usize>) -> Result<SecretBuf, Error> {
+        let secret = secret.map_err(|error| error.on(name))?;
         match size {
             Some(needs) if secret.len() < needs => {
                 let has = secret.len();
@@ -244,9 +270,22 @@ impl KeyFile {
         }
     }
 
-    fn open_and_read(&self, size: Option<usize>) -> Result<SecretBuf, Error> {
+    fn open_and_read(&self, size: Option<usize>, whose: &str, tell: impl FnOnce(u32)) -> Result<SecretBuf, Error> {
         let name = self.path.display().to_string();
-        self.read_from(open(&self.path)?, &name, size)
+        let source = match open(&self.path) {
+            Ok(file) => return self.read_from(file, &name, size),
+            Err(source) if source.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => source,
+            Err(source) => return Err(not_opened(source).on(name)),
+        };
+        let is_socket = self.path.metadata().is_ok_and(|found| found.file_type().is_socket());
+        if !is_socket {
+            return Err(not_opened(source).on(name));
+        }
+        let action = "connect to the key socket";
+        let socket = KeySocket::new(&self.path, whose).map_err(|source| Problem::Io { action, source }.on(&name))?;
+        tell(socket.user);
+        let limit = size.unwrap_or(PASSPHRASE_LEN_MAX + 1);
+        Self::checked(read_stream(socket, self.offset, limit), &name, size)
     }
 }
 
@@ -332,11 +371,12 @@ fn checked_len(secret: SecretBuf) -> Result<SecretBuf, Error> {
     Ok(secret)
 }
 
-fn open(path: &Path) -> Result<File, Error> {
-    File::options().read(true).custom_flags(OFlags::NOCTTY.bits().cast_signed()).open(path).map_err(|source| {
-        let action = "open key file";
-        named(Problem::Io { action, source }.into(), path)
-    })
+fn open(path: &Path) -> io::Result<File> {
+    File::options().read(true).custom_flags(OFlags::NOCTTY.bits().cast_signed()).open(path)
+}
+
+fn not_opened(source: io::Error) -> Problem {
+    Problem::Io { action: "open key file", source }
 }
 
 /// At most `limit` bytes of `file` from `offset` on, in key memory from the first moment.
@@ -344,16 +384,22 @@ fn open(path: &Path) -> Result<File, Error> {
 /// # Errors
 /// Where it cannot be read, or there is no memory.
 pub fn read_up_to(mut file: File, offset: u64, limit: usize) -> Result<SecretBuf, Error> {
+    let is_there = offset == 0 || file.seek(SeekFrom::Current(offset.cast_signed())).is_ok();
+    read_stream(file, if is_there { 0 } else { offset }, limit)
+}
+
+/// The same of what can only be read, such as a pipe.
+fn read_stream(mut stream: impl Read, offset: u64, limit: usize) -> Result<SecretBuf, Error> {
     let action = "read";
     let failed = |source| Problem::Io { action, source };
-    skip(&mut file, offset).map_err(failed)?;
+    pass_over(&mut stream, offset).map_err(failed)?;
     let mut secret = SecretBuf::zeroed(limit.min(4096)).map_err(Problem::KeyMemory)?;
     let mut filled = 0;
     while filled < limit {
         if filled == secret.len() {
             secret = grown(&secret, limit)?;
         }
-        match file.read(&mut secret[filled..]) {
+        match stream.read(&mut secret[filled..]) {
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -371,16 +417,12 @@ fn grown(secret: &SecretBuf, limit: usize) -> Result<SecretBuf, Error> {
     Ok(larger)
 }
 
-/// Passes over `offset` bytes, also of what can only be read, such as a pipe.
-fn skip(file: &mut File, offset: u64) -> io::Result<()> {
-    if offset == 0 || file.seek(SeekFrom::Current(offset.cast_signed())).is_ok() {
-        return Ok(());
-    }
+fn pass_over(stream: &mut impl Read, offset: u64) -> io::Result<()> {
     let mut left = offset;
     let mut passed = Zeroizing::new([0; 4096]);
     while left > 0 {
         let len = usize::try_from(left).map_or(passed.len(), |left| left.min(passed.len()));
-        match file.read(&mut passed[..len])? {
+        match stream.read(&mut passed[..len])? {
             0 => break,
             count => left -= count as u64,
         }

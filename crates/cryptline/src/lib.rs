@@ -46,6 +46,7 @@ pub mod fuzzing;
 mod given;
 mod header;
 mod info;
+mod key_socket;
 mod keyed;
 pub mod keys;
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! | prompt on the terminal | the line, without its end |
 //! | no terminal, no option | a line of standard input, without its end |
 //! | `--key-file FILE` | every byte of the file, a newline at its end included |
+//! | `--key-file SOCKET` | every byte that whoever listens there sends |
 //! | `--key-file -` | every byte of standard input up to its end |
 //! | `--passphrase-fd N` | everything up to the end, less one newline at the end |
 //! | `--passphrase-command CMD` | everything that it prints, less one newline at the end |
@@ -61,7 +62,7 @@ pub enum FinalNewline {
 #[command(next_help_heading = "Key options")]
 pub struct PassphraseSource {
     /// Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as
-    /// cryptsetup does); `-` reads standard input to its end
+    /// cryptsetup does); `-` reads standard input to its end, and of a socket whoever listens there is asked
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
 
@@ -301,7 +302,7 @@ impl PassphraseSource {
             return self.command.read(line, request);
         }
         if !self.is_prompt() {
-            return self.read(false);
+            return self.read(request.short_name(), false);
         }
         let options = if self.is_beside { NEW } else { USUAL };
         prompt_twice(&format!("Enter a new passphrase for {what}: "), options)
@@ -310,7 +311,7 @@ impl PassphraseSource {
     /// Everything in this file but a newline at its end.
     pub(super) fn line_in(path: &Path) -> Result<SecretBuf, CliError> {
         let source = Self { key_file: Some(path.to_owned()), key_file_newline: FinalNewline::Strip, ..Self::default() };
-        source.read(false)
+        source.read("", false)
     }
 
     fn read_key(&self, request: &KeyRequest<'_>) -> Result<Key, CliError> {
@@ -323,7 +324,7 @@ impl PassphraseSource {
                 ));
             }
             // A file is the key of a plain volume; standard input is a passphrase, which is hashed.
-            return self.read_key_file(path, Some(len)).map(Key::Volume);
+            return self.read_key_file(path, Some(len), request.short_name()).map(Key::Volume);
         }
         if !request.takes_passphrase {
             return Err(cryptline::Error::from(Problem::NoHash).into());
@@ -339,13 +340,14 @@ impl PassphraseSource {
             }
             return Ok(Key::Passphrase(typed));
         }
-        self.read(request.may_be_empty).map(Key::Passphrase)
+        self.read(request.short_name(), request.may_be_empty).map(Key::Passphrase)
     }
 
-    fn read(&self, may_be_empty: bool) -> Result<SecretBuf, CliError> {
+    /// `whose` it is to be, is told to whoever has it.
+    fn read(&self, whose: &str, may_be_empty: bool) -> Result<SecretBuf, CliError> {
         let secret = match (&self.key_file, self.passphrase_fd) {
             (Some(path), _) => {
-                let secret = self.read_key_file(path, self.checked_size()?)?;
+                let secret = self.read_key_file(path, self.checked_size()?, whose)?;
                 let secret = self.final_newline(secret)?;
                 if secret.is_empty() && !may_be_empty {
                     let name = shown(path);
@@ -400,7 +402,7 @@ impl PassphraseSource {
         Ok(size)
     }
 
-    fn read_key_file(&self, path: &Path, size: Option<usize>) -> Result<SecretBuf, CliError> {
+    fn read_key_file(&self, path: &Path, size: Option<usize>, whose: &str) -> Result<SecretBuf, CliError> {
         let file = KeyFile { path: path.to_owned(), offset: self.keyfile_offset.unwrap_or(0), size };
         if path == Path::new("-") {
             let input = stdin()
@@ -408,7 +410,8 @@ impl PassphraseSource {
             return Ok(file.read_from(input, &shown(path), size)?);
         }
         warn_if_exposed(path);
-        Ok(file.read(true)?)
+        let tell = |user| crate::log::info(&format!("the key socket {} belongs to user {user}", path.display()));
+        Ok(file.read_for(whose, tell)?)
     }
 }
 

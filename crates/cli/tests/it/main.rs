@@ -13,6 +13,7 @@ mod create;
 mod cryptsetup_compat;
 mod info;
 mod key_memory;
+mod key_socket;
 mod lab;
 mod lifecycle;
 mod load;
