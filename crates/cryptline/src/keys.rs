@@ -337,6 +337,12 @@ pub(crate) fn copy_of(bytes: &[u8]) -> Result<SecretBuf, Error> {
     Ok(SecretBuf::copy_of(bytes).map_err(Problem::KeyMemory)?)
 }
 
+/// Groups of hexadecimal digits, and nothing that could mean something to a shell.
+pub(crate) fn is_uuid(text: &str) -> bool {
+    let lengths = text.split('-').map(str::len);
+    lengths.eq([8, 4, 4, 4, 12]) && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
+}
+
 /// Returns what can be had once: a second attempt would be with the same.
 fn once(request: &KeyRequest<'_>, key: impl FnOnce() -> Result<Key, Error>) -> Result<Option<Key>, Error> {
     if request.failed == 0 { key().map(Some) } else { Ok(None) }

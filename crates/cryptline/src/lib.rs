@@ -39,6 +39,7 @@ mod dispatch;
 mod durable;
 mod errno;
 pub mod error;
+mod exec;
 mod fido2;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -87,6 +88,7 @@ pub use direction::Direction;
 pub use disk::Disk;
 pub use dispatch::{DispatchOptions, HelperPool};
 pub use error::{Error, ErrorKind, Problem};
+pub use exec::{HelperAnswer, HelperCall, Helpers, is_helper_name};
 pub use fido2::{Authenticator, HmacSecretRequest};
 pub use header::lock::InUse;
 pub use header::{Edited, Header, Overwrite, ResizeError, ResizeOptions, Resized, TangKeys};

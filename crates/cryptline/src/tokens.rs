@@ -5,6 +5,7 @@
 //! clevis             a tang server helps to recover it
 //! systemd-tpm2       the machine's TPM gives it, maybe for a PIN
 //! systemd-fido2      a security key makes it, where the caller can talk to one
+//! cryptline-exec     a program unwraps it, where the caller runs it
 //! systemd-recovery   somebody types it, so it is not for here
 //! others             other programs know what they mean
 //! ```
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
 use cryptline_luks::token::{
-    CLEVIS_TOKEN, FIDO2_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN, TPM_TOKEN, TokenFilter, TokenToTry,
+    CLEVIS_TOKEN, EXEC_TOKEN, FIDO2_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN, TPM_TOKEN, TokenFilter, TokenToTry,
 };
 use cryptline_luks::{Error as LuksError, Header, KdfLimits, UnlockOptions, Unlocked};
 use cryptline_sys::SecretBuf;
@@ -28,6 +29,7 @@ use serde_json::Value;
 
 use crate::clevis;
 use crate::error::Problem;
+use crate::exec::{self, Helpers};
 use crate::fido2::{self, Authenticator};
 use crate::refusal::Refusal;
 use crate::tpm::{self, Enrolled, TpmDevice};
@@ -54,6 +56,8 @@ pub struct Tokens {
     pub pin: Option<AskPin>,
     /// Means of talking to security keys. Without it, tokens for them are passed over.
     pub authenticator: Option<Arc<dyn Authenticator>>,
+    /// Programs that unwrap passphrases. Without it, tokens for them are passed over.
+    pub helpers: Option<Arc<dyn Helpers>>,
 }
 
 /// Asks somebody for the PIN of a token.
@@ -122,7 +126,8 @@ pub(crate) fn unlock(
     let filter = TokenFilter { id: tokens.id, kind: tokens.kind.as_deref(), slot: options.slot };
     let mut limits = options.limits;
     let (mut notes, mut reasons) = (Vec::new(), Vec::new());
-    let mut patience = Patience { servers: Instant::now() + PATIENCE, tpm: tpm::PATIENCE, is_counted: false };
+    let mut patience =
+        Patience { servers: Instant::now() + PATIENCE, tpm: tpm::PATIENCE, helpers: exec::PATIENCE, is_counted: false };
     // A token of preferred key slots and others comes twice; it is asked once.
     let mut yielded = BTreeMap::new();
     for token in header.tokens_to_try(filter) {
@@ -199,6 +204,16 @@ fn secret_of(
             }
             None => Err(Refusal::NotUsed("security keys are not used here".to_owned())),
         },
+        (EXEC_TOKEN, _) => match &tokens.helpers {
+            Some(helpers) => {
+                let json = header.token_json(token.id).unwrap_or_default();
+                let begun = Instant::now();
+                let passphrase = exec::passphrase(&json, &**helpers, header.uuid(), patience.helpers);
+                patience.helpers = patience.helpers.saturating_sub(begun.elapsed());
+                passphrase
+            }
+            None => Err(Refusal::NotUsed("helpers run only where that is asked for".to_owned())),
+        },
         (RECOVERY_TOKEN, _) => Err(Refusal::NotUsed("its recovery key is given like a passphrase".to_owned())),
         (kind, _) => Err(Refusal::NotUsed(format!("tokens of type '{}' are not used here", kind.escape_debug()))),
     })
@@ -210,6 +225,8 @@ struct Patience {
     servers: Instant,
     /// Time that a TPM may still take.
     tpm: Duration,
+    /// Time that helpers may still take.
+    helpers: Duration,
     /// A TPM has counted a failure, of which it allows few.
     is_counted: bool,
 }
@@ -334,7 +351,8 @@ mod tests {
     #[test]
     fn what_a_tpm_takes_counts_from_the_connection_on() {
         let tokens = Tokens { tpm: TpmDevice::parse("/no/such").unwrap(), ..Tokens::default() };
-        let mut patience = Patience { servers: Instant::now(), tpm: tpm::PATIENCE, is_counted: false };
+        let mut patience =
+            Patience { servers: Instant::now(), tpm: tpm::PATIENCE, helpers: exec::PATIENCE, is_counted: false };
         let json = r#"{"tpm2-blob": "AAFwAAJQVQ==", "tpm2-pcrs": [7]}"#;
         let opened = from_tpm(0, json, &tokens, "disk", &mut patience).unwrap();
         let Err(Refusal::Failed(why)) = opened else {

@@ -20,6 +20,9 @@ pub const TPM_TOKEN: &str = "systemd-tpm2";
 /// Type of the tokens whose passphrase a FIDO2 security key makes.
 pub const FIDO2_TOKEN: &str = "systemd-fido2";
 
+/// Type of the tokens whose passphrase a program of the operator's unwraps.
+pub const EXEC_TOKEN: &str = "cryptline-exec";
+
 /// Which tokens are asked for; all, where nothing is said.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TokenFilter<'a> {

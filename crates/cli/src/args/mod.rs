@@ -11,6 +11,7 @@ mod remembered;
 mod sides;
 mod table;
 mod table_argument;
+mod token_helper;
 mod tokens;
 mod volume;
 
@@ -22,5 +23,6 @@ pub use pbkdf::{PbkdfArgs, SlotCipherArgs, bytes_of_key};
 pub use remembered::Remembered;
 pub use sides::{FromArgs, ToArgs};
 pub use table_argument::{TableArgument, arguments};
+pub use token_helper::{HelperArgs, HelperName};
 pub use tokens::{TokenArgs, ask_pin};
 pub use volume::{LUKS_TYPES, TargetArgs, VolumeType, open};

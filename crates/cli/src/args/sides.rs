@@ -7,6 +7,7 @@ use cryptline::TpmDevice;
 
 use super::key_command::{CommandSource, command};
 use super::keys::{KeyArgs, PassphraseSource, accepted_cipher};
+use super::token_helper::{HelperArgs, HelperName};
 use super::tokens::TokenArgs;
 
 /// The keys of one side: their options' heading and prefix, what is opened with them, and what else they need.
@@ -130,6 +131,26 @@ macro_rules! side {
             )]
             tpm_device: Option<TpmDevice>,
 
+            #[arg(
+                id = concat!($prefix, "_token_helper"),
+                long = concat!($prefix, "-token-helper"),
+                value_name = "NAME[=FILE]",
+                help = concat!("Run the helper NAME for tokens of ", $whose, ", with the settings in FILE"),
+                conflicts_with_all = $name::KEYS,
+                value_parser = HelperName::parse
+                $(, requires = $needed)?
+            )]
+            token_helper: Vec<HelperName>,
+
+            #[arg(
+                id = concat!($prefix, "_helper_dir"),
+                long = concat!($prefix, "-helper-dir"),
+                value_name = "DIR",
+                help = concat!("Take helpers for ", $whose, " from DIR"),
+                requires = concat!($prefix, "_token_helper")
+            )]
+            helper_dir: Option<PathBuf>,
+
             /// Where the LUKS header is.
             #[arg(
                 id = concat!($prefix, "_header"),
@@ -157,6 +178,10 @@ macro_rules! side {
                     token_only: self.token_only,
                     pin_file: self.pin_file.clone(),
                     tpm_device: self.tpm_device.clone(),
+                    helpers: HelperArgs {
+                        token_helper: self.token_helper.clone(),
+                        helper_dir: self.helper_dir.clone(),
+                    },
                 }
             }
 

@@ -7,6 +7,7 @@ use clap::Args;
 use cryptline::{AskPin, PinRequest, Problem, SecretBuf, Tokens, TpmDevice};
 
 use super::keys::{KeyArgs, PassphraseSource, USUAL, answered, no_memory, prompt_twice};
+use super::token_helper::HelperArgs;
 use crate::CliError;
 
 /// Tokens are tried first, unless a key is given.
@@ -34,6 +35,10 @@ pub struct TokenArgs {
     /// [default: $SYSTEMD_TPM2_DEVICE, else /dev/tpmrm0]
     #[arg(long, value_name = "DEVICE", alias = "tpm2-device", value_parser = TpmDevice::parse)]
     pub tpm_device: Option<TpmDevice>,
+
+    /// Programs that unwrap passphrases.
+    #[command(flatten)]
+    pub helpers: HelperArgs,
 }
 
 /// Names a TPM for systemd, too.
@@ -57,6 +62,7 @@ impl TokenArgs {
             tpm: self.tpm()?,
             pin: (self.are_named() || self.pin_file.is_some()).then(|| ask_pin(self.pin_file.clone())),
             authenticator: None,
+            helpers: self.helpers.helpers()?,
         }))
     }
 
@@ -79,7 +85,7 @@ impl TokenArgs {
 
     /// Tells if an option asks for tokens.
     pub fn are_named(&self) -> bool {
-        self.token_id.is_some() || self.token_type.is_some() || self.token_only
+        self.token_id.is_some() || self.token_type.is_some() || self.token_only || !self.helpers.token_helper.is_empty()
     }
 
     /// For what tries no tokens, because of `why`.
@@ -90,7 +96,7 @@ impl TokenArgs {
         if !self.are_named() {
             return Ok(());
         }
-        Err(CliError::parameters(format!("{why}; leave out --token-id, --token-type and --token-only")))
+        Err(CliError::parameters(format!("{why}; leave out --token-id, --token-type, --token-only and --token-helper")))
     }
 }
 

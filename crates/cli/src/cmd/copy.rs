@@ -91,7 +91,7 @@ pub struct CopyArgs {
 
     /// Make DST a new LUKS2 volume and encrypt the copy in it. --to-key-file and --to-passphrase-fd say where its passphrase comes
     /// from; without one it is asked for. `create DST --from SRC` has options for everything else
-    #[arg(long, conflicts_with_all = ["to_volume_key_file", "to_key_slot", "to_header", "to_token_id", "to_token_type", "to_token_only", "to_pin_file", "to_tpm_device"])]
+    #[arg(long, conflicts_with_all = ["to_volume_key_file", "to_key_slot", "to_header", "to_token_id", "to_token_type", "to_token_only", "to_pin_file", "to_tpm_device", "to_token_helper"])]
     pub encrypt: bool,
 
     /// Treatment of holes and zeros where the destination is encrypted; in a clear one they are always kept

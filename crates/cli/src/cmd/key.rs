@@ -2,6 +2,7 @@
 
 mod list;
 mod recovery;
+mod rotate;
 mod verbs;
 
 use std::io::{self, IsTerminal};
@@ -13,6 +14,7 @@ use cryptline::luks::edit::{LastSlot, NewSlot};
 use cryptline::{Edited, Header, Inspection, Open, Overwrite, Problem, Target};
 
 pub use list::ListArgs;
+pub use rotate::RotateArgs;
 pub use verbs::{AddArgs, ChangeArgs, ConvertArgs, KillArgs, PRIORITIES, PriorityArgs, RemoveArgs};
 
 use crate::CliError;
@@ -51,6 +53,8 @@ pub enum KeyCommand {
     Priority(PriorityArgs),
     /// Give a key slot another key derivation function or cost, under the same passphrase
     Convert(ConvertArgs),
+    /// Replace the passphrase behind the token of a helper (LUKS2)
+    Rotate(RotateArgs),
 }
 
 impl KeyCommand {
@@ -67,6 +71,7 @@ impl KeyCommand {
             Self::List(args) => args.run(),
             Self::Priority(args) => args.run(),
             Self::Convert(args) => args.run(),
+            Self::Rotate(args) => args.run(),
         }
     }
 }

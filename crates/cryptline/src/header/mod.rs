@@ -10,6 +10,7 @@
 mod backup;
 mod change;
 mod convert;
+mod exec;
 pub(crate) mod lock;
 mod own_device;
 #[cfg(test)]

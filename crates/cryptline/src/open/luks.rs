@@ -17,7 +17,7 @@ use crate::dispatch::Stored;
 use crate::error::Problem;
 use crate::header::lock::InUse;
 use crate::info::VolumeKind;
-use crate::keys::{Key, KeyRequest, Keys, with_keys};
+use crate::keys::{Key, KeyRequest, Keys, is_uuid, with_keys};
 use crate::volume::Volume;
 use crate::{Result, Warning, tokens};
 
@@ -262,12 +262,6 @@ pub(crate) fn unlock_with(
             Err(error) => return Err(failed(error)),
         }
     }
-}
-
-/// Groups of hexadecimal digits, and nothing that could mean something to a shell.
-fn is_uuid(text: &str) -> bool {
-    let lengths = text.split('-').map(str::len);
-    lengths.eq([8, 4, 4, 4, 12]) && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
 }
 
 /// As [`unlock_with`], where `typed` is the recovery key of one of the header's slots, whatever its case and dashes.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::text::says_the_same;
-use super::{Change, Edit, NewHeader, NewSlot};
+use super::{Change, Edit, LastSlot, NewHeader, NewSlot};
 use crate::cost::{KdfCost, KdfKind};
 use crate::error::{Error, quote};
 use crate::luks2::Header;
@@ -166,6 +166,37 @@ impl Edit {
         json["tokens"][id.to_string()] = token;
         let change = Change { material: change.material, ..luks2.rewrite(json)? };
         Ok((change, slot, id))
+    }
+
+    /// Takes a token with its only key slot out of the header, in favour of another one, whose member `replaces` goes as
+    /// well: one write ends what [`add_bound`](Self::add_bound) has begun.
+    ///
+    /// # Errors
+    /// [`Error::TokenNotInUse`]; [`Error::Parameters`] where the old token has not one key slot of its own; as
+    /// [`remove`](Self::remove).
+    pub fn end_replacement(&self, old: u32, new: u32) -> Result<Change<'_>, Error> {
+        let luks2 = self.luks2("tokens")?;
+        let tokens = &luks2.header.metadata.tokens;
+        let slots = |id| tokens.get(&id).map(|token| &*token.keyslots).ok_or(Error::TokenNotInUse(id));
+        let [slot] = slots(old)? else {
+            return Err(parameters(format!("token {old} is not for one key slot")));
+        };
+        if slots(new)?.contains(slot) {
+            return Err(parameters(format!("tokens {old} and {new} are for the same key slot")));
+        }
+        let change = self.remove(*slot, LastSlot::Keep)?;
+        let NewHeader::V2 { json, .. } = &change.header else {
+            return Err(parameters("LUKS1 has no tokens"));
+        };
+        let kept = |_| Error::invalid("the JSON cannot be read again");
+        let mut json: Value = serde_json::from_slice(json).map_err(kept)?;
+        if let Some(tokens) = json["tokens"].as_object_mut() {
+            tokens.shift_remove(&old.to_string());
+            if let Some(new) = tokens.get_mut(&new.to_string()).and_then(Value::as_object_mut) {
+                new.shift_remove("replaces");
+            }
+        }
+        Ok(Change { doomed: change.doomed, ..luks2.rewrite(json)? })
     }
 }
 

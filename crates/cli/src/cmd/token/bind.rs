@@ -8,7 +8,7 @@ use cryptline::{Edited, Header, Pcrs, TangKeys};
 use super::super::header::ask;
 use super::super::key::{Confirm, Place, refuse_two_keys, unlocking_with};
 use crate::CliError;
-use crate::args::{KeyArgs, PassphraseSource, Taker, TokenArgs, ask_pin, refuse_shared_input};
+use crate::args::{HelperArgs, KeyArgs, PassphraseSource, Taker, TokenArgs, ask_pin, refuse_shared_input};
 use crate::error::on_one_line;
 use crate::output::{changed, print};
 
@@ -21,6 +21,7 @@ Examples:
   cryptline token bind disk.img sss '{\"t\": 2, \"pins\": {\"tang\": [{\"url\": \"a\"}, {\"url\": \"b\"}, {\"url\": \"c\"}]}}'
   cryptline token bind disk.img tpm2                       the machine must boot as it has booted now (PCR 7)
   cryptline token bind disk.img tpm2 --pcrs 7+11 --with-pin
+  cryptline token bind disk.img exec '{\"key\": \"disk\"}' --token-helper vault=/etc/vault.json
   cryptline serve disk.img                                 asks nothing while one of them answers
 
 A new key slot gets a random passphrase that is kept in the header.
@@ -39,6 +40,9 @@ for whoever knows the PIN, if there is one. That is what `systemd-cryptenroll --
 opens what the other has enrolled. Which registers tell what is a matter of firmware and boot loader: 7 is Secure
 Boot, 11 the kernel image of systemd-stub. Keep another key: updates change registers.
 
+exec: a helper, which is named by --token-helper, wraps the passphrase, by a key of Vault or of a cloud for instance, and
+unwraps it whenever the volume is opened with the same option. CONFIG is a JSON object by which the helper finds its key.
+
 Exit codes: 0 bound, 1 invalid parameters, LUKS1 or not confirmed, 2 wrong passphrase, 3 out of memory, 4 wrong
 device, damaged header, or a server or TPM that cannot be used, 5 in use.")]
 pub struct BindArgs {
@@ -50,7 +54,7 @@ pub struct BindArgs {
     #[arg(value_enum, value_name = "METHOD")]
     pub by: By,
 
-    /// tang: where the server is; sss: which pins, and how many of them, in JSON
+    /// tang: where the server is; sss: which pins, and how many of them, in JSON; exec: which key, in JSON
     #[arg(value_name = "URL|CONFIG", required_if_eq_any([("by", "tang"), ("by", "sss")]))]
     pub how: Option<String>,
 
@@ -69,6 +73,10 @@ pub struct BindArgs {
     /// tpm2: take the new PIN from FILE, less a newline at its end
     #[arg(long, value_name = "FILE", requires = "with_pin")]
     pub new_pin_file: Option<PathBuf>,
+
+    /// exec: take the passphrase that the helper has already, as from a store of secrets; of at least 32 random bytes
+    #[arg(long)]
+    pub stored: bool,
 
     /// Number of the new key slot [default: the lowest that is free]
     #[arg(long, value_name = "N")]
@@ -96,6 +104,8 @@ pub enum By {
     Sss,
     /// The TPM of this machine
     Tpm2,
+    /// A helper program
+    Exec,
 }
 
 /// Result of binding, and when the volume opens now.
@@ -108,12 +118,18 @@ impl BindArgs {
     /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         refuse_two_keys(&self.place, &self.keys)?;
-        let header = unlocking_with(&self.place, &self.keys, &self.tokens)?;
+        if self.stored && self.by != By::Exec {
+            return Err(CliError::parameters("--stored is for a helper; leave it out"));
+        }
+        // The helper is for the new token only.
+        let helpers = if self.by == By::Exec { HelperArgs::default() } else { self.tokens.helpers.clone() };
+        let header = unlocking_with(&self.place, &self.keys, &TokenArgs { helpers, ..self.tokens.clone() })?;
         let how = self.how.as_deref();
         let (bound, condition) = match (self.by, how) {
             (By::Tang, Some(url)) => self.to_tang(header, url)?,
             (By::Sss, Some(config)) => self.to_several(header, config)?,
             (By::Tpm2, None) => self.to_tpm(header)?,
+            (By::Exec, config) => self.to_helper(header, config.unwrap_or("{}"))?,
             (By::Tang, None) => return Err(CliError::parameters("give the URL of the server")),
             (By::Sss, None) => return Err(CliError::parameters("give the configuration")),
             (By::Tpm2, Some(_)) => {
@@ -140,6 +156,19 @@ impl BindArgs {
         }
         let bound = header.bind_sss(config, self.new_key_slot, |server| self.trust(server));
         Ok((bound, "while enough of its servers can be reached".to_owned()))
+    }
+
+    fn to_helper(&self, header: Header, config: &str) -> Result<Bound, CliError> {
+        self.refuse_tpm()?;
+        if self.thumbprint.is_some() {
+            return Err(CliError::parameters("--thumbprint is for a tang server; leave it out"));
+        }
+        let helpers = self.tokens.helpers.helpers()?;
+        let ([named], Some(helpers)) = (&*self.tokens.helpers.token_helper, helpers) else {
+            return Err(CliError::parameters("exec: name one helper with --token-helper"));
+        };
+        let bound = header.bind_helper(&helpers, &named.name, config, self.stored, self.new_key_slot);
+        Ok((bound, format!("with the helper {}", named.name)))
     }
 
     fn refuse_tpm(&self) -> Result<(), CliError> {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use cryptline::luks::info::TokenInfo;
-use cryptline::luks::token::{CLEVIS_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN, TPM_TOKEN};
+use cryptline::luks::token::{CLEVIS_TOKEN, EXEC_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN, TPM_TOKEN};
 use serde_json::json;
 
 use crate::CliError;
@@ -57,7 +57,7 @@ fn text(tokens: &[TokenInfo]) -> String {
         };
         match (token.kind.as_str(), &token.key_description) {
             (KEYRING_TOKEN, Some(description)) => line += &format!(", user key {description}"),
-            (KEYRING_TOKEN | RECOVERY_TOKEN | CLEVIS_TOKEN | TPM_TOKEN, _) => {}
+            (KEYRING_TOKEN | RECOVERY_TOKEN | CLEVIS_TOKEN | TPM_TOKEN | EXEC_TOKEN, _) => {}
             _ => line += ", for other programs",
         }
         // Writing to a string does not fail.

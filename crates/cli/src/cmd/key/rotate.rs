@@ -1,0 +1,47 @@
+//! `key rotate`: another passphrase behind a helper's token.
+
+use clap::Args;
+
+use super::Place;
+use crate::CliError;
+use crate::args::HelperArgs;
+use crate::output::{changed, print};
+
+/// Whose, and which.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline key rotate disk.img --token-helper vault=/etc/vault.json
+  cryptline key rotate disk.img --token-helper vault=/etc/vault.json --token 2
+
+The helper wraps a new random passphrase, which gets a key slot and a token of its own. These are tried as they are on the disk before the \
+old key slot and its token are removed, so what the disk holds opens at any moment. If it is cut off, run it again: it goes on.
+
+Exit codes: 0 replaced, 1 invalid parameters, no such token or no free key slot, 2 refused by the helper, 3 out of memory, 4 wrong device, \
+damaged header or a helper that fails, 5 in use.")]
+pub struct RotateArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub place: Place,
+
+    /// Number of the token to replace [default: the only one of the helper]
+    #[arg(long, value_name = "N", alias = "token-id")]
+    pub token: Option<u32>,
+
+    /// The helper.
+    #[command(flatten)]
+    pub helpers: HelperArgs,
+}
+
+impl RotateArgs {
+    /// Replaces it.
+    ///
+    /// # Errors
+    /// As the help says.
+    pub fn run(&self) -> Result<(), CliError> {
+        let helpers = self.helpers.helpers()?;
+        let helpers = helpers.ok_or_else(|| CliError::parameters("name the helper with --token-helper"))?;
+        let token = changed(self.place.open().rotate(&helpers, self.token))?.token.unwrap_or_default();
+        print(&format!("Token {token} opens it with a new passphrase; the old one is gone.\n"))
+    }
+}
