@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -108,6 +109,7 @@ fn make(program: &Path, notices: &Path, pages: &Path) -> Result<(), Failed> {
     install(&files_in(notices, "")?, "644", &doc)?;
     install(&[program.to_owned()], "755", &folder.join("usr/bin"))?;
     install(&matching("crates/cli/debian/*")?, "755", &folder.join("DEBIAN"))?;
+    link(&folder)?;
     let completions = folder.join("usr/share/bash-completion/completions");
     install(&matching("target/pages/cryptline.bash")?, "644", &completions)?;
     let failed = |error: io::Error| Failed(format!("{}: {error}", folder.display()));
@@ -125,6 +127,14 @@ fn make(program: &Path, notices: &Path, pages: &Path) -> Result<(), Failed> {
         Some(missing) => Err(Failed(format!("the package has no {missing}"))),
         None => Ok(()),
     }
+}
+
+/// The name by which the program answers cryptsetup's callers, in nobody's `PATH`.
+fn link(folder: &Path) -> Result<(), Failed> {
+    let names = folder.join("usr/lib/cryptline/bin");
+    let failed = |error: io::Error| Failed(format!("{}: {error}", names.display()));
+    fs::create_dir_all(&names).map_err(failed)?;
+    symlink("../../../bin/cryptline", names.join("cryptsetup")).map_err(failed)
 }
 
 /// The files that a line of [`CONTENTS`] means.

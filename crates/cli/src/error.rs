@@ -27,12 +27,48 @@ pub struct CliError {
     message: String,
     /// Hint on what to do about it.
     advice: String,
+    cause: Cause,
+}
+
+/// Causes that other programs look for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cause {
+    /// None of these.
+    #[default]
+    Other,
+    /// There is no LUKS header.
+    NotLuks,
+    /// No key slot opens.
+    NoKey,
+    /// There is no key slot to open.
+    NoKeySlot,
+    /// This key slot is empty.
+    SlotNotInUse(u32),
+    /// This key slot is not.
+    SlotInUse(u32),
+    /// No key slot is.
+    NoFreeSlot,
+}
+
+impl Cause {
+    fn of(problem: &Problem) -> Self {
+        match problem {
+            Problem::NoKey => Self::NoKey,
+            Problem::Luks(LuksError::NotLuks) => Self::NotLuks,
+            Problem::Luks(LuksError::NoKey | LuksError::WrongVolumeKey) => Self::NoKey,
+            Problem::Luks(LuksError::NoKeySlot) => Self::NoKeySlot,
+            Problem::Luks(LuksError::SlotNotInUse(slot)) => Self::SlotNotInUse(*slot),
+            Problem::Luks(LuksError::SlotInUse(slot)) => Self::SlotInUse(*slot),
+            Problem::Luks(LuksError::NoFreeSlot(_)) => Self::NoFreeSlot,
+            _ => Self::Other,
+        }
+    }
 }
 
 impl CliError {
     /// A failure of `kind`. Control characters in `message` (from a path, say) are escaped.
     pub fn new(kind: Kind, message: impl AsRef<str>) -> Self {
-        Self { kind, message: on_one_line(message.as_ref()), advice: String::new() }
+        Self { kind, message: on_one_line(message.as_ref()), advice: String::new(), cause: Cause::Other }
     }
 
     /// The same, with what to do about it: words that go on where the message ends.
@@ -92,6 +128,16 @@ impl CliError {
         Self::new(error.kind(), format!("{source}: {error}")).advised(luks_advice(error))
     }
 
+    /// The same, for whoever looks for its cause.
+    fn caused(self, problem: &Problem) -> Self {
+        Self { cause: Cause::of(problem), ..self }
+    }
+
+    /// Returns the cause, where other programs look for it.
+    pub fn cause(&self) -> Cause {
+        self.cause
+    }
+
     /// Returns the kind of failure.
     pub fn kind(&self) -> Kind {
         self.kind
@@ -120,7 +166,7 @@ impl std::error::Error for CliError {}
 impl From<cryptline::Error> for CliError {
     fn from(error: cryptline::Error) -> Self {
         let (message, advice) = words(&error);
-        Self::new(error.kind(), message).advised(advice)
+        Self::new(error.kind(), message).advised(advice).caused(error.problem())
     }
 }
 
@@ -173,7 +219,7 @@ impl CliError {
             Problem::Luks(error) => header_advice(error),
             other => advice(other),
         };
-        Self::new(error.kind(), error.to_string()).advised(advice)
+        Self::new(error.kind(), error.to_string()).advised(advice).caused(error.problem())
     }
 }
 

@@ -16,6 +16,7 @@ pub mod args;
 mod attached;
 pub mod cmd;
 pub mod command_line;
+mod cryptsetup;
 mod error;
 mod harden;
 mod key_program;
@@ -41,8 +42,14 @@ pub use error::CliError;
 pub fn main() -> ExitCode {
     log::install();
     harden::outlive_file_size_limit();
+    let given = args::arguments();
+    if let Some(line) = cryptsetup::arguments(&given) {
+        let code = cryptsetup::run(line);
+        cryptline_sys::exit_without_destructors();
+        return code;
+    }
     let program = short_help::shortened(Cli::command());
-    let arguments = cmd::words::in_full(args::arguments());
+    let arguments = cmd::words::in_full(given);
     let parsed = program.try_get_matches_from(arguments);
     let run = |matches| {
         let verb = advice::verb_of(Cli::command(), &matches);

@@ -9,11 +9,28 @@ use serde_json::Value;
 use crate::CliError;
 use crate::error::on_one_line;
 
+/// Set while a verb tells nothing of what it has done.
+static HUSHED: AtomicBool = AtomicBool::new(false);
+
+/// Has what follows say nothing on standard output, for callers that expect nothing there.
+pub fn hush(on: bool) {
+    HUSHED.store(on, Ordering::Relaxed);
+}
+
+/// Writes a line to standard error as it is, for programs that compare it.
+pub fn say_bare(line: &str) {
+    // Nobody is left to be told.
+    let _ = writeln!(io::stderr(), "{}", on_one_line(line));
+}
+
 /// Writes `text` to standard output.
 ///
 /// # Errors
 /// Exit code 4 when standard output takes no more, such as a full disk; not for a closed pipe.
 pub fn print(text: &str) -> Result<(), CliError> {
+    if HUSHED.load(Ordering::Relaxed) {
+        return Ok(());
+    }
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {

@@ -24,7 +24,18 @@ const FAILED: &str = "failed ";
 ///
 /// # Errors
 /// Where it cannot be started.
-pub fn start(mut arguments: Vec<OsString>) -> Result<ExitCode, CliError> {
+pub fn start(arguments: Vec<OsString>) -> Result<ExitCode, CliError> {
+    match begin(arguments)? {
+        Ok(path) => print(&format!("{path}\n")).map(|()| ExitCode::SUCCESS),
+        Err(code) => Ok(ExitCode::from(code)),
+    }
+}
+
+/// The same, for the path of the device, or the exit code of a server that has said why there is none.
+///
+/// # Errors
+/// Where it cannot be started.
+pub fn begin(mut arguments: Vec<OsString>) -> Result<Result<String, u8>, CliError> {
     let failed = |error| CliError::device(format!("cannot start a server: {error}"));
     // Behind the verb: what follows a `--` would be no option.
     arguments.insert(1.min(arguments.len()), OPTION.into());
@@ -35,16 +46,15 @@ pub fn start(mut arguments: Vec<OsString>) -> Result<ExitCode, CliError> {
     }
     if let Some(code) = failure_in(&path) {
         // Its process may be waited for in vain, where a driver hangs.
-        return Ok(ExitCode::from(code));
+        return Ok(Err(code));
     }
-    if path.ends_with('\n') {
-        print(&path)?;
-        return Ok(ExitCode::SUCCESS);
+    if let Some(path) = path.strip_suffix('\n') {
+        return Ok(Ok(path.to_owned()));
     }
     // It has said itself why there is no device.
     let status = server.wait().map_err(failed)?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
-    Ok(ExitCode::from(code.filter(|&code| code > 0).unwrap_or(4)))
+    Ok(Err(code.filter(|&code| code > 0).unwrap_or(4)))
 }
 
 /// Says why there is no device, and tells whoever has started us how that ends.

@@ -29,6 +29,7 @@
 //! | `block` | the `file` base of the engine on virtio-blk and null_blk, in the guest |
 //! | `zoned` | zones of null_blk and the emulated ones, operation by operation |
 //! | `attach` | `attach`, `detach` and `devices` by every driver, in the guest |
+//! | `callers` | lines of cryptsetup's callers, asked of it and of us |
 
 mod attach;
 mod bench;
@@ -95,13 +96,13 @@ fn kernel_oracle_of_this_release_agrees_on_tables_and_zones() {
 
 #[test]
 fn kernel_oracle_of_this_release_attaches() {
-    agree(Linux::Stable, 2, &[("attach", attach::ask_of_nbd)]);
+    agree(Linux::Stable, 2, &[("attach", attach::ask_of_nbd), ("callers", attach::callers::ask_of_nbd)]);
 }
 
 /// The oldest kernel of Debian's that has ublk.
 #[test]
 fn kernel_oracle_6_12_agrees() {
-    agree(Linux::V6_12, 2, &[("attach", attach::ask_of_ublk)]);
+    agree(Linux::V6_12, 2, &[("attach", attach::ask_of_ublk), ("callers", attach::callers::ask_of_ublk)]);
 }
 
 #[test]

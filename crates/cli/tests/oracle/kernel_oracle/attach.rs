@@ -5,6 +5,7 @@
 //!                                                       the kernel's dm-crypt ─┘ finds the same bytes
 //! ```
 
+pub(super) mod callers;
 mod left;
 mod memory;
 pub(super) mod newest;
