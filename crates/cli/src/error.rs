@@ -344,7 +344,7 @@ fn advice(problem: &Problem) -> &'static str {
         Problem::Holds { .. } => "; --force makes a volume there and loses what it holds",
         Problem::NoSize => "; give --size, such as --size 1G",
         Problem::DeviceBlocks { block, .. } if *block <= 4096 => " (--sector-size)",
-        Problem::HasSize { .. } => "; leave out --size and --preallocate",
+        Problem::HasSize(_) => "; leave out --size and --preallocate",
         Problem::Draft { source, .. } => match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ", free some space or choose another place",
             io::ErrorKind::FileTooLarge => ", give a smaller --size (see ulimit -f)",
@@ -462,6 +462,7 @@ pub(crate) fn warning(warning: &cryptline::Warning) -> String {
         Warning::FewerHelpers { wanted, .. } => format!("--helpers {wanted}: {warning}"),
         Warning::Doubted(_) => format!("{warning} (--accept-cipher)"),
         Warning::DiscardsNotAsked => format!("{warning}; --allow-discards has them passed down"),
+        Warning::SealVoid => format!("{warning}; seal it anew with `cryptline header sign`"),
         Warning::KeysNotLocked => format!("{warning} (ulimit -l)"),
         other => other.to_string(),
     }

@@ -20,6 +20,7 @@ use crate::copy::{Left, ResumeError};
 use crate::direction::Direction;
 use crate::header::ResizeError;
 use crate::partition::PartitionError;
+use crate::rules::RulesError;
 use crate::size::human;
 
 /// A failure to open, unlock or create a volume.
@@ -41,6 +42,9 @@ pub enum Problem {
     /// A header could not be read, unlocked or made.
     #[error(transparent)]
     Luks(#[from] cryptline_luks::Error),
+    /// A header does not meet what was demanded of it.
+    #[error(transparent)]
+    Rules(#[from] RulesError),
     /// A device could not be opened, or a layer does not fit it.
     #[error(transparent)]
     Device(#[from] OpenError),
@@ -172,11 +176,8 @@ pub enum Problem {
         mode: Mode,
     },
     /// Too little is left for a plain volume.
-    #[error("{left} bytes are left behind the start of the data, too few for the volume; is the file cut short?")]
-    TooShort {
-        /// Bytes behind the start of the data.
-        left: u64,
-    },
+    #[error("{0} bytes are left behind the start of the data, too few for the volume; is the file cut short?")]
+    TooShort(u64),
     /// No key slot tells how long the volume key is.
     #[error("no key slot tells the length of the key; only the volume key itself does")]
     KeyLengthUnknown,
@@ -306,11 +307,8 @@ pub enum Problem {
     #[error("a new file needs a size")]
     NoSize,
     /// A device has its size.
-    #[error("it has its size already, {}", human(*.size))]
-    HasSize {
-        /// In bytes.
-        size: u64,
-    },
+    #[error("it has its size already, {}", human(*.0))]
+    HasSize(u64),
     /// The temporary file of something new could not be made, written or renamed. Nothing was kept.
     #[error("cannot {action} it: {source}; nothing was kept")]
     Draft {
@@ -535,6 +533,7 @@ impl Problem {
             Self::Partition(error) => error.kind(),
             Self::Resize(error) => error.kind(),
             Self::Resume(error) => error.kind(),
+            Self::Rules(error) => error.kind(),
             Self::Device(_)
             | Self::Tang(_)
             | Self::Tpm(_)
@@ -545,7 +544,7 @@ impl Problem {
             | Self::Version { .. }
             | Self::BttSectors { .. }
             | Self::DeviceBlocks { .. }
-            | Self::TooShort { .. }
+            | Self::TooShort(_)
             | Self::PastEnd { .. }
             | Self::NotLuks(_)
             | Self::KeyLengthUnknown

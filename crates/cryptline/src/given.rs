@@ -7,6 +7,7 @@ use crate::Result;
 use crate::base::Source;
 use crate::error::{Error, Problem};
 use crate::keys::{Key, KeyFile, KeyRequest, Keys};
+use crate::rules::HeaderRules;
 use crate::target::Target;
 
 /// Input that was given. The first thing that was wrong with it is told when the place is asked for.
@@ -15,6 +16,7 @@ pub(crate) struct Given {
     source: Option<Result<Source>>,
     keys: Option<Arc<dyn Keys>>,
     accepted_ciphers: Vec<String>,
+    rules: HeaderRules,
 }
 
 impl From<Source> for Given {
@@ -28,9 +30,9 @@ impl From<Source> for Given {
                     (None, None) => None,
                 };
                 let source = Some(Ok(Source::Target(keyed.of)));
-                Self { source, keys, accepted_ciphers: keyed.accepted_ciphers }
+                Self { source, keys, accepted_ciphers: keyed.accepted_ciphers, rules: keyed.rules }
             }
-            source => Self { source: Some(Ok(source)), keys: None, accepted_ciphers: Vec::new() },
+            source => Self::of(Ok(source)),
         }
     }
 }
@@ -45,8 +47,21 @@ impl Given {
     pub fn target(target: impl AsRef<OsStr>) -> Self {
         match Target::parse(target) {
             Ok(target) => Source::Target(target).into(),
-            Err(error) => Self { source: Some(Err(error)), keys: None, accepted_ciphers: Vec::new() },
+            Err(error) => Self::of(Err(error)),
         }
+    }
+
+    fn of(source: Result<Source>) -> Self {
+        Self { source: Some(source), keys: None, accepted_ciphers: Vec::new(), rules: HeaderRules::default() }
+    }
+
+    /// Demands this of the header, where the target itself does not say otherwise.
+    pub fn add_rules(&mut self, rules: &HeaderRules) {
+        self.rules = std::mem::take(&mut self.rules).or(rules);
+    }
+
+    pub fn rules(&self) -> &HeaderRules {
+        &self.rules
     }
 
     /// Takes keys, or why there are none.

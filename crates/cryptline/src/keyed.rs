@@ -1,4 +1,5 @@
-//! A target with what opens it: `TARGET?key-file=PATH`, `TARGET?passphrase-command=CMD`, `TARGET?accept-cipher=SPEC`.
+//! A target with what opens it: `TARGET?key-file=PATH`, `TARGET?passphrase-command=CMD`, `TARGET?accept-cipher=SPEC`; and
+//! rules for its header, such as `TARGET?require-signed-header&header-policy=PATH`.
 //!
 //! They stand among the parameters of a part or of an NBD URI, if there are any. Bytes that would end them are
 //! percent-encoded, as in any URI: `%26` for `&`, `%3F` for `?`, `%25` for `%`.
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
 
+use crate::rules::HeaderRules;
 use crate::target::Target;
 
 const KEY: &str = "key-file";
@@ -27,6 +29,8 @@ pub struct Keyed {
     pub passphrase_command: Option<String>,
     /// Ciphers that are accepted, though nothing vouches for them ([`accept_cipher`](crate::Open::accept_cipher)).
     pub accepted_ciphers: Vec<String>,
+    /// Rules for its header.
+    pub rules: HeaderRules,
     /// All of it as it was written, for messages.
     pub(crate) text: String,
 }
@@ -43,13 +47,14 @@ pub(crate) struct With {
     key_file: Option<PathBuf>,
     passphrase_command: Option<String>,
     accepted_ciphers: Vec<String>,
+    rules: HeaderRules,
 }
 
 impl With {
     /// Returns the parameters together with the target that they open. `text` is all of it as it was written.
     pub fn of(self, of: Target, text: String) -> Target {
-        let Self { key_file, passphrase_command, accepted_ciphers } = self;
-        Target::Keyed(Box::new(Keyed { of, key_file, passphrase_command, accepted_ciphers, text }))
+        let Self { key_file, passphrase_command, accepted_ciphers, rules } = self;
+        Target::Keyed(Box::new(Keyed { of, key_file, passphrase_command, accepted_ciphers, rules, text }))
     }
 
     /// Takes a parameter, if it is one of these.
@@ -79,7 +84,7 @@ impl With {
                 }
                 _ => Err(format!("{ACCEPT} names no cipher")),
             },
-            _ => Ok(false),
+            _ => self.rules.take(key, &decoded()),
         }
     }
 }
@@ -107,10 +112,11 @@ pub(crate) fn split(text: &str, is_uri: bool) -> Result<Option<(String, With)>, 
         is_uri || ["partition", "offset", "length"].contains(&key)
     };
     if let Some(other) = others.iter().find(|pair| !is_known(pair)) {
-        let ours = match (&with.key_file, &with.passphrase_command) {
-            (Some(_), _) => KEY,
-            (None, Some(_)) => COMMAND,
-            (None, None) => ACCEPT,
+        let ours = match &with {
+            With { key_file: Some(_), .. } => KEY,
+            With { passphrase_command: Some(_), .. } => COMMAND,
+            With { rules, .. } if !rules.is_empty() => "a rule for the header",
+            _ => ACCEPT,
         };
         return Err(format!("unknown '{other}'; {ours} stands beside ?partition=N or ?offset=SIZE&length=SIZE"));
     }

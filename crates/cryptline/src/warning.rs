@@ -30,6 +30,8 @@ pub enum Warning {
     },
     /// A token that was made keeps fewer people out than one may think.
     WeakToken(String),
+    /// The seal of the header does not hold for what the header has become.
+    SealVoid,
     /// Writes of a zoned device are encrypted inline, though the queue was asked for.
     ZonedQueue,
     /// Everything is encrypted inline, though the queue was asked for: the NBD server below takes one connection.
@@ -101,6 +103,7 @@ impl fmt::Display for Warning {
                 name.escape_debug()
             ),
             Self::Token { id, why } => write!(f, "skipping token {id}: {why}"),
+            Self::SealVoid => f.write_str("the seal of the header does not hold any more, since the header has changed"),
             Self::OneConnection => f.write_str(
                 "the NBD server takes one connection, so requests are encrypted inline",
             ),

@@ -7,6 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::hash::UnknownHash;
+use crate::seal::SealError;
 use crate::trust::Doubted;
 
 /// Kind of failure, for callers that treat alike what has the same remedy.
@@ -141,6 +142,9 @@ pub enum Error {
     /// The header says that the data is encrypted in a way that it may have been given by somebody else.
     #[error("refused: {0}")]
     DoubtedCipher(Doubted),
+    /// The header is not as its owner left it, or nothing proves that it is.
+    #[error("refused: {0}")]
+    Seal(#[from] SealError),
     /// The new volume would be encrypted in a way that hides next to nothing.
     #[error("refused: {} hides too little from whoever can write to the disk; use aes-xts-plain64", quote(.0))]
     BrokenCipher(String),

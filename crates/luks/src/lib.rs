@@ -42,6 +42,7 @@ mod options;
 pub mod plain;
 mod random;
 pub mod recovery;
+pub mod seal;
 mod segment;
 pub mod signatures;
 pub mod token;

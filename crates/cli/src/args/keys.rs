@@ -24,11 +24,12 @@ use std::time::Duration;
 use clap::Args;
 use cryptline::keys::{Descriptor, KeyFile, VolumeKeyFile};
 use cryptline::luks::{Error as LuksError, PASSPHRASE_LEN_MAX, Seed, time_text};
-use cryptline::{KdfLimits, Key, KeyRequest, Keys, Problem, SecretBuf, Target};
+use cryptline::{HeaderRules, KdfLimits, Key, KeyRequest, Keys, Problem, SecretBuf, Target};
 use cryptline_sys::lock;
 
 use super::choice::{self, Words};
 use super::key_command::{self, CommandSource};
+use super::rules::RulesArgs;
 use crate::output::complain;
 use crate::{CliError, size, terminal};
 
@@ -187,6 +188,10 @@ pub struct KeyArgs {
     #[arg(long, value_name = "SPEC", value_parser = accepted_cipher)]
     pub accept_cipher: Vec<String>,
 
+    /// Demands on its header.
+    #[command(flatten)]
+    pub rules: RulesArgs,
+
     /// Spend at most SECONDS of this machine's time on trying all key slots together; a slot that would take
     /// longer is refused, since a header can ask for anything [default: 300]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
@@ -209,9 +214,9 @@ impl KeyArgs {
         Self { volume_key_file: self.volume_key_file.clone().filter(|_| !named), passphrase, ..self.clone() }
     }
 
-    /// `builder`, which accepts what was accepted.
-    pub fn accepting<T>(&self, builder: T, accept: impl Fn(T, String) -> T) -> T {
-        self.accept_cipher.iter().cloned().fold(builder, accept)
+    /// `builder`, which accepts what was accepted, and demands what was demanded.
+    pub fn trusting<T>(&self, builder: T, accept: impl Fn(T, String) -> T, demand: impl Fn(T, HeaderRules) -> T) -> T {
+        demand(self.accept_cipher.iter().cloned().fold(builder, accept), self.rules.rules())
     }
 
     /// How long key slots may take.

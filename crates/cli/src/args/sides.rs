@@ -7,6 +7,7 @@ use cryptline::TpmDevice;
 
 use super::key_command::{CommandSource, command};
 use super::keys::{KeyArgs, PassphraseSource, accepted_cipher};
+use super::rules::RulesArgs;
 use super::token_helper::{HelperArgs, HelperName};
 use super::tokens::TokenArgs;
 
@@ -194,6 +195,7 @@ macro_rules! side {
                     volume_key_file: self.volume_key_file.clone(),
                     key_slot: self.key_slot,
                     accept_cipher: self.accept_cipher.clone(),
+                    rules: RulesArgs::default(),
                     kdf_time_limit: None,
                 }
             }

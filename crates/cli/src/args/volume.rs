@@ -215,7 +215,7 @@ impl TargetArgs {
             .with(self.header.as_ref(), Open::header)
             .with(keys.key_slot, Open::key_slot)
             .with(self.delay.clone(), Open::delay);
-        open = keys.accepting(open, Open::accept_cipher);
+        open = keys.trusting(open, Open::accept_cipher, Open::header_rules);
         for rule in &self.fault {
             let parsed = rule.parse::<FaultRule>();
             open = open.fault(parsed.map_err(CliError::parameters)?);

@@ -248,7 +248,7 @@ impl CopyArgs {
         let open = inline(Open::target(destination.clone()));
         self.to
             .keys()
-            .accepting(open, Open::accept_cipher)
+            .trusting(open, Open::accept_cipher, Open::header_rules)
             .keys(keys.keys())
             .with(self.to.header.as_ref(), Open::header)
             .with(tokens.cloned(), Open::tokens)

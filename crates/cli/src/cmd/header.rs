@@ -1,11 +1,13 @@
 //! `header`: backups, labels and repair of LUKS headers.
 
+mod seal;
 mod verbs;
 
 use std::io::{self, IsTerminal};
 
 use clap::Subcommand;
 
+pub use seal::{MeasureArgs, PolicyArgs, SignArgs, VerifyArgs};
 pub use verbs::{BackupArgs, ConvertArgs, LabelArgs, RepairArgs, RestoreArgs, UuidArgs};
 
 use super::key::Confirm;
@@ -37,6 +39,14 @@ pub enum HeaderCommand {
     Convert(ConvertArgs),
     /// Write what is damaged of the header anew from what is good
     Repair(RepairArgs),
+    /// Seal a header, so that a changed one is noticed
+    Sign(Box<SignArgs>),
+    /// Check the seal of a header
+    Verify(Box<VerifyArgs>),
+    /// Show the measurement of a header, which a changed one does not have
+    Measure(MeasureArgs),
+    /// Make a policy that headers are checked against
+    Policy(PolicyArgs),
 }
 
 impl HeaderCommand {
@@ -52,6 +62,10 @@ impl HeaderCommand {
             Self::Label(args) => args.run(),
             Self::Convert(args) => args.run(),
             Self::Repair(args) => args.run(),
+            Self::Sign(args) => args.run(),
+            Self::Verify(args) => args.run(),
+            Self::Measure(args) => args.run(),
+            Self::Policy(args) => args.run(),
         }
     }
 }

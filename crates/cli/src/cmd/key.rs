@@ -171,7 +171,7 @@ pub(super) fn refuse_two_keys(place: &Place, keys: &KeyArgs) -> Result<(), CliEr
 /// With what unlocks it.
 pub(super) fn unlocking(place: &Place, keys: &KeyArgs) -> Header {
     let header = place.open().keys(keys.of_target(&place.target)).kdf_limits(keys.kdf_limits());
-    keys.accepting(header, Header::accept_cipher).with(keys.key_slot, Header::key_slot)
+    keys.trusting(header, Header::accept_cipher, Header::header_rules).with(keys.key_slot, Header::key_slot)
 }
 
 /// With the tokens, too. Whether the first line of a script's input is the old passphrase must not depend on the

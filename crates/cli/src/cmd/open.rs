@@ -87,7 +87,7 @@ pub fn run(args: &OpenArgs) -> Result<(), CliError> {
     let open = Open::new(&args.target);
     let open = args
         .keys
-        .accepting(open, Open::accept_cipher)
+        .trusting(open, Open::accept_cipher, Open::header_rules)
         .format(Format::Luks(version))
         .keys(keys)
         .on_warning(|warning| warn_of(slice::from_ref(warning)))

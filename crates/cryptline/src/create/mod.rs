@@ -209,6 +209,10 @@ impl Create {
     /// a header that was begun is wiped, and what it has overwritten is lost.
     pub fn create(mut self) -> Result<Created> {
         let source = self.given.take_source()?;
+        if !self.given.rules().is_empty() {
+            let (volume, given) = ("a volume that is yet to be made", "rules for a header");
+            return Err(Problem::Useless { volume, given }.on(&source));
+        }
         self.refuse_over_data(&source)?;
         self.format.detached |= self.header.is_some();
         self.format.accepted_ciphers.extend_from_slice(self.given.accepted_ciphers());
@@ -333,7 +337,7 @@ impl Create {
         let geometry = *device.gate.geometry();
         let size = geometry.size;
         if self.size.is_some() || self.preallocate {
-            return Err(Problem::HasSize { size }.on(target));
+            return Err(Problem::HasSize(size).on(target));
         }
         if geometry.read_only {
             return Err(Problem::ReadOnly.on(target));

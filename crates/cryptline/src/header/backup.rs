@@ -22,6 +22,7 @@ impl Header {
         let draft = Draft::new(path, false)?;
         let opened = self.open(true)?;
         let edit = opened.look()?;
+        self.demand(&opened, edit.header())?;
         let backup = {
             let _lock = opened.lock_to_read()?;
             opened.on(edit.backup(&mut opened.device()?, opened.base.size()))?

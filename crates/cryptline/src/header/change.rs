@@ -45,7 +45,7 @@ impl Header {
             let old = old.ok_or_else(|| Problem::NotAPassphrase.on(&opened.name))?;
             let passphrase = this.new_passphrase_for(&opened.name)?;
             this.tell(Progress::Deriving)?;
-            this.replaced(opened, edit, old.slot, &key, &passphrase, new)
+            this.replaced(opened, edit, old.slot, key, &passphrase, new)
         })
     }
 
@@ -57,7 +57,7 @@ impl Header {
         self.with_unlocked(Opens::AnyKey, |this, opened, edit, key, old| {
             let old = old.ok_or_else(|| Problem::NotAPassphrase.on(&opened.name))?;
             this.tell(Progress::Deriving)?;
-            this.replaced(opened, edit, old.slot, &key, &old.passphrase, new)
+            this.replaced(opened, edit, old.slot, key, &old.passphrase, new)
         })
     }
 

@@ -15,6 +15,7 @@ impl Header {
         let source = self.source()?;
         let opened = Opened::beside(&source, false, false)?;
         let edit = opened.load()?;
+        self.demand(&opened, edit.header())?;
         let _in_use = opened.in_use(edit.header())?;
         let _lock = opened.lock()?;
         let (mut device, size) = (opened.device()?, opened.base.size());

@@ -55,7 +55,7 @@ impl Header {
             let made = if is_stored { exec.stored_token() } else { exec.new_token(None) };
             let (secret, token) = made.map_err(failed)?;
             let (change, slot, token) = opened.on(edit.add_bound(&key, &secret, slot, token))?;
-            Ok(Made { change, slot, token: Some(token), warnings })
+            Ok(Made { change, slot, token: Some(token), warnings, key: Some(key) })
         })
     }
 
@@ -82,8 +82,9 @@ impl Header {
             // Nothing of the old one goes before the new one has opened the volume from what the medium holds.
             let edit = opened.load()?;
             self.tokens = Some(only(new, helpers));
-            self.unlock(&opened, edit.header(), Opens::VolumeKey)?;
-            let mut edited = opened.commit(opened.on(edit.end_replacement(rotation.old, new))?, None)?;
+            let key = self.unlock(&opened, edit.header(), Opens::VolumeKey)?.key;
+            let change = opened.on(edit.end_replacement(rotation.old, new))?;
+            let mut edited = self.commit(&opened, change, None, Some(&key))?;
             edited.token = Some(new);
             edited.warnings.extend(warnings);
             edited.warnings.extend(Warning::of_key_memory());
@@ -105,7 +106,7 @@ impl Header {
         let Unlocked { key, notes, .. } = self.unlock(opened, edit.header(), Opens::VolumeKey)?;
         let (secret, token) = exec.new_token(Some(rotation.old)).map_err(|failure| failure.on(&opened.name))?;
         let (change, _, token) = opened.on(edit.add_bound(&key, &secret, None, token))?;
-        let edited = opened.commit(change, None)?;
+        let edited = self.commit(opened, change, None, Some(&key))?;
         Ok((token, edited.warnings.into_iter().chain(notes).collect()))
     }
 }

@@ -16,6 +16,7 @@ mod own_device;
 #[cfg(test)]
 mod power_tests;
 mod resize;
+mod seal;
 mod token;
 mod trust;
 mod unbound;
@@ -38,6 +39,7 @@ use crate::given::Given;
 use crate::keys::{Key, KeyRequest, Keys, Passphrase, with_keys};
 use crate::medium::Medium;
 use crate::open::unlock_with;
+use crate::rules::HeaderRules;
 use crate::setters::{setter_of_options, setters};
 use crate::target::Target;
 use crate::tokens::{self, Tokens};
@@ -48,6 +50,7 @@ use own_device::OwnDevice;
 use change::Confirm;
 pub use change::Overwrite;
 pub use resize::{ResizeError, ResizeOptions, Resized};
+pub use seal::{SealOptions, Sealed};
 pub use token::TangKeys;
 
 /// The LUKS header of a volume that exists, to be changed.
@@ -136,6 +139,9 @@ impl Header {
         /// for it. May be called several times.
         fn accept_cipher(spec: impl Into<String>) { given.accept_cipher(spec.into()) }
 
+        /// Demands this of the header before it is changed, unless the target itself says otherwise.
+        fn header_rules(rules: HeaderRules) { given.add_rules(&rules) }
+
         /// Opens the volume with this passphrase, of which a copy is kept in key memory.
         fn passphrase(passphrase: impl AsRef<[u8]>) { given.set_keys(Passphrase::new(passphrase)) }
 
@@ -175,7 +181,7 @@ impl Header {
         self.with_unlocked(Opens::VolumeKey, |this, opened, edit, key, _| {
             let passphrase = this.new_passphrase_for(&opened.name)?;
             this.tell(Progress::Deriving)?;
-            opened.on(edit.add(&key, &passphrase, new))
+            opened.on(edit.add(key, &passphrase, new))
         })
     }
 
@@ -200,12 +206,15 @@ impl Header {
         with_keys(|| {
             let edit = opened.load()?;
             let change = opened.on(edit.remove(slot, last))?;
-            if self.given.has_keys() {
+            let key = if self.given.has_keys() {
                 let rest = edit.header().without_slot(slot);
                 let header = if edit.is_last(slot) { edit.header() } else { &rest };
-                self.unlock(&opened, header, Opens::VolumeKey)?;
-            }
-            opened.commit(change, Some(slot))
+                Some(self.unlock(&opened, header, Opens::VolumeKey)?.key)
+            } else {
+                self.demand(&opened, edit.header())?;
+                None
+            };
+            self.commit(&opened, change, Some(slot), key.as_ref())
         })
     }
 
@@ -251,8 +260,9 @@ impl Header {
     pub fn repair(mut self, force: bool) -> Result<Option<Edited>> {
         let opened = self.open(false)?;
         let edit = opened.look()?;
+        self.demand(&opened, edit.header())?;
         let change = opened.on(edit.repair(force))?;
-        change.map(|change| opened.commit(change, None)).transpose()
+        change.map(|change| self.commit(&opened, change, None, None)).transpose()
     }
 
     /// Overwrites what no key slot uses of the place for key slots: a crash, or another program, can leave old key
@@ -272,7 +282,10 @@ impl Header {
         let opened = self.open(false)?;
         let edit = opened.load()?;
         let change = opened.on(change(&edit))?;
-        opened.commit(change, slot)
+        with_keys(|| {
+            let key = self.key_of_seal(&opened, &change)?;
+            self.commit(&opened, change, slot, key.as_ref())
+        })
     }
 
     /// Has a change made that takes keys, commits it, and warns where keys may be swapped out.
@@ -283,8 +296,10 @@ impl Header {
         let opened = self.open(false)?;
         with_keys(|| {
             let edit = opened.load()?;
+            // Before a network or a helper is asked; the key proves the rest.
+            self.given.rules().check(edit.header(), &opened.name)?;
             let made = make(&self, &opened, &edit)?;
-            let mut edited = opened.commit(made.change, Some(made.slot))?;
+            let mut edited = self.commit(&opened, made.change, Some(made.slot), made.key.as_ref())?;
             edited.token = made.token;
             edited.warnings.extend(made.warnings);
             edited.warnings.extend(Warning::of_key_memory());
@@ -297,19 +312,22 @@ impl Header {
     fn with_unlocked(
         self,
         opens: Opens,
-        make: impl for<'a> FnOnce(&Self, &Opened, &'a Edit, SecretBuf, Option<Old>) -> Result<(Change<'a>, u32)> + Send,
+        make: impl for<'a> FnOnce(&Self, &Opened, &'a Edit, &SecretBuf, Option<Old>) -> Result<(Change<'a>, u32)> + Send,
     ) -> Result<Edited> {
         self.with_key_memory(|this, opened, edit| {
             let Unlocked { key, old, notes: warnings } = this.unlock(opened, edit.header(), opens)?;
-            let (change, slot) = make(this, opened, edit, key, old)?;
-            Ok(Made { change, slot, token: None, warnings })
+            let (change, slot) = make(this, opened, edit, &key, old)?;
+            Ok(Made { change, slot, token: None, warnings, key: Some(key) })
         })
     }
 
     /// The volume key, and the passphrase with its slot unless the volume key itself was given.
     fn unlock(&self, opened: &Opened, header: &cryptline_luks::Header, opens: Opens) -> Result<Unlocked> {
+        let mut demanded = self.given.rules().check(header, &opened.name)?;
         let unlocked = self.unlock_any(opened, header, opens)?;
+        demanded.prove(header, &unlocked.key, &opened.name)?;
         self.check_trust(opened, header, unlocked.old.as_ref().map(|old| old.slot))?;
+        demanded.finish(&opened.name)?;
         Ok(unlocked)
     }
 
@@ -384,6 +402,8 @@ struct Made<'a> {
     slot: u32,
     token: Option<u32>,
     warnings: Vec<Warning>,
+    /// The key that was opened, which renews a seal.
+    key: Option<SecretBuf>,
 }
 
 /// The volume key, and what it came by.

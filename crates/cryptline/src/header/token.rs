@@ -11,6 +11,7 @@ use crate::Result;
 use crate::clevis::{Advertisement, Pin, Trust};
 use crate::create::Progress;
 use crate::error::Problem;
+use crate::keys::with_keys;
 use crate::tokens::{AskPin, NewToken};
 use crate::tpm::{self, Pcrs, TpmDevice};
 
@@ -85,7 +86,7 @@ impl Header {
             this.tell(Progress::Deriving)?;
             let text = text.insert(opened.on(recovery::new_key())?);
             let (change, slot, token) = opened.on(edit.add_recovery(&key, text, slot))?;
-            Ok(Made { change, slot, token: Some(token), warnings })
+            Ok(Made { change, slot, token: Some(token), warnings, key: Some(key) })
         })?;
         Ok((edited, text.expect("it was made for the key slot")))
     }
@@ -165,7 +166,8 @@ impl Header {
             let new = seal(&opened.name, prepared)?;
             let added = edit.add_bound(&key, &new.secret, slot, new.json);
             let (change, slot, token) = opened.on(added)?;
-            Ok(Made { change, slot, token: Some(token), warnings: new.warning.into_iter().chain(notes).collect() })
+            let warnings = new.warning.into_iter().chain(notes).collect();
+            Ok(Made { change, slot, token: Some(token), warnings, key: Some(key) })
         })
     }
 
@@ -176,7 +178,10 @@ impl Header {
         let opened = self.open(false)?;
         let edit = opened.load()?;
         let (change, token) = opened.on(change(&edit))?;
-        let edited = opened.commit(change, None)?;
+        let edited = with_keys(|| {
+            let key = self.key_of_seal(&opened, &change)?;
+            self.commit(&opened, change, None, key.as_ref())
+        })?;
         Ok(Edited { token: Some(token), ..edited })
     }
 }

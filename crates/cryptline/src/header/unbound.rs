@@ -16,10 +16,11 @@ impl Header {
     /// A key of another length, no free slot or room, a header that must be left alone.
     pub fn add_unbound_key(self, len: u32, new: &NewSlot) -> Result<Edited> {
         self.with_key_memory(|this, opened, edit| {
+            this.demand(opened, edit.header())?;
             let key = this.unbound_key(&opened.name, len as usize)?;
             let passphrase = this.new_passphrase_for(&opened.name)?;
             let (change, slot) = opened.on(edit.add_unbound(&key, &passphrase, new))?;
-            Ok(Made { change, slot, token: None, warnings: Vec::new() })
+            Ok(Made { change, slot, token: None, warnings: Vec::new(), key: None })
         })
     }
 

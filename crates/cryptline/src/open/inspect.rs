@@ -1,5 +1,6 @@
 //! Looking at a header, and trying a key on it: nothing is locked but what must be, and nothing is changed.
 
+use cryptline_luks::seal::{Covers, MeasureHash};
 use cryptline_luks::{Doubted, Header, Segment, SegmentPolicy};
 use cryptline_sys::SecretBuf;
 
@@ -42,6 +43,8 @@ pub struct Unlocked {
     pub doubted: Option<Doubted>,
     /// The ciphers that this is about, as the header has them.
     pub ciphers: Vec<String>,
+    /// The header's measurement by SHA-256, where it has one, for whoever opens it elsewhere.
+    pub measure: Option<Vec<u8>>,
 }
 
 impl Inspection {
@@ -101,9 +104,11 @@ impl Open {
         if let Some(Format::Luks(version)) = self.format {
             check_version(&header, version, &source.name)?;
         }
+        let mut demanded = self.given.rules().check(&header, &source.name)?;
         let mut warnings = warnings_of(&header, &self);
         self.unbound = self.slot.is_some();
         let (key, slot, notes) = with_keys(|| unlock(&header, source.reader()?, &source.name, &self))?;
+        demanded.prove(&header, &key, &source.name)?;
         warnings.extend(notes);
         warnings.extend(Warning::of_key_memory());
         let policy = SegmentPolicy { allow_null_cipher: self.allow_null_cipher, detached: true };
@@ -119,6 +124,8 @@ impl Open {
             Ok(doubted) => (Ok(()), doubted),
             Err(error) => (Err(error), None),
         };
-        Ok(Unlocked { key, slot, warnings, usable, doubted, ciphers })
+        demanded.finish(&source.name)?;
+        let measure = header.subject(Covers::default()).ok().map(|subject| subject.measure(MeasureHash::Sha256));
+        Ok(Unlocked { key, slot, warnings, usable, doubted, ciphers, measure })
     }
 }

@@ -87,15 +87,17 @@ impl Open {
         let name = &source.name;
         let header = read(source.reader()?, source.size, name)?;
         check_version(&header, version, name)?;
+        let mut demanded = self.given.rules().check(&header, name)?;
         warnings.extend(warnings_of(&header, self));
         let segments = usable_segments(&header, self, name)?;
         let sizes = data_sizes(&segments, device.size, &device.name)?;
         let (perf, notes) = header_flags(header.flags(), self.discards);
         warnings.extend(notes);
         let decision = self.dispatch.decide(Stored::Header(perf))?;
-        let key = Zeroizing::new(match (show_keys, header.key_len()) {
+        let key = Zeroizing::new(match (show_keys || demanded.needs_key(), header.key_len()) {
             (true, _) => {
                 let (key, slot, _) = unlock(&header, source.reader()?, name, self)?;
+                demanded.prove(&header, &key, name)?;
                 // Whoever makes a device of it may write to that: a line does not say that it is only read.
                 let trust = self.trust(&header, &segments, device.size, slot);
                 trust.to_write().map_err(|error| Problem::Luks(error).on(name))?;
@@ -104,6 +106,7 @@ impl Open {
             (false, Some(len)) => vec![0; len],
             (false, None) => return Err(Problem::KeyLengthUnknown.on(name)),
         });
+        demanded.finish(name)?;
         let (mut start, word) = (0, device_word(device)?);
         let lines = segments.into_iter().zip(sizes).map(|(segment, size)| {
             let span = Span { start, len: size / 512 };
@@ -142,7 +145,7 @@ impl Open {
         let left = device.size.saturating_sub(plain.start);
         let size = plain.size.unwrap_or(left - left % sector);
         if size == 0 || size > left {
-            return Err(Problem::TooShort { left }.on(&device.name));
+            return Err(Problem::TooShort(left).on(&device.name));
         }
         let key = if show_keys { read_key(self, &device.name, plain, key_len)?.to_vec() } else { vec![0; key_len] };
         // The feature words that cryptsetup would give the kernel.

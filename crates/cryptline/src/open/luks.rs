@@ -46,6 +46,7 @@ pub(super) fn open(mut open: Open, source: &Source, version: Option<LuksVersion>
         header = found()?;
     }
     check_version(&header, version, &name)?;
+    let mut demanded = open.given.rules().check(&header, &name)?;
     let mut warnings = warnings_of(&header, &open);
     let segments = usable_segments(&header, &open, &name)?;
     let identity = identity(&header, &segments, &base, &open);
@@ -53,11 +54,13 @@ pub(super) fn open(mut open: Open, source: &Source, version: Option<LuksVersion>
     let (perf, notes_of_flags) = header_flags(header.flags(), open.discards);
     let decision = open.dispatch.decide(Stored::Header(perf))?;
     let (key, slot, notes) = with_keys(|| unlock(&header, holder.reader()?, &name, &open))?;
+    demanded.prove(&header, &key, &name)?;
     warnings.extend(notes);
     let keeps_trust =
         open.trust(&header, &segments, u64::MAX, slot) == open.trust(&header, &segments, base.size(), slot);
     let doubted = open.open_as_trusted(&header, &segments, base.size(), slot, &name)?;
     warnings.extend(doubted);
+    demanded.finish(&name)?;
     let mut parts = Vec::with_capacity(segments.len());
     // A disk to the end of its device grows with it, unless its IVs come again there. One of several ranges is laid out
     // once and for all.

@@ -42,6 +42,7 @@ use crate::given::Given;
 use crate::keys::{KeyFile, Keys, Passphrase, VolumeKey};
 use crate::medium::Medium;
 use crate::partition::PartitionName;
+use crate::rules::HeaderRules;
 use crate::setters::{setter_of_options, setters};
 use crate::stamp::Stamp;
 use crate::target::Target;
@@ -217,6 +218,9 @@ impl Open {
         /// encrypts nothing is not accepted by it.
         fn accept_cipher(spec: impl Into<String>) { given.accept_cipher(spec.into()) }
 
+        /// Demands this of the LUKS header, unless the target itself says otherwise.
+        fn header_rules(rules: HeaderRules) { given.add_rules(&rules) }
+
         /// Refuses a volume that would be opened for reading only since its cipher is doubted.
         fn writes(yes: bool) { writes = yes }
 
@@ -306,11 +310,12 @@ impl Open {
         let key = (self.given.has_keys(), "a key");
         let header = (self.header.is_some(), "a header file");
         let format = (self.format.is_some(), "a format");
+        let rules = (!self.given.rules().is_empty(), "rules for a header");
         let (volume, useless) = match (source, &self.format) {
-            (Source::Target(Target::Table(_)), _) => ("a table line", [key, header, format].to_vec()),
-            (_, Some(Format::Plain(_))) => ("a volume without a header", vec![header]),
-            (_, Some(Format::RandomKey(_))) => ("a new volume under a random key", vec![key, header]),
-            (source, None) if source.is_memory() => ("a new volume under a random key", vec![key, header]),
+            (Source::Target(Target::Table(_)), _) => ("a table line", [key, header, format, rules].to_vec()),
+            (_, Some(Format::Plain(_))) => ("a volume without a header", vec![header, rules]),
+            (_, Some(Format::RandomKey(_))) => ("a new volume under a random key", vec![key, header, rules]),
+            (source, None) if source.is_memory() => ("a new volume under a random key", vec![key, header, rules]),
             _ => return Ok(()),
         };
         match useless.into_iter().find(|(is_given, _)| *is_given) {

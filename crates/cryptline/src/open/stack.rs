@@ -250,7 +250,7 @@ impl Part {
         let left = (slice.end - slice.start).saturating_sub(self.start);
         let size = self.size.unwrap_or(left - left % u64::from(self.sector()));
         if size == 0 || size > left {
-            return Err(Problem::TooShort { left }.into());
+            return Err(Problem::TooShort(left).into());
         }
         self.start += slice.start;
         self.size = Some(size);

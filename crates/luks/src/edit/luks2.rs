@@ -21,7 +21,7 @@ use crate::options::parameters;
 use crate::random::Random;
 
 const LABEL_FIELD: usize = 24;
-const UUID_FIELD: usize = 168;
+pub(super) const UUID_FIELD: usize = 168;
 const SUBSYSTEM_FIELD: usize = 208;
 /// Hash of a new slot unless told otherwise.
 const HASH_DEFAULT: &str = "sha256";

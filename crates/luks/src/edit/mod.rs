@@ -27,6 +27,7 @@ mod convert;
 mod gone;
 mod luks1;
 mod luks2;
+mod seal;
 mod text;
 mod token;
 

@@ -225,7 +225,7 @@ pub(crate) fn hash(name: &str) -> Result<Hash, Error> {
     Ok(hash)
 }
 
-fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Header, Error> {
+pub(crate) fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Header, Error> {
     let key_len = be32(bytes, 108);
     if !(1..=KEY_LEN_MAX).contains(&key_len) {
         return Err(Error::invalid(format!("a volume key of {key_len} bytes, 1 to {KEY_LEN_MAX} are possible")));

@@ -25,6 +25,7 @@ use super::node::{Reason, parse_area};
 use super::validate::{header_end, validate};
 use crate::device::{check_end, read_at, to_u64};
 use crate::error::Error;
+use crate::seal::is_unambiguous;
 use crate::signatures;
 
 /// Why nothing may be written to a volume whose header can be read.
@@ -131,6 +132,8 @@ pub fn parse_metadata(area: &[u8], copy_size: u64) -> Result<Metadata, Error> {
 
 fn checked_metadata(area: &[u8], copy_size: u64) -> Result<Metadata, Reason> {
     let mut metadata = Metadata::parse(parse_area(area)?)?;
+    let end = area.iter().position(|&byte| byte == 0).unwrap_or(area.len());
+    metadata.is_unambiguous = is_unambiguous(&area[..end]);
     validate(copy_size, &mut metadata)?;
     Ok(metadata)
 }

@@ -42,6 +42,8 @@ pub struct Metadata {
     /// Key slots and tokens that are not as the format has them, with what is wrong: they are passed over by whoever reads,
     /// and nobody changes the header around them.
     pub odd: Vec<Odd>,
+    /// Set if the JSON says one thing only: it is UTF-8, and has no name twice in one object.
+    pub is_unambiguous: bool,
     /// The JSON as it was, unknown members included.
     pub json: Value,
 }
@@ -190,7 +192,7 @@ impl Metadata {
             })
         })?;
         let config = parse_config(&root.get("config")?)?;
-        let mut metadata = Self { keyslots, tokens, segments, digests, config, odd, json };
+        let mut metadata = Self { keyslots, tokens, segments, digests, config, odd, is_unambiguous: true, json };
         metadata.forget_missing_slots();
         Ok(metadata)
     }

@@ -101,6 +101,14 @@ impl Header {
         Some(digest.keyslots.iter().filter(opens).copied().collect())
     }
 
+    /// Tells if part of the data is under another key, or is to be.
+    pub(crate) fn is_reencrypting(&self) -> bool {
+        let metadata = &self.metadata;
+        metadata.config.requirements.iter().any(|requirement| requirement.contains("reencrypt"))
+            || metadata.keyslots.values().any(|slot| slot.kind == "reencrypt")
+            || metadata.segments.values().any(JsonSegment::is_reencrypting)
+    }
+
     /// Refuses what is sound but must not be opened.
     pub(crate) fn check_usable(&self) -> Result<(), Error> {
         if let Some(requirement) = self.metadata.config.requirements.first() {

@@ -111,7 +111,7 @@ impl From<'_> {
         let open = inline(Open::target(Target::parse(self.name)?));
         let open = self
             .keys
-            .accepting(open, Open::accept_cipher)
+            .trusting(open, Open::accept_cipher, Open::header_rules)
             .read_only(true)
             // What was just made is in the page cache, and O_DIRECT would fetch it from the disk.
             .direct(DirectMode::Uncached)

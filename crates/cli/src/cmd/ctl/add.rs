@@ -89,6 +89,7 @@ impl AddArgs {
             read_only: self.read_only || unlocked.doubted.is_some(),
             allow_discards: self.allow_discards,
             accept_cipher: unlocked.ciphers,
+            expect_measure: unlocked.measure.filter(|_| self.has_rules()).map(|measure| cryptline::hex(&measure)),
         };
         let mut files = vec![image.file().as_fd(), key.as_fd()];
         files.extend(in_use.as_ref().map(AsFd::as_fd));
@@ -96,6 +97,12 @@ impl AddArgs {
         let warnings = answer["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
         warn(&warnings.collect::<Vec<_>>());
         Ok(answer)
+    }
+
+    /// Tells if anything was demanded of the header.
+    fn has_rules(&self) -> bool {
+        let of_target = matches!(Target::parse(&self.target), Ok(Target::Keyed(keyed)) if !keyed.rules.is_empty());
+        of_target || !self.keys.rules.rules().is_empty()
     }
 
     /// The file, where it is one.

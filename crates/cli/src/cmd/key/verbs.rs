@@ -122,10 +122,12 @@ impl AddArgs {
         let Some(bits) = self.key_size else {
             return Err(CliError::parameters("--unbound: say how long that key is, with --key-size"));
         };
+        let rules = keys.rules.rules();
         let given = keys.volume_key_file.is_some().then_some(keys);
         let edited = self
             .place
             .open()
+            .header_rules(rules)
             .with(given, Header::keys)
             .new_keys(self.new.or_file(self.key.as_deref()))
             .on_progress(show(self.slot.measures()))
@@ -275,7 +277,7 @@ impl KillArgs {
     /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         let needs_key = !self.confirm.batch_mode || !self.keys.is_empty();
-        self.kill(&|| if needs_key { unlocking(&self.place, &self.keys) } else { self.place.open() })
+        self.kill(&|| if needs_key { unlocking(&self.place, &self.keys) } else { self.unasked() })
     }
 
     /// The same as `luksKillSlot`: a passphrase on standard input that is no terminal counts, with -q too.
@@ -288,7 +290,12 @@ impl KillArgs {
             return self.run();
         }
         let typed = terminal::line_of(io::stdin()).ok();
-        self.kill(&|| self.place.open().with(typed.as_ref(), |header, typed| header.passphrase(&**typed)))
+        self.kill(&|| self.unasked().with(typed.as_ref(), |header, typed| header.passphrase(&**typed)))
+    }
+
+    /// With no key.
+    fn unasked(&self) -> Header {
+        self.place.open().header_rules(self.keys.rules.rules())
     }
 
     fn kill(&self, open: &dyn Fn() -> Header) -> Result<(), CliError> {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use cryptline::luks::KEY_LEN_MAX;
-use cryptline::{Open, SecretBuf, keys};
+use cryptline::{HeaderRules, Open, SecretBuf, keys};
 use cryptline_engine::base::Image;
 use cryptline_nbd::OfferError;
 use cryptline_serve::nbd::Export;
@@ -131,6 +131,10 @@ impl Control {
             .discards(add.allow_discards);
         for spec in &add.accept_cipher {
             open = open.accept_cipher(spec);
+        }
+        if let Some(measure) = &add.expect_measure {
+            let measure = Some(cryptline::parse_measure(measure).map_err(CliError::parameters)?);
+            open = open.header_rules(HeaderRules { measure, ..HeaderRules::default() });
         }
         if let Some(in_use) = in_use {
             open = open.in_use(in_use);

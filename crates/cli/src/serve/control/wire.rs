@@ -88,6 +88,9 @@ pub struct Add {
     /// Ciphers of the header that the client believes, having seen the key slot; the key alone proves none.
     #[serde(default)]
     pub accept_cipher: Vec<String>,
+    /// Measurement of the header that the client has checked by its rules: the server must find the same one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expect_measure: Option<String>,
 }
 
 /// The kinds of failures by their names.

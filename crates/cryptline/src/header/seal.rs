@@ -1,0 +1,170 @@
+//! Seals: made, checked, and renewed when the header changes.
+
+use std::path::PathBuf;
+
+use cryptline_luks::edit::Change;
+use cryptline_luks::seal::{Covers, Seal, SealError, SealKind, key_id};
+use cryptline_sys::SecretBuf;
+
+use super::{Edited, Header, Opened, Opens};
+use crate::error::Problem;
+use crate::keys::with_keys;
+use crate::rules::{HeaderRules, Signed, seal_key, side_file};
+use crate::{Result, Warning};
+
+/// Parameters of a new seal.
+#[derive(Clone, Debug, Default)]
+pub struct SealOptions {
+    /// Parts that it is of besides.
+    pub covers: Covers,
+    /// Its counter; `None`: one more than that of the seal in its place under the same key.
+    pub counter: Option<u64>,
+    /// File with its key. `None`: the volume key.
+    pub key: Option<PathBuf>,
+    /// File that it is written to. `None`: the header, which only LUKS2 has a place in.
+    pub file: Option<PathBuf>,
+}
+
+/// A header that was sealed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Sealed {
+    /// The seal.
+    pub seal: Seal,
+    /// The header as it is now.
+    pub header: cryptline_luks::Header,
+    /// Facts that the user should know.
+    pub warnings: Vec<Warning>,
+}
+
+impl Header {
+    /// Seals the header as it is. The volume is unlocked first, so that nobody seals one that is not theirs.
+    ///
+    /// # Errors
+    /// A wrong key, a key file that cannot be used, a header that cannot be sealed or must be left alone.
+    pub fn sign(mut self, options: &SealOptions) -> Result<Sealed> {
+        let opened = self.open(options.file.is_some())?;
+        with_keys(|| {
+            let edit = if options.file.is_some() { opened.look()? } else { opened.load()? };
+            let header = edit.header();
+            let unlocked = self.unlock(&opened, header, Opens::VolumeKey)?;
+            let seal = new_seal(options, header, unlocked.key).map_err(|error| error.on(&opened.name))?;
+            let mut edited = match &options.file {
+                Some(path) => {
+                    side_file::write(path, &seal)?;
+                    Edited::of(header.clone(), None)
+                }
+                None => opened.commit(opened.on(edit.set_seal(&seal))?, None)?,
+            };
+            edited.warnings.extend(unlocked.notes);
+            edited.warnings.extend(Warning::of_key_memory());
+            Ok(Sealed { seal, header: edited.header, warnings: edited.warnings })
+        })
+    }
+
+    /// Checks the seal and all other rules, and returns the seal. What it is of is the header that is returned. A header
+    /// of which one copy is damaged, and one that may only be read, can hold a seal as well.
+    ///
+    /// # Errors
+    /// No seal, or one that does not hold; a wrong key.
+    pub fn verify(mut self) -> Result<Sealed> {
+        self.given.add_rules(&HeaderRules { signed: Some(Signed::Any), ..HeaderRules::default() });
+        let opened = self.open(true)?;
+        with_keys(|| {
+            let edit = opened.look()?;
+            let header = edit.header();
+            let key = self.demand(&opened, header)?;
+            let seal = self.given.rules().find_seal(header).map_err(|error| error.on(&opened.name))?;
+            let seal = seal.ok_or_else(|| Problem::Luks(SealError::Missing.into()).on(&opened.name))?;
+            let mut edited = Edited::of(header.clone(), None);
+            edited.warnings.extend(key.and_then(|_| Warning::of_key_memory()));
+            Ok(Sealed { seal, header: edited.header, warnings: edited.warnings })
+        })
+    }
+
+    /// Checks what is demanded of a header that nothing else unlocks. The key that this took is returned.
+    pub(super) fn demand(&self, opened: &Opened, header: &cryptline_luks::Header) -> Result<Option<SecretBuf>> {
+        let mut demanded = self.given.rules().check(header, &opened.name)?;
+        let mut key = None;
+        if demanded.needs_key() && self.given.has_keys() {
+            let unlocked = self.unlock_any(opened, header, Opens::VolumeKey)?;
+            demanded.prove(header, &unlocked.key, &opened.name)?;
+            key = Some(unlocked.key);
+        }
+        demanded.finish(&opened.name)?;
+        Ok(key)
+    }
+
+    /// The same where a change would void a seal by the volume key, which is then needed.
+    pub(super) fn key_of_seal(&self, opened: &Opened, change: &Change<'_>) -> Result<Option<SecretBuf>> {
+        let header = change.of().header();
+        let key = self.demand(opened, header)?;
+        let voided = header.seal().ok().filter(|seal| seal.kind == SealKind::VolumeKey && change.voids(seal, false));
+        if key.is_some() || voided.is_none() || !self.given.has_keys() {
+            return Ok(key);
+        }
+        Ok(Some(self.unlock_any(opened, header, Opens::VolumeKey)?.key))
+    }
+
+    /// Commits a change. A seal that holds, and will not for the header as it will be, is renewed with it where its key is
+    /// there: the volume key, or that of the rules. What did not hold before is not made to.
+    pub(super) fn commit(
+        &self,
+        opened: &Opened,
+        change: Change<'_>,
+        slot: Option<u32>,
+        volume_key: Option<&SecretBuf>,
+    ) -> Result<Edited> {
+        let (change, warning) = self.resealed(opened, change, volume_key)?;
+        let mut edited = opened.commit(change, slot)?;
+        edited.warnings.extend(warning);
+        Ok(edited)
+    }
+
+    fn resealed<'a>(
+        &self,
+        opened: &Opened,
+        change: Change<'a>,
+        volume_key: Option<&SecretBuf>,
+    ) -> Result<(Change<'a>, Option<Warning>)> {
+        let rules = self.given.rules();
+        let side = rules.seal_file.is_some();
+        let header = change.of().header();
+        let Ok(Some(seal)) = rules.find_seal(header) else { return Ok((change, None)) };
+        if !change.voids(&seal, side) {
+            return Ok((change, None));
+        }
+        let key = match (seal.kind, &rules.seal_key) {
+            _ if side => None,
+            (SealKind::VolumeKey, _) => {
+                volume_key.map(|key| SecretBuf::copy_of(key)).transpose().map_err(Problem::KeyMemory)?
+            }
+            (SealKind::File, path) => path.as_deref().map(seal_key).transpose()?,
+        };
+        match key {
+            Some(key) if seal.verify(header, &key).is_ok() => Ok((opened.on(change.resealed(&seal, &key))?, None)),
+            _ => Ok((change, Some(Warning::SealVoid))),
+        }
+    }
+}
+
+fn new_seal(options: &SealOptions, header: &cryptline_luks::Header, volume_key: SecretBuf) -> Result<Seal> {
+    let (kind, key) = match &options.key {
+        Some(path) => (SealKind::File, seal_key(path)?),
+        None => (SealKind::VolumeKey, volume_key),
+    };
+    let subject = header.subject(options.covers).map_err(cryptline_luks::Error::from)?;
+    let counter = match options.counter {
+        Some(counter) => counter,
+        None => {
+            let before = match &options.file {
+                Some(path) => side_file::read(path)?,
+                None => header.seal().ok(),
+            };
+            let id = key_id(&key)?;
+            let before = before.filter(|seal| seal.key_id == id).map_or(0, |seal| seal.counter);
+            before.checked_add(1).ok_or_else(|| cryptline_luks::Error::from(SealError::Counter))?
+        }
+    };
+    Ok(Seal::new(&key, kind, &subject, options.covers, counter)?)
+}

@@ -1,0 +1,98 @@
+//! Counters of the seals that were seen, in a file: so that an old header that is put back is noticed.
+//!
+//! The file is replaced by a new one that is whole and durable first: whatever cuts that off, the old counters are there or
+//! the new ones. Its lock keeps a second process from losing what a first one has noted.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde_json::{Map, Value, json};
+
+use super::{RulesError, read_small};
+use crate::Result;
+use crate::durable::{self, Replaced};
+
+/// How long another process may keep the lock, which it does for the time of a write.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Notes that a seal of this key with this counter was seen; refuses one that is older than another that was.
+pub(super) fn note(path: &Path, key_id: &str, counter: u64) -> Result<()> {
+    let written = |error: &io::Error| failed(path, "written", error);
+    // A link is followed, so that it is not replaced by the file it leads to.
+    let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    loop {
+        let held = locked(&place).map_err(|error| failed(path, "read", &error))?;
+        let mut counters = match &held {
+            Some(_) => counters_in(&place)?,
+            None => BTreeMap::new(),
+        };
+        match counters.get(key_id).copied() {
+            Some(seen) if seen > counter => {
+                return Err(RulesError::Older { path: path.into(), found: counter, seen }.into());
+            }
+            Some(seen) if seen == counter => return Ok(()),
+            _ => _ = counters.insert(key_id.to_owned(), counter),
+        }
+        match replace(&place, &counters, if held.is_some() { Replaced::Any } else { Replaced::Nothing }) {
+            // Somebody made it meanwhile.
+            Err(error) if held.is_none() && error.kind() == io::ErrorKind::AlreadyExists => {}
+            done => return done.map_err(|error| written(&error).into()),
+        }
+    }
+}
+
+fn failed(path: &Path, action: &'static str, why: &dyn ToString) -> RulesError {
+    RulesError::State { path: path.into(), action, why: why.to_string() }
+}
+
+/// The file that has this name, locked; `None` where there is none.
+fn locked(path: &Path) -> io::Result<Option<File>> {
+    let begin = Instant::now();
+    loop {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            // It may have been replaced before that.
+            Ok(()) if is_at(&file, path)? => return Ok(Some(file)),
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) if begin.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(5)),
+            Err(Errno::WOULDBLOCK) => return Err(io::Error::other("another process keeps it locked")),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let of = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+    match std::fs::metadata(path) {
+        Ok(there) => Ok(of(there) == of(file.metadata()?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn counters_in(path: &Path) -> Result<BTreeMap<String, u64>> {
+    let text = read_small(path, "state file")?;
+    let wrong = |why: &str| failed(path, "read", &format!("{why}; if it is one of another program, name another file"));
+    let json: Value = serde_json::from_slice(&text).map_err(|error| wrong(&error.to_string()))?;
+    let members = json.as_object().filter(|members| members.len() == 2 && members.get("version") == Some(&json!(1)));
+    let counters = members.and_then(|members| members.get("counters")).and_then(Value::as_object);
+    let counters = counters.ok_or_else(|| wrong("it holds no counters of seals"))?;
+    let parsed = counters.iter().map(|(id, counter)| Some((id.clone(), counter.as_str()?.parse().ok()?)));
+    Ok(parsed.collect::<Option<_>>().ok_or_else(|| wrong("a counter is no number"))?)
+}
+
+fn replace(path: &Path, counters: &BTreeMap<String, u64>, replaced: Replaced) -> io::Result<()> {
+    let counters: Map<_, _> = counters.iter().map(|(id, counter)| (id.clone(), json!(counter.to_string()))).collect();
+    let text = format!("{}\n", json!({"version": 1, "counters": counters}));
+    durable::replace(path, text.as_bytes(), replaced)
+}
