@@ -23,6 +23,7 @@ const FILES: &[&str] = &[
     "/usr/share/bash-completion/completions/cryptline",
     "/usr/share/zsh/vendor-completions/_cryptline",
     "/usr/lib/systemd/system/cryptline@.service",
+    "/usr/lib/cryptline/helpers/cryptline-key-vault",
     "/usr/share/doc/cryptline/examples/90-cryptline-ublk.rules",
     "/usr/share/doc/cryptline/copyright",
     "/usr/share/doc/cryptline/THIRD-PARTY.txt",
@@ -34,6 +35,7 @@ const CONTENTS: &[(&str, &[&str])] = &[
     ("usr/share/fish/vendor_completions.d", &["target/pages/cryptline.fish"]),
     ("usr/share/zsh/vendor-completions", &["target/pages/_cryptline"]),
     ("usr/lib/systemd/system", &["systemd/*"]),
+    (HELPERS, &["helpers/*"]),
     ("usr/share/doc/cryptline/examples", &["udev/*"]),
     (
         "usr/share/doc/cryptline",
@@ -48,6 +50,8 @@ const CONTENTS: &[(&str, &[&str])] = &[
         ],
     ),
 ];
+/// Folder of the helpers of tokens, which are programs.
+const HELPERS: &str = "usr/lib/cryptline/helpers";
 const DESCRIPTION: &str = "\
 Opens encrypted disks (LUKS, dm-crypt) in user space and serves them
  cryptline opens encrypted disks in user space, byte-compatible with dm-crypt
@@ -102,7 +106,8 @@ fn make(program: &Path, notices: &Path, pages: &Path) -> Result<(), Failed> {
     run_command(Command::new(pages).arg("target/pages"))?;
     for (to, files) in CONTENTS {
         for file in files.iter().map(|file| matching(file)) {
-            install(&file?, "644", &folder.join(to))?;
+            let mode = if *to == HELPERS { "755" } else { "644" };
+            install(&file?, mode, &folder.join(to))?;
         }
     }
     let doc = folder.join("usr/share/doc/cryptline");
@@ -174,7 +179,7 @@ fn control(folder: &Path) -> Result<String, Failed> {
     Ok(format!(
         "Package: cryptline\nVersion: {}-1\nArchitecture: {}\nMaintainer: cryptline developers <cryptline@localhost>\n\
          Section: admin\nPriority: optional\nInstalled-Size: {size}\n{depends}Recommends: fuse3\n\
-         Suggests: librbd1, e2fsprogs\nDescription: {DESCRIPTION}",
+         Suggests: librbd1, e2fsprogs, jq, curl\nDescription: {DESCRIPTION}",
         env!("CARGO_PKG_VERSION"),
         architecture.trim(),
     ))

@@ -90,6 +90,8 @@ pub const PEERS: &[PeerInfo] = &[
     program("fuse2fs", "fuse2fs"),
     // Mounts for users who may not.
     program("fusermount3", "fuse3"),
+    // Read and write what helpers of tokens say.
+    program("jq", "jq"),
     program("losetup", "mount"),
     program("mkfs.btrfs", "btrfs-progs"),
     program("mkfs.ext4", "e2fsprogs"),
@@ -105,6 +107,8 @@ pub const PEERS: &[PeerInfo] = &[
     program("nm", "binutils"),
     program("openssl", "openssl"),
     program("parted", "parted"),
+    // Talks to a token in software.
+    program("pkcs11-tool", "opensc"),
     program("pkg-config", "pkgconf"),
     program("pmempool", "pmdk-tools"),
     // Makes and runs container images.
@@ -120,6 +124,8 @@ pub const PEERS: &[PeerInfo] = &[
     program("rbd", "ceph-common"),
     program("sfdisk", "fdisk"),
     program("sgdisk", "gdisk"),
+    // The token in software.
+    program("softhsm2-util", "softhsm2"),
     // Files of another machine, which is this one.
     program("ssh-keygen", "openssh-client"),
     program("sshd", "openssh-server"),

@@ -18,6 +18,8 @@ use crate::header;
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Opens every volume made by `volume`, in the file `key`.
 const PASSPHRASE: &str = "pass phrase";
+/// Helpers of tokens, as `$HELPERS` in commands.
+const HELPERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../helpers");
 /// Key derivation at next to no cost, as `$CHEAP` in commands.
 const CHEAP: &str = "--pbkdf=pbkdf2 --pbkdf-force-iterations=1000";
 
@@ -100,7 +102,7 @@ impl Player {
         command.args(["-c", line]).current_dir(self.folder.path());
         command.env("PATH", format!("{}:{path}:/usr/sbin:/sbin", self.programs.display()));
         command.env("FOLDER", self.folder.path()).env("CHEAP", CHEAP).env("ARGON2", ARGON2);
-        command.env("LOOP", &self.device);
+        command.env("LOOP", &self.device).env("HELPERS", HELPERS);
         command.env("LC_ALL", "C").env("TZ", "UTC").env_remove("LISTEN_FDS");
         command
     }
