@@ -57,6 +57,8 @@ pub struct KeyRequest<'a> {
     pub name: &'a str,
     /// The UUID in its header, where there is a header with a well-formed one.
     pub uuid: Option<&'a str>,
+    /// The SHA-256 measurement of its header, where there is one that can be measured.
+    pub measure: Option<&'a str>,
     /// How many passphrases have opened nothing so far.
     pub failed: u32,
     /// About how long trying a passphrase on every key slot takes.
@@ -87,6 +89,7 @@ impl<'a> KeyRequest<'a> {
         Self {
             name,
             uuid: None,
+            measure: None,
             failed: 0,
             takes: Duration::ZERO,
             raw_len: None,

@@ -1,6 +1,5 @@
 //! Commands that print a passphrase.
 
-use std::ffi::OsStr;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -63,7 +62,10 @@ impl CommandSource {
         shell.arg("-c").arg(line).env("CRYPTLINE_TARGET", name);
         shell.env("CRYPTLINE_VERB", VERB.get().map_or("", String::as_str));
         if let Some(uuid) = request.uuid {
-            shell.env("CRYPTLINE_UUID", OsStr::new(uuid));
+            shell.env("CRYPTLINE_UUID", uuid);
+        }
+        if let Some(measure) = request.measure {
+            shell.env("CRYPTLINE_MEASURE", measure);
         }
         let time = Duration::from_secs(self.passphrase_command_timeout.unwrap_or(TIME));
         let useless = |why: &str, next: &str| CliError::no_key(format!("{name}: the passphrase command {why}; {next}"));

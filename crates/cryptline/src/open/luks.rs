@@ -6,6 +6,7 @@ use std::path::Path;
 
 use cryptline_cipher::{CipherSpec, SectorOptions};
 use cryptline_engine::base::Image;
+use cryptline_luks::seal::{Covers, MeasureHash};
 use cryptline_luks::{Header, Segment, SegmentPolicy, UnlockOptions, Unlocked, recovery};
 use cryptline_sys::SecretBuf;
 
@@ -18,6 +19,7 @@ use crate::error::Problem;
 use crate::header::lock::InUse;
 use crate::info::VolumeKind;
 use crate::keys::{Key, KeyRequest, Keys, is_uuid, with_keys};
+use crate::rules::hex;
 use crate::volume::Volume;
 use crate::{Result, Warning, tokens};
 
@@ -234,9 +236,11 @@ pub(crate) fn unlock_with(
     options: &UnlockOptions,
 ) -> Result<(SecretBuf, Option<(u32, SecretBuf)>)> {
     let failed = |error| Problem::Luks(error).on(name);
+    let measure = header.subject(Covers::default()).ok().map(|subject| hex(&subject.measure(MeasureHash::Sha256)));
     let mut request = KeyRequest {
         name,
         uuid: Some(header.uuid()).filter(|uuid| is_uuid(uuid)),
+        measure: measure.as_deref(),
         failed: 0,
         takes: header.unlock_time(options),
         raw_len: None,

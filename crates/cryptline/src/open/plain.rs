@@ -77,6 +77,7 @@ pub(super) fn read_key(open: &Open, name: &str, plain: &Plain, key_len: usize) -
     let request = KeyRequest {
         name,
         uuid: None,
+        measure: None,
         failed: 0,
         takes: std::time::Duration::ZERO,
         raw_len: Some(key_len),

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::Place;
 use crate::CliError;
-use crate::args::HelperArgs;
+use crate::args::{HelperArgs, RulesArgs};
 use crate::output::{changed, print};
 
 /// Whose, and which.
@@ -31,6 +31,10 @@ pub struct RotateArgs {
     /// The helper.
     #[command(flatten)]
     pub helpers: HelperArgs,
+
+    /// Rules that the header must keep.
+    #[command(flatten)]
+    pub rules: RulesArgs,
 }
 
 impl RotateArgs {
@@ -41,7 +45,8 @@ impl RotateArgs {
     pub fn run(&self) -> Result<(), CliError> {
         let helpers = self.helpers.helpers()?;
         let helpers = helpers.ok_or_else(|| CliError::parameters("name the helper with --token-helper"))?;
-        let token = changed(self.place.open().rotate(&helpers, self.token))?.token.unwrap_or_default();
+        let header = self.place.open().header_rules(self.rules.rules());
+        let token = changed(header.rotate(&helpers, self.token))?.token.unwrap_or_default();
         print(&format!("Token {token} opens it with a new passphrase; the old one is gone.\n"))
     }
 }
