@@ -51,6 +51,8 @@ impl Header {
             let _lock = opened.lock_to_read()?;
             opened.on(Restore::prepare(bytes, &mut opened.device()?, size))?
         };
+        // The header that will be there must keep the rules; nothing need be left of the one that is.
+        self.given.rules().check(restore.header(), &opened.name)?.finish(&opened.name)?;
         confirm(restore.concerns())?;
         let _in_use = opened.in_use(restore.known_by())?;
         let _lock = opened.lock()?;

@@ -24,6 +24,7 @@ use crate::bytes::WindowBytes;
 use crate::create::{Progress, look};
 use crate::durable;
 use crate::error::{Error, ErrorKind, Problem};
+use crate::keys::with_keys;
 use crate::open::read_header;
 use crate::size::human;
 use crate::target::Target;
@@ -137,9 +138,19 @@ impl Places {
 
     /// Where the data is.
     fn segments(&self) -> Result<Vec<Segment>> {
-        let look = self.header.as_ref().unwrap_or(&self.target).look()?;
-        let read = read_header(look.reader()?, look.size, &look.name)?;
-        read.segments(self.policy()).map_err(|error| Problem::Luks(error).on(&look.name))
+        Ok(self.read()?.1)
+    }
+
+    /// The header, and where the data is.
+    fn read(&self) -> Result<(cryptline_luks::Header, Vec<Segment>)> {
+        let look = self.holder().look()?;
+        let header = read_header(look.reader()?, look.size, &look.name)?;
+        let segments = header.segments(self.policy()).map_err(|error| Problem::Luks(error).on(&look.name))?;
+        Ok((header, segments))
+    }
+
+    fn holder(&self) -> &Source {
+        self.header.as_ref().unwrap_or(&self.target)
     }
 
     /// A regular file that is the target, and the bytes of the target.
@@ -231,7 +242,8 @@ impl Header {
         let places = Places { target, header };
         let name = places.target.to_string();
         let failed = |error| Problem::Resize(error).on(&name);
-        let segments = places.segments()?;
+        let (found, segments) = places.read()?;
+        self.demand_of(&places, &found)?;
         let last = segments.last().ok_or_else(|| failed(ResizeError::Changed))?;
         let (file, has) = places.file()?;
         let plan = Plan::new(last, file, [has, options.size.unwrap_or(has)]).map_err(failed)?;
@@ -253,6 +265,15 @@ impl Header {
             is_fixed: last.size.is_some(),
             warnings,
         })
+    }
+
+    /// Checks what is demanded of the header that says where the data is.
+    fn demand_of(&self, places: &Places, header: &cryptline_luks::Header) -> Result<()> {
+        if self.given.rules().is_empty() {
+            return Ok(());
+        }
+        let opened = Opened::beside(places.holder(), true, true)?;
+        with_keys(|| self.demand(&opened, header)).map(drop)
     }
 
     /// Refuses to grow a volume to where its IVs repeat, unless its cipher is accepted.
@@ -288,7 +309,13 @@ impl Header {
         if !plan.is_smaller() {
             file.map_or(Ok(()), |file| set_size(file, plan.sizes))?;
         }
-        let edited = change.map(|change| holder.commit(change, None)).transpose()?;
+        let edited = change.map(|change| {
+            with_keys(|| {
+                let key = self.key_of_seal(holder, &change)?;
+                self.commit(holder, change, None, key.as_ref())
+            })
+        });
+        let edited = edited.transpose()?;
         if plan.is_smaller() {
             file.map_or(Ok(()), |file| set_size(file, plan.sizes))?;
         }

@@ -10,6 +10,7 @@ mod growth;
 mod many_lines;
 mod medium;
 mod nbd;
+mod seal;
 mod segments;
 mod slices;
 mod table;

@@ -123,6 +123,12 @@ impl Restore {
         &self.concerns
     }
 
+    /// The header that will be on the device.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
     /// The header by which others know the volume: that on the device, or where it has none, that of the backup.
     #[must_use]
     pub fn known_by(&self) -> &Header {

@@ -1,6 +1,8 @@
 //! Vectors of docs/header-seal.md, which other programs check themselves against; seals that are no seals; and each member
 //! of many headers changed.
 
+use std::sync::OnceLock;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -45,7 +47,9 @@ fn header(change: impl FnOnce(&mut Value)) -> Header {
 }
 
 fn with_json(json: Value) -> Result<Header, String> {
-    let Header::V2(mut header) = Image::luks2().read().unwrap() else { panic!("LUKS2") };
+    static READ: OnceLock<Header> = OnceLock::new();
+    let read = READ.get_or_init(|| Image::luks2().read().unwrap());
+    let Header::V2(mut header) = read.clone() else { panic!("LUKS2") };
     header.binary.uuid = UUID.to_owned();
     header.metadata = Metadata::parse(json)?;
     Ok(Header::V2(header))

@@ -1,0 +1,226 @@
+//! Seals and measurements hold for the header that a volume is opened by, whatever its medium answers the next time.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cryptline::luks::edit::{LastSlot, NewSlot, Priority, TokenPlace, TokenSlots};
+use cryptline::luks::seal::{Covers, MeasureHash};
+use cryptline::{Create, Header, HeaderRules, Medium, Open, ResizeOptions, SealOptions, Signed};
+use tempfile::TempDir;
+
+use crate::common::{PHRASE, cheap, edit, make};
+
+const SIZE: u64 = 20 << 20;
+/// Both copies of a header.
+const HEADER: u64 = 32 << 10;
+
+struct Disk {
+    folder: TempDir,
+    path: PathBuf,
+}
+
+impl Disk {
+    fn sealed(covers: Covers) -> Self {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("disk");
+        make(&path, SIZE);
+        Header::new(&path).passphrase(PHRASE).sign(&SealOptions { covers, ..SealOptions::default() }).unwrap();
+        Self { folder, path }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        fs::read(&self.path).unwrap()
+    }
+
+    /// The same after somebody has made its sectors smaller, which its slots and digests do not show.
+    fn changed(&self) -> Vec<u8> {
+        let path = self.folder.path().join("changed");
+        fs::copy(&self.path, &path).unwrap();
+        edit(&path, |json| json.replace("\"sector_size\":4096", "\"sector_size\":512"));
+        let changed = fs::read(path).unwrap();
+        assert!(changed != self.bytes());
+        changed
+    }
+
+    fn measure(&self) -> Vec<u8> {
+        let header = Open::new(&self.path).inspect().unwrap().header;
+        header.subject(Covers::default()).unwrap().measure(MeasureHash::Sha256)
+    }
+}
+
+fn signed() -> HeaderRules {
+    HeaderRules { signed: Some(Signed::Any), ..HeaderRules::default() }
+}
+
+/// A server that answers with one header for so many reads, and with another one after that.
+struct TwoFaced {
+    first: Vec<u8>,
+    then: Vec<u8>,
+    reads: AtomicUsize,
+    turn: usize,
+}
+
+impl TwoFaced {
+    fn new(first: &[u8], then: &[u8], turn: usize) -> Arc<Self> {
+        Arc::new(Self { first: first.to_vec(), then: then.to_vec(), reads: AtomicUsize::new(0), turn })
+    }
+}
+
+impl Medium for TwoFaced {
+    fn size(&self) -> u64 {
+        self.first.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
+        let is_first = offset >= HEADER || self.reads.fetch_add(1, Ordering::Relaxed) < self.turn;
+        let bytes = if is_first { &self.first } else { &self.then };
+        let at = usize::try_from(offset).unwrap();
+        target.copy_from_slice(&bytes[at..at + target.len()]);
+        Ok(())
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn header_that_was_checked_is_the_one_that_is_used() {
+    let disk = Disk::sealed(Covers::default());
+    let (good, bad, measure) = (disk.bytes(), disk.changed(), disk.measure());
+    let measured = HeaderRules { measure: Some(measure), ..HeaderRules::default() };
+    let mut outcomes = [0; 2];
+    for rules in [signed(), measured] {
+        for turn in 0..40 {
+            for (first, then) in [(&good, &bad), (&bad, &good)] {
+                let open = || {
+                    let medium = TwoFaced::new(first, then, turn);
+                    Open::medium(medium).passphrase(PHRASE).header_rules(rules.clone())
+                };
+                let volume = open().open();
+                outcomes[usize::from(volume.is_ok())] += 1;
+                if let Ok(volume) = volume {
+                    assert_eq!(volume.info().sector_size, 4096, "after {turn} reads");
+                }
+                if let Ok(table) = open().table(true) {
+                    assert!(table.line.contains("sector_size:4096"), "after {turn} reads: {}", *table.line);
+                }
+            }
+        }
+    }
+    assert!(outcomes.iter().all(|&count| count > 0), "{outcomes:?}");
+}
+
+fn new_slot() -> NewSlot {
+    NewSlot { kdf: cheap().kdf, cost: cheap().cost, ..NewSlot::default() }
+}
+
+type Verb = (&'static str, fn(Header) -> cryptline::Result<()>);
+
+const VERBS: [Verb; 12] = [
+    ("add", |header| header.new_passphrase("new").add_key(&new_slot()).map(drop)),
+    ("change", |header| header.new_passphrase("new").change_key(&new_slot()).map(drop)),
+    ("convert", |header| header.convert_key(&new_slot()).map(drop)),
+    ("recovery", |header| header.add_recovery_key(None).map(drop)),
+    ("remove", |header| header.remove_key(LastSlot::Remove).map(drop)),
+    ("kill", |header| header.kill_slot(0, LastSlot::Remove).map(drop)),
+    ("priority", |header| header.set_priority(0, Priority::Prefer).map(drop)),
+    ("uuid", |header| header.set_uuid(None).map(drop)),
+    ("label", |header| header.set_label(Some("x"), None).map(drop)),
+    ("token", |header| header.set_keyring_token("x", TokenPlace::default(), TokenSlots::All).map(drop)),
+    ("wipe", |header| header.wipe_unused().map(drop)),
+    ("resize", |header| {
+        let options = ResizeOptions { size: Some(SIZE + (1 << 20)), ..ResizeOptions::default() };
+        header.resize(&options).map(drop)
+    }),
+];
+
+/// Whoever has changed the header gets no seal for it, by any verb.
+#[test]
+fn no_verb_seals_what_somebody_has_changed() {
+    let covers = Covers { keyslots: true, tokens: true };
+    for (name, verb) in VERBS {
+        let disk = Disk::sealed(covers);
+        let changed = disk.changed();
+        fs::write(&disk.path, &changed).unwrap();
+        let header = || Header::new(&disk.path).passphrase(PHRASE);
+        let demanding = [
+            signed(),
+            HeaderRules { not_older_than: Some(1), ..HeaderRules::default() },
+            HeaderRules { state: Some(disk.folder.path().join("state")), ..HeaderRules::default() },
+        ];
+        for rules in demanding {
+            verb(header().header_rules(rules)).unwrap_err();
+            assert!(disk.bytes() == changed, "{name}");
+        }
+        assert!(!disk.folder.path().join("state").exists());
+        verb(header()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let still = ["new", PHRASE].map(|phrase| Header::new(&disk.path).passphrase(phrase).verify());
+        assert!(still.iter().all(Result::is_err), "{name}");
+    }
+}
+
+/// With the key at hand, what a verb changes is sealed in the same write; once more, and not by one that changes nothing.
+#[test]
+fn verb_renews_a_seal_that_holds() {
+    let covers = Covers { keyslots: true, tokens: true };
+    for (name, verb) in VERBS {
+        let disk = Disk::sealed(covers);
+        verb(Header::new(&disk.path).passphrase(PHRASE).header_rules(signed())).unwrap();
+        let sealed = ["new", PHRASE].map(|phrase| Header::new(&disk.path).passphrase(phrase).verify());
+        let sealed = sealed.into_iter().find_map(Result::ok);
+        let unchanged = ["label", "wipe", "resize"].contains(&name);
+        match sealed {
+            Some(sealed) => assert_eq!(sealed.seal.counter, if unchanged { 1 } else { 2 }, "{name}"),
+            // No passphrase is left to open it by.
+            None => assert!(["remove", "kill"].contains(&name), "{name}"),
+        }
+    }
+}
+
+#[test]
+fn rules_of_a_target_are_its_own() {
+    let disk = Disk::sealed(Covers::default());
+    let target = |more: &str| format!("{}?{more}", disk.path.display());
+    for (more, opens) in [
+        ("require-signed-header", true),
+        ("require-signed-header=volume-key&header-not-older-than=1", true),
+        ("require-signed-header=file", false),
+        ("header-not-older-than=2", false),
+        ("seal-key=/none", false),
+        ("header-policy=/none", false),
+        (&format!("expect-measure={}", cryptline::hex(&disk.measure())), true),
+    ] {
+        assert_eq!(Open::new(target(more)).passphrase(PHRASE).open().is_ok(), opens, "{more}");
+    }
+    for more in ["require-signed-header=tpm", "seal-key=", "expect-measure=00", "header-not-older-than=x"] {
+        let error = Open::new(target(more)).passphrase(PHRASE).open().err().unwrap();
+        assert_eq!(error.kind(), cryptline::ErrorKind::Parameters, "{more}: {error}");
+    }
+    let made = Create::new(format!("{}new?require-signed-header", disk.path.display())).size(SIZE).passphrase(PHRASE);
+    assert!(made.create().err().unwrap().to_string().contains("has no use for rules"));
+}
+
+/// A header that is put back must keep the rules, whatever is there.
+#[test]
+fn backup_is_restored_only_if_it_keeps_the_rules() {
+    let disk = Disk::sealed(Covers::default());
+    let (backup, bad) = (disk.folder.path().join("backup"), disk.folder.path().join("bad"));
+    let measured = HeaderRules { measure: Some(disk.measure()), ..HeaderRules::default() };
+    Header::new(&disk.path).header_rules(measured.clone()).backup(&backup).unwrap();
+    let changed = disk.changed();
+    fs::write(&disk.path, &changed).unwrap();
+    Header::new(&disk.path).header_rules(measured.clone()).backup(&bad).unwrap_err();
+    Header::new(&disk.path).backup(&bad).unwrap();
+    Header::new(&disk.path).header_rules(measured.clone()).restore(&bad, |_| Ok(())).unwrap_err();
+    assert!(disk.bytes() == changed);
+    Header::new(&disk.path).header_rules(measured.clone()).restore(&backup, |_| Ok(())).unwrap();
+    Open::new(&disk.path).passphrase(PHRASE).header_rules(measured).open().unwrap();
+}
