@@ -11,6 +11,11 @@
 //! ```
 //!
 //! A token that yields nothing is passed over: the next one may, or a passphrase.
+//!
+//! A passphrase of a token is tried on a copy of the header that has that token's key slots only. A token that yields
+//! nothing is passed over in silence, since it may be for another machine; one that yields something wrong, with a
+//! warning. Recovery keys are typed like passphrases: what can be one is normalised and tried first on the slots marked
+//! so, which cost little.
 
 use std::collections::BTreeMap;
 use std::fmt;

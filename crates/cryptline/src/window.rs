@@ -8,6 +8,11 @@
 //!
 //! Bytes that would end a value are percent-encoded in it, as in any URI. In an NBD URI these parameters stand among
 //! the URI's own.
+//!
+//! A slice is no layer. Opening adds its start to each part and bounds the part's size by it (`Part::move_into`), so
+//! `crypt` adds one offset as ever and a slice costs a request nothing. Where nothing is laid over it (`create`, a
+//! partition of the clear disk), `linear` with one segment is the device. The lock is the whole target's: two servers
+//! cannot write to two partitions of one image.
 
 use std::fmt;
 use std::ops::Range;

@@ -18,6 +18,11 @@
 //! * I5 **once**: each submitted request comes back exactly once.
 //!
 //! Foreign input is refused with a [`Fault`]; what would be our own bug is asserted.
+//!
+//! The size is one atomic word for all queues, loaded once by each request. [`Gate::grow`] asks the device, which asks
+//! the one below, down to the file; each raises its own size before the one above raises its. A file grows only for a
+//! volume whose size nothing states (LUKS1, a `dynamic` segment, a plain volume without a size), so no flush depends on
+//! bytes of others. Requests never look for growth: control threads, greetings and questions for attributes do.
 
 use std::any::Any;
 use std::os::fd::BorrowedFd;

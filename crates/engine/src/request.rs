@@ -2,13 +2,21 @@
 //!
 //! A [`Request`] is a plain value that owns its buffer. It travels down the stack from queue to
 //! queue and comes back up as a [`Completion`], the same value with a result. A layer that changes
-//! it on the way down (shifts the offset, encrypts the data) changes it back on the way up, so
-//! no layer keeps a table of what it has in flight.
+//! it on the way down (shifts the offset, encrypts the data) changes it back on the way up. Anything else that
+//! a layer must remember of it is in an [`InFlight`](crate::InFlight) table, whose key is the token below.
 //!
 //! ```text
 //! front   Request ─► gate ─► crypt ─► gate ─► file ─► ring
 //! front   ◄─ Completion ◄─── decrypt ◄─────── file ◄─ ring
 //! ```
+//!
+//! The buffer is moved, never borrowed: `crypt` encrypts in it, and while the kernel uses it, it belongs to the ring's slot
+//! table, so no Rust reference to it can exist. Data in memory that others can change (a guest's) is copied into a buffer
+//! first, each byte read once; no cipher works in such memory.
+//!
+//! A hint travels as far as somebody understands it: [`Operation::Cache`] carries nothing, layers map its range, and where no
+//! device has it ([`Geometry::cache`](crate::Geometry)) the lane reads the range instead. So a file needs no `readahead`, which
+//! could block a lane.
 //!
 //! A request is not heap-allocated, can not be cloned, and is consumed by
 //! [`complete`](Request::complete): it ends exactly once.

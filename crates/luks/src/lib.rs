@@ -20,6 +20,11 @@
 //! A LUKS header is not authenticated. Whoever can write to the disk can swap it for one of
 //! their own, whose key they know, and wait for new data. Only the owner knows what cipher and
 //! key the volume should have; [`Header::trust`] says how far the key slot that was opened proves it.
+//!
+//! A key slot or token that breaks the format refuses nobody who opens, and is not written around: whoever would change
+//! the header is refused by name. [`look`] is for who only reads; [`read`], for who may write, also refuses a LUKS2
+//! header whose device holds something else by now, and one with a whole copy, not older, that is not understood. Such
+//! a copy may know of key slots that the other does not, so it is never taken for damaged.
 
 #![forbid(unsafe_code)]
 

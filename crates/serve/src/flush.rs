@@ -1,4 +1,7 @@
 //! Flushes that no client asks for: the last one of a server, above all.
+//!
+//! A flush that is not answered within the grace was not made, unless the medium still answers reads: then it is slow, and has
+//! a minute. A thread that is stuck in the system is left behind.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};

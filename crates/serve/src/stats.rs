@@ -3,6 +3,8 @@
 //! Each lane writes a [`Meter`] of its own with plain relaxed stores: a request takes no lock and touches
 //! no shared cache line. A reader adds the meters up. Figures derived from several counters (a rate and its
 //! latencies, a share of the time) come from values read together.
+//!
+//! Unless statistics were requested, no clock is read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -10,6 +10,11 @@
 //! at the others. A loop device tells its file by device and inode; the path that the kernel keeps of it can lead to another
 //! file by now, and in a container to none. Where it cannot be asked, what is not known to be another file is taken for the
 //! same, unless nobody else has the own file open.
+//!
+//! A write lease is the proof of that: the kernel grants one only while nobody else has the file open. A claim
+//! (`O_EXCL`) or a lock counts, an attached device does not: it is one more name, as a hard link is. A device is
+//! claimed for a moment only where it shows the same bytes, since a claim keeps others out, too. One over a network
+//! file system that is not the file's own is not asked: it might never answer.
 
 use std::fs::{self, File, Metadata};
 use std::io;

@@ -1,4 +1,9 @@
 //! A mount namespace of one's own: for servers of block devices, which must keep no file system mounted on them.
+//!
+//! The last process of a mount namespace unmounts, as it ends, what is mounted there; if that is its own device, it
+//! waits for itself. So `attach` leaves its namespace before it has threads, as a slave, which sees others unmount.
+//! Where mounts are private it would not see that and keep others' disks in use, so it forgets those once its device is
+//! there; open files stay open.
 
 use std::ffi::OsStr;
 use std::io;

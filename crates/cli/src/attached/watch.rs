@@ -3,6 +3,9 @@
 //! The kernel waits for the answer to a request for ever where nobody is left to give it: only without a disk do
 //! requests that are under way get errors. It is this program again, as `detach`, whose standard input is a pipe that
 //! only the server can end.
+//!
+//! A time limit in its stead would also hit a medium that is merely slow. A ublk device needs nobody: the kernel
+//! notices.
 
 use std::io::{self, Read as _};
 use std::path::Path;

@@ -7,6 +7,10 @@
 //! The two records of 4096 bytes take turns, and the one with the higher number counts. A record is written when a
 //! flush has made durable what it tells, so it never tells too much. With the last cut, the file has its size and no
 //! record: then it is whole, or it is begun anew.
+//!
+//! A source is known by its identity, size, mtime and ctime, and the first chunk and the last before the mark are
+//! compared. Other options count as a text of their own (`Create::choices`), so an upgrade does not make a part
+//! worthless.
 
 use std::cell::Cell;
 use std::fs::File;

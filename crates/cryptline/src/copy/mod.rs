@@ -9,6 +9,15 @@
 //!
 //! N threads take chunks from a counter, each with a ring and queues of its own ([`worker`]); the order in which they
 //! end does not matter. What is made in a file is made aside, and gets its name when it is durable.
+//!
+//! Ciphers run inline, since helpers would find no idle core. Zeros are found in units of 64 KiB; known ones are not
+//! even read. Progress counts only what a flush has made durable, which also keeps the page cache from filling; the
+//! last flush is the copy's own, and its failure too. A source that is a regular file must keep its identity, size,
+//! mtime and ctime, or the copy fails: it would have one part from before and another from after.
+//!
+//! A volume whose file is mostly in the page cache, as one just made, is read from there (`DirectMode::Uncached`, by
+//! `cachestat`). `--verify` may follow a pipe: a hash of each chunk is kept and compared with a volume that is opened
+//! anew, in a file by its header, on a device before there is one, since data found wrong must not open.
 
 mod feed;
 mod journal;

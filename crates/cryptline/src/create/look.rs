@@ -7,6 +7,9 @@
 //! | device, elsewhere | its first 16 MiB, its end, where partitions often begin, and 256 MiB in thousands of places: all there is, where that is no more |
 //!
 //! Whatever is not zero is data. Where its beginning is known, it is named.
+//!
+//! Samples miss what lies between them, so they are only for what a volume claims. `looked_tests.rs` has every verb
+//! write to a disk of a terabyte that records what was read before.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};

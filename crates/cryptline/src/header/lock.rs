@@ -8,6 +8,8 @@
 //!
 //! Where that folder is root's and nobody else's, the device itself is locked. cryptsetup does not look
 //! there, but others who use this library do. Of reencryption only the header tells there.
+//!
+//! Whoever has a volume open shares the lock of reencryption; a server in its sandbox leaves the empty file behind.
 
 use std::fs::{DirBuilder, File};
 use std::os::fd::{AsFd, BorrowedFd};

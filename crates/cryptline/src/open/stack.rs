@@ -1,4 +1,10 @@
 //! The end that all ways of opening share: ciphers over devices, and ranges one behind the other.
+//!
+//! Opening makes a plan of parts: lines of a table, or segments of a LUKS2 header. `linear` lays their ranges one
+//! behind the other, and one `crypt` lies over all of them. So a lane has one queue into each base, and a volume one
+//! pool of workers, however many lines there are. Bases are opened and locked once, so a flush goes once to each. A
+//! volume with one part never meets `linear`. A write that finds no place below (`Fault::Busy`) comes back from `crypt`
+//! decrypted, because it will be submitted again. Words of all lines together decide who runs the ciphers.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;

@@ -1,4 +1,8 @@
 //! Rights over a volume whose header is all that says how it is encrypted. Every way of opening one asks here.
+//!
+//! Doubted volumes get gates that write nothing, or, where somebody must write (`Open::writes`), an error. New key
+//! areas take the data's word unless that is broken, so that they vouch. Verbs that unlock ask before they change a
+//! header: a new key slot would vouch for what was put there.
 
 use cryptline_luks::{Doubted, Header, Segment, Trust};
 

@@ -12,6 +12,8 @@
 //!
 //! A GPT is found by the sectors that it counts in. An MBR does not say how large they are: a device or the user does,
 //! or what lies where its partitions would begin. Where that leaves a choice, no partition is given out.
+//!
+//! The parser is our own: crates for GPT allocate what the header asks for, or assert what it says.
 
 mod gpt;
 mod mbr;

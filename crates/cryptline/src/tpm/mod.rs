@@ -8,6 +8,9 @@
 //! ```
 //!
 //! No library of the TPM's makers is needed: these are eleven commands ([`chip`]) over a device or a socket ([`device`]).
+//!
+//! Such libraries are either C, or wire formats without the sessions that keep a secret from being read on the bus.
+//! Nothing is left in the TPM unless it does not answer any more.
 
 mod chip;
 mod code;

@@ -31,6 +31,11 @@
 //! keeper's, and each of its syncs is a question to the keeper: one at a time, for all such queues. A write of such a
 //! queue that finds no room marks the device, durable or not: some file systems (NFS) tell of earlier writes by it, and
 //! then the keeper's report is used up. Those that are known to refuse it first mark nothing.
+//!
+//! The question of rule 3 is an `fdatasync`. `sync_file_range` would ask without writing, but examines the page cache
+//! of the open file itself; a file in an overlay (a container's) has none, so the answer there is yes although data is
+//! lost. After the queue's own sync little is left to write, and a client that never flushes pays nothing.
+//! `tests/it/lost_writes.rs` has a real kernel lose writes in ext4, under an overlay and on a block device.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

@@ -13,6 +13,11 @@
 //! open, format, check        the table as a whole
 //! device                     the table as a device
 //! ```
+//!
+//! The table does not lie over a [`Gate`](crate::Gate): its correctness is the order of four durable stores of 8 to
+//! 4096 bytes, which a medium here can express (store, persist) and a request cannot. A recording medium checks every
+//! state that a crash can leave. A lane is a token that a request owns until it completes. The map's cache lines have
+//! locks, as in Linux: two writes of one sector must take turns.
 
 mod arena;
 mod check;

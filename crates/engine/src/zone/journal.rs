@@ -11,6 +11,9 @@
 //! saved before the first byte of the next life can reach the data, so data of two lives are never
 //! mixed under one pointer. At every moment at least one copy of each block is whole; once a commit
 //! is over both are, and equal: so either can be damaged without any doubt about what it said.
+//!
+//! The journal's lock is the one lock that is held across I/O: only flushes, durable writes and resets take it, and
+//! they would wait for that I/O anyway. The journal is a file of its own, so the data file is byte for byte the disk.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

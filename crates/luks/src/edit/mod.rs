@@ -21,6 +21,11 @@
 //!
 //! LUKS1 has one copy. There the order of the steps, of which each changes one 512-byte sector, does
 //! the same.
+//!
+//! The only good copy is never written first. Where the JSON would not come back word for word, the header is left
+//! alone. A recovery key's slot and its token come in one step. In a slot that is overwritten in place, the first
+//! sector is written last and says until then that the slot is gone. `crash_edit_tests.rs` cuts every change at every
+//! write, with sectors torn and reordered.
 
 mod backup;
 mod convert;

@@ -6,6 +6,9 @@
 //!
 //! A medium that does not answer is given up at each of these steps. What takes the device away has the driver fail what it
 //! still had of it, so that a thread which waits for that ends.
+//!
+//! Both drivers refuse writes as soon as they are told to stop, those that the kernel has still cached as well. So the
+//! server syncs its own device while its lanes still serve it.
 
 mod crew;
 

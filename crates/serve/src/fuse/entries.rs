@@ -6,6 +6,13 @@
 //!
 //! An entry has memory of its own for the data, page-aligned and as long as the longest read or write. There a write is
 //! encrypted and from there it is written; there a read ends. So the kernel's copy is the only one.
+//!
+//! The kernel picks a queue by where the program runs, so every lane has entries in all queues: with queues of its own,
+//! a lane would leave the others idle while one program is busy. A request costs the server 10 to 20 % less this way.
+//! But the kernel fills first the entry that was emptied last, so a few large requests all go to one lane: four reads
+//! of 1 MiB at a time took twice as long on two busy cores. Hence it is not the default. Entries in the kernel's hands
+//! come back only with the end of the mount, so a ring that is dropped before leaves their memory alone. A silent disk
+//! can have all entries.
 
 use std::collections::VecDeque;
 use std::io;

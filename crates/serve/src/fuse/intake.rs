@@ -2,6 +2,8 @@
 //!
 //! One read is posted on the ring and waits for the next message. When it has come there may be more: they
 //! are read at once, without waiting, while that pays. Several posted reads would all be woken by one message.
+//!
+//! The wait is exclusive, so of several idle lanes the kernel wakes one.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -12,6 +12,10 @@
 //!
 //! The data of a write arrives page-aligned in buffers of the lane, where it is encrypted and from where it is
 //! written. The parts of a read leave in the buffers that they were read into.
+//!
+//! Programs that use a file know no sectors, so the gate of a mount has `layer/subblock` with blocks of one byte on
+//! top: two writers in one sector lose nothing, and requests for whole sectors pay one atomic load. Whole sectors
+//! behind an odd beginning are moved to the start of the buffer, since direct I/O wants them aligned.
 
 mod abi;
 mod calls;

@@ -6,6 +6,9 @@
 //!         └► held, in the memory it came in ─► admitted, when others have ended
 //!                └► parked, where its disk is silent and that memory is needed
 //! ```
+//!
+//! The kernel gives any request to any descriptor, so a lane has a queue into each disk, on one ring. Each disk keeps
+//! its gate and so its latch.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -2,6 +2,11 @@
 //!
 //! A look in vain costs processor time, so each makes the next ones rarer, until something was found. Unless a
 //! lane was told to look, it does only while that pays off ([`Trial`]) and there is a place for it ([`Seats`]).
+//!
+//! The lane looks at flags in memory, its ring's and its virtqueue's index, and no kicks are asked for meanwhile. A
+//! look takes as long as a wake-up costs, measured at the start between two processors. Each look in vain doubles the
+//! number of waits until the next, so an idle server sleeps. With one processor, on battery or on a busy machine none
+//! begins ([`poll`](super::poll)).
 
 use std::time::{Duration, Instant};
 

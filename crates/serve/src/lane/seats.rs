@@ -2,6 +2,9 @@
 //! look out for, and in a control group with a quota from each other.
 //!
 //! A lane keeps its place while its looks find something, and gives it back before it sleeps.
+//!
+//! A server that was given one of several processors has one place: its clients may be on the others, which only the
+//! trials can tell.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -10,6 +10,11 @@
 //!
 //! The data of a device with zones is copied by calls instead: a write's when the lane asks for it, a read's when
 //! the lane gives it.
+//!
+//! Buffers are one chunk long, so a request is one chunk. The driver's commands cannot be cancelled: a device is
+//! stopped in the kernel, and only then do its lanes end. The driver waits for what is under way; where the medium does
+//! not answer within the grace, the lanes end first, and the driver fails what they had. With zones the kernel wants
+//! the place of an append where a buffer's address would be, hence the calls.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,6 +1,9 @@
 //! Reports of zones, as the kernel wants them: an array of `struct blk_zone`.
 //!
 //! Source: Linux's include/uapi/linux/blkzoned.h.
+//!
+//! A report can list 4096 zones, so the wire makes it itself, 32 at a time, while the lane goes on with other requests
+//! ([`Wire::has_work`](crate::lane::Wire::has_work)).
 
 use std::io;
 

@@ -15,6 +15,10 @@
 //!
 //! A request passes through `wire` alone, on its queue's thread. Messages are rare, so `control` may block and
 //! allocate.
+//!
+//! Data is copied. A write is encrypted in our copy, so a guest that changes it meanwhile spoils its own data only; a
+//! read is decrypted in our buffer first, so no guest sees ciphertext. A request in flight keeps guest addresses, never
+//! pointers, since the table of memory can change. The mailbox costs a request one load.
 
 mod config;
 mod connection;

@@ -3,6 +3,9 @@
 //! So they are started from a thread that has given up most already, and inherit that. What it keeps is what a client of
 //! a cluster cannot do without: to read files, to connect, and (the C library changes the user on all threads, and ends
 //! the process where one cannot) to change the user.
+//!
+//! A thread that does not answer is passed over only if it was born so; any other that blocks signals is about to take
+//! them.
 
 use std::io;
 use std::os::fd::AsFd;

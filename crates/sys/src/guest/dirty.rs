@@ -1,4 +1,9 @@
 //! Which pages of a guest's memory were written: a log that its owner shares, and reads when it moves the guest.
+//!
+//! The log belongs to the table of memory, so data, status and rings are noted behind the same call, and without a log
+//! a write pays one look at a field. A page is noted after it was written, and even if its bit is set: its owner clears
+//! the bit first and copies the page then. A write to a page that the log cannot record is refused. A server can be
+//! killed between the two, so the next one notes where a batch was published.
 
 use std::io;
 use std::os::fd::OwnedFd;

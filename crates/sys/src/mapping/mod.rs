@@ -15,6 +15,10 @@
 //!
 //! As in [`SharedMemory`](crate::SharedMemory), no reference into the mapping ever exists, and copies
 //! may race. A copy that the handler has interrupted resumes at the instruction that failed.
+//!
+//! Nor would sealing do, which only anonymous files have, or copying by a system call, which costs more than the copy.
+//! The mark costs a request one look. A mapping is one open file, which is told of a loss once, so its syncs take
+//! turns.
 
 mod persist;
 pub(crate) mod sigbus;

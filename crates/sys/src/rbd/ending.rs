@@ -8,6 +8,8 @@
 //! C++ destroys the global objects of a library while the process exits. A thread that is in the library meanwhile finds
 //! them gone: it throws what nobody can catch, waits for ever, or crashes, and a program whose work was done ends by a
 //! signal.
+//!
+//! So a device waits for its own threads, and our program's exit runs no destructors once the libraries are loaded.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};

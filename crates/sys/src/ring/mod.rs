@@ -19,6 +19,14 @@
 //! Tests have a third, `simulated`: files in a simulated kernel.
 //!
 //! A ring never leaves the thread that made it.
+//!
+//! Nothing polls a ring: with `IORING_SETUP_DEFER_TASKRUN` a poll on its descriptor can miss a completion for good. A
+//! thread waits in [`Ring::wait`], other threads end that wait with a [`Waker`], and loops of others have an eventfd
+//! (`descriptor`). A request refused by the kernel for the moment stays in the backlog: a full queue neither loses nor
+//! fails an operation, and no wait spins.
+//!
+//! There is no executor: sockets and files are on the same ring, so a busy connection makes one system call for any
+//! number of requests and replies.
 
 mod batch;
 mod choice;

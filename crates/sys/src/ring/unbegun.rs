@@ -5,6 +5,10 @@
 //! somebody had asked for that (`create_worker_cont` in io_uring/io-wq.c, with `WORKER_INIT_LIMIT` since 2024; older
 //! kernels try for ever). The process has as many threads as it may have then; before Linux 6.19 it may also have been
 //! stopped, and gone on, each time. Nobody cancels anything before the ring is dropped; and nothing of it has begun.
+//!
+//! So the ring makes the system call itself. A ring of several disks, where the others would wait for that medium,
+//! tries again for ten seconds, with pauses in which the others are served. A sync is not repeated on a file system
+//! that is not known to be local: there, this error number may be the only report of a lost write.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};

@@ -1,4 +1,8 @@
 //! Commands to the ublk driver itself: one at a time, waited for.
+//!
+//! Without CAP_SYS_ADMIN the driver makes devices that it trusts with less, and each command then names the node of the
+//! device, whose rights the driver looks at. A server tries the privileged way first; whoever meets a device asks the
+//! driver which kind it is.
 
 use std::fs::File;
 use std::io;

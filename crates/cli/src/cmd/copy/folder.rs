@@ -1,5 +1,7 @@
 //! `dir:DIR`: the files of a folder as a file system, made in memory. Nothing of it is on a disk in clear, unless the
 //! machine swaps.
+//!
+//! mke2fs fills a memfd, whose holes are those of the file system, and that is copied as any file.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

@@ -7,6 +7,10 @@
 //! server    start ─────────────► name the mount ─► (serve) ─► the pipe's end
 //! janitor   signals caught ─► "r" ─► read ──────────────────► unmount ─► "u" ─► exit
 //! ```
+//!
+//! Where the mount is in use, it is unmounted lazily, so a server that is killed leaves none behind. A mount is known
+//! by its numbers (mount, device, and the unique one of Linux 6.8), never by its path alone: somebody else's may be
+//! over it.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::process::CommandExt;

@@ -3,6 +3,9 @@
 //! The server may open nothing any more. So whoever has the right to opens the file, unlocks the header, and sends both
 //! descriptors, and a third with cryptsetup's lock of whoever uses the volume. Here everything is checked again: the
 //! header is read from that file, and the key compared with it.
+//!
+//! Locks belong to open files, so both go along. The file cannot be opened again, so its descriptor is the device's
+//! only one, of which syncs are asked one at a time (`base/syncs.rs`, rule 3).
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

@@ -6,6 +6,15 @@
 //! ([`Fault::Truncated`]), because a hole in the ciphertext would decrypt to noise.
 //!
 //! The rules that make a flush or a durable write believable are told in [`syncs`](super::syncs).
+//!
+//! **Writes to the page cache are made at once.** Such a write is a copy, for which most file systems would have
+//! io_uring hand it to a worker thread. On tmpfs it would hand off every read as well, so reads are made at once there,
+//! too.
+//!
+//! **Discarding and zeroing a block device** use the kept open file, which has claimed the device: any other gets
+//! `EBUSY` while cached pages wait to be written. Partial blocks, and unmapping that the device has no command for, are
+//! refused without asking, because the kernel drops such pages before it refuses. A real kernel judges this in
+//! `cli/tests/oracle/kernel_oracle/block.rs`.
 
 mod questions;
 mod queue;

@@ -22,6 +22,10 @@
 //!
 //! qemu (`reconnect-delay`) and the kernel (`nbd-client -persist`) send everything once more, and then say yes to a
 //! flush whatever the server has forgotten.
+//!
+//! A thread connects, bounded by a time that each answer begins anew; the queue's own thread waits for nothing. A
+//! request that is lost with its connection again and again, while others are answered, is given up. A server of one
+//! connection at a time has no witness, so only its reads are sent again, and what was not sent yet.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

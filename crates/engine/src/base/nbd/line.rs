@@ -1,4 +1,7 @@
 //! A connection without a ring: blocking, with a deadline, in the clear or through TLS.
+//!
+//! The handshake, the witness and block status wait for their answers, so they share this one. Certificates are read
+//! once, when the device is opened.
 
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;

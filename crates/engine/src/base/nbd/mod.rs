@@ -20,6 +20,11 @@
 //! Through TLS ([`tls`]), what is sent and what comes goes through one more pair of buffers ([`sealed`]).
 //!
 //! Nothing locks an export: other clients can write to it at the same time, and the protocol cannot prevent that.
+//!
+//! A queue that goes with a change under way latches the device: servers end a connection before its requests, and the
+//! change could overtake a later one. A lane waits for reads as well (`Device::awaits_reads`), since their connection
+//! would go with them and the sandbox allows no new one. A server without flush gets every change with FUA; with
+//! neither, the export is read-only or refused. Where it has no FUA, a durable write is a write and a flush behind it.
 
 mod again;
 mod connect;

@@ -7,6 +7,10 @@
 //! An answer tells of a range, and is kept for the questions about the rest of it: until a change of ours has ended,
 //! and for [`FRESH`] at most. A change that ends later than the question is sent sets a flag, so the answer serves
 //! that question alone; one that ended before was seen by the server.
+//!
+//! Queues thus carry nothing but data, and nothing is latched when a server tells nonsense of its holes. The connection
+//! is made only after the witness has confirmed the first server; another one at the same address is as undetected as
+//! for queues.
 
 use std::io::{Read as _, Write as _};
 use std::sync::Mutex;

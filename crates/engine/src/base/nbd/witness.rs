@@ -10,6 +10,14 @@
 //!   on which another listened.
 //! * A process that the kernel does not show, such as one in another container, is not known.
 //! * This very process has never ended.
+//!
+//! One answer of the witness is enough for all connections made before it; the first queue that takes one of these asks
+//! while it is opened, so no lane waits for that. An idle connection that the server has closed goes without a loss,
+//! where another's flush covers its writes. If the witness was closed, too, no other connection is in use and flushes
+//! have covered all changes, there is a new witness.
+//!
+//! An answer proves that the first server still runs, not that a new connection reached it: a second server at its
+//! address, with an export of at least its size and abilities, is not detected.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};

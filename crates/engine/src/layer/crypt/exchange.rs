@@ -9,6 +9,10 @@
 //! workers get them. Where a medium answers at once, a large request is read and decrypted (or
 //! encrypted and written) part by part, so that one core moves bytes while another runs the cipher;
 //! where it does not, part k is decrypted while part k+1 is on its way.
+//!
+//! A piece that goes to another thread is moved there with its bytes and moved back, so nothing is borrowed. The
+//! submitter never waits for a helper to come, only for one in the middle of a part, and no longer than twice the time
+//! that the part should take; after that the request ends through `poll`, woken by the helper.
 
 use std::sync::Arc;
 use std::time::Instant;

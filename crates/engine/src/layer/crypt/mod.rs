@@ -16,6 +16,10 @@
 //! A disk of several ranges, each under a cipher of its own or in the clear, is one such device: what
 //! differs from range to range is the cipher and nothing else (`cipher_map.rs`), so threads, queues and
 //! open files are as many as under one cipher.
+//!
+//! Tags of authenticated volumes will travel in the same buffer, behind the data: a buffer can be longer than its data,
+//! and be split and joined without copying. So neither [`Request`](crate::Request) nor a layer in between has to change
+//! for them.
 
 mod exchange;
 mod policy;

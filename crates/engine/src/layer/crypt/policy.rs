@@ -3,6 +3,15 @@
 //! Everything that is guessed elsewhere is measured here: how fast the cipher is ([`Pace`]), what a
 //! hand-off costs ([`Helpers::thresholds`]), whether cores are idle ([`Helpers::available`]), and
 //! whether the caller really submits several requests before it waits ([`Depth`]).
+//!
+//! A request is shared if its cipher time exceeds twice the hand-off. Many small ones in a row wake a helper once
+//! together they are worth it. On a busy machine `auto` is inline, with a lag of up to 100 ms. On a medium that answers
+//! at once, a caller with 32 requests looks like one with a single request, 32 times; so one answer in 256 is held back
+//! to see whether others are submitted before the caller collects it, and only then are middle-sized requests shared.
+//!
+//! Large reads from a slow medium are cut into parts of 128 KiB, whose slots on the ring are in addition to the
+//! caller's. A write is split only where nobody can see it: on a medium that answers at once, and under `queue`, whose
+//! parts the kernel splits as well. Elsewhere its parts are encrypted separately and written as one request.
 
 use std::sync::Arc;
 use std::time::Duration;

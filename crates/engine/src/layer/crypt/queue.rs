@@ -3,6 +3,8 @@
 //! Finished reads are first all taken from the layer below and then decrypted, small ones before large
 //! ones, and of the large ones only so much at a time: a long decryption must not hold up a short one
 //! that ends meanwhile. (In the kernel's inline mode the tasklet and `cond_resched` have this part.)
+//!
+//! A queue with more work keeps its ring from waiting.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,6 @@
 //! State common to the queues of one device, and what is left of a queue that is gone.
+//!
+//! A dropped queue's requests can still change the medium, so its claims live on until the ring is gone (`Ring::keep`).
 
 use std::sync::{Arc, Mutex};
 

@@ -34,6 +34,10 @@
 //!
 //! [`Exclusion::Exclusive`] is one lock for the whole device, held by each write of part of a sector while
 //! everything else has drained, as ext4 did it up to Linux 6.4. It is there to measure against.
+//!
+//! XTS encrypts any 16-byte block independently, so `crypt` itself offers blocks of 512 bytes there. This layer lies
+//! over `crypt` when smaller blocks are requested, and under `serve` always, since some clients assume 512 and never
+//! ask. It knows nothing of ciphers.
 
 mod claims;
 mod cut;

@@ -27,6 +27,13 @@
 //! The state of a zone (`state.rs`) is shared by all queues behind a lock that is held for some
 //! instructions, never across I/O, and never together with another. Two queues wait for each other
 //! only where they write to one zone.
+//!
+//! The lock is no atomic word, because the place, what is under way and what has failed change together. `crypt` must
+//! not split a write here, and `dispatch=queue` applies to reads only, as in dm-crypt.
+//!
+//! Where the medium takes time and several writes are under way, they are encrypted ahead of their turn: they lie in
+//! the slots for a helper, and the submitter encrypts them when there is nothing else, or after it has passed them over
+//! eight times.
 
 mod admit;
 mod release;

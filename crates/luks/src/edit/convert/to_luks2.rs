@@ -1,4 +1,7 @@
 //! LUKS1 → LUKS2, whose header is 32 KiB long: a key slot that lies there is copied to another place first.
+//!
+//! The other place is a gap, or that of a free slot, which LUKS1 is told in one sector. Where there is neither, as with
+//! eight slots of 512-bit keys, it is refused: cryptsetup moves all of the area, which no order of writes makes safe.
 
 use std::io::{Read, Seek};
 

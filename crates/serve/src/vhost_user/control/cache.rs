@@ -9,6 +9,8 @@
 //!
 //! A front-end keeps what it has read, and may tell it to drivers that agree on other features later. So once it has
 //! read that the cache is off, it is off until a driver turns it on.
+//!
+//! "Off" is noted before the front-end is answered, "on" after.
 
 use cryptline_sys::{GuestFault, GuestRange};
 

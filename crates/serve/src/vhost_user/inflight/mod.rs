@@ -2,6 +2,13 @@
 //!
 //! Each layout is the vhost-user protocol's for one kind of virtqueue. A server that is killed between any two stores
 //! leaves a state from which the next one serves exactly the requests whose end was not published.
+//!
+//! A request is marked before it is served and unmarked after it is published. The next server works out which batch
+//! was published and not yet noted: for a split ring from the difference of two indices, for a packed one from the
+//! first used element, which is stored last. Used elements of a packed ring overwrite descriptors of requests that are
+//! not over, so the buffer has copies, and elements of an unpublished batch are taken back before anything else is
+//! served. Requests under way are in no order, so a stopped queue does all of them first. `queue/kill_tests.rs` kills a
+//! server before every store, and the next one before every store of its own.
 
 mod packed;
 mod split;

@@ -6,6 +6,9 @@
 //!
 //! Each word of a ring is read once and judged before it is used. What breaks the rules ends the ring, since nothing
 //! that follows could be told apart from a request.
+//!
+//! Split and packed rings stand behind one trait, and a queue's lane is compiled for each: the choice is made once, and
+//! no request pays for it.
 
 mod packed;
 mod split;
