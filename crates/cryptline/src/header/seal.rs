@@ -1,4 +1,6 @@
 //! Seals: made, checked, and renewed when the header changes.
+//!
+//! A seal is renewed in the write that would void it, and only if it held before: `Change::resealed` verifies it again.
 
 use std::path::PathBuf;
 

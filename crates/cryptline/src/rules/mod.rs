@@ -6,6 +6,9 @@
 //! ```
 //!
 //! All of it is about the one copy in memory that the volume is then opened by.
+//!
+//! `check` comes before any key is tried, `prove` with the volume key, `finish` (counter, state file) when all else is well.
+//! `ctl add` sends the measurement of what the client has checked, and the server must find the same.
 
 mod error;
 mod policy;

@@ -6,6 +6,8 @@
 //!                                    else opened now, one for each client and volume
 //! descriptors                        counted against the limit
 //! ```
+//!
+//! A kept file of a closed queue serves the next one: opened before a write, it is told of the loss, which a later one may not be.
 
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{BackendChoice, Gate, OpenError, Ring};
