@@ -12,7 +12,8 @@ use cryptline::engine::OpenError;
 use cryptline::engine::btt::BttError;
 use cryptline::engine::table::TableError;
 use cryptline::luks::Error as LuksError;
-use cryptline::{Contents, Problem, ResizeError, ResumeError};
+use cryptline::luks::seal::SealError;
+use cryptline::{Contents, Problem, ResizeError, ResumeError, RulesError};
 use cryptline_cipher::SpecError;
 use cryptline_nbd::ProtocolError;
 use cryptline_serve::device::AttachError;
@@ -322,6 +323,10 @@ fn words(error: &cryptline::Error) -> (String, &'static str) {
 fn advice(problem: &Problem) -> &'static str {
     match problem {
         Problem::Luks(error) => luks_advice(error),
+        Problem::Rules(RulesError::NoSealKey) => "; use --seal-key",
+        Problem::Rules(RulesError::NeedsKey) => {
+            "; use --key-file, or name it in the target, as in 'TARGET?key-file=FILE'"
+        }
         Problem::Device(error) => device_advice(error),
         Problem::Btt(error) => btt_advice(error),
         Problem::NotLuks(contents) => contents_advice(contents),
@@ -399,6 +404,7 @@ pub(crate) fn luks_advice(error: &LuksError) -> &'static str {
         }
         LuksError::NullCipher(_) | LuksError::ClearSegment(_) => "; give --allow-null-cipher if that is intended",
         LuksError::DoubtedCipher(_) => "; if the volume was made so, give --accept-cipher with that cipher",
+        LuksError::Seal(SealError::Missing) => "; seal it with `cryptline header sign`",
         LuksError::BrokenCipher(_) | LuksError::RepeatedIvs(_) => {
             "; to use it all the same, add --accept-cipher with that cipher"
         }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 
 use tempfile::NamedTempFile;
@@ -49,6 +50,8 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], replaced: Replaced) -> io::Resu
             return Err(io::Error::other("it is no regular file"));
         }
         file.as_file().set_permissions(old.permissions())?;
+        // Only root can, and only there is another owner to be kept.
+        let _ = fchown(file.as_file(), Some(old.uid()), Some(old.gid()));
     }
     file.write_all(bytes)?;
     sync_all(file.as_file())?;

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::luks2::binary::Copy;
+use crate::seal::{Covers, MeasureHash};
 use crate::testing::Image;
 use crate::{Header, KdfLimits, SegmentPolicy, UnlockOptions, look};
 
@@ -32,6 +33,9 @@ fn exercise(bytes: &[u8]) {
             header.verify_volume_key(&unlocked.key, limits).unwrap();
         }
     }
+    let covers = [Covers::default(), Covers { keyslots: true, tokens: true }];
+    let sealed = |covers| header.subject(covers).ok().map(|subject| subject.measure(MeasureHash::Sha256));
+    let _ = (header.seal(), covers.map(sealed));
     let _ = (header.flags(), header.warnings(), header.key_len(), header.uuid());
 }
 

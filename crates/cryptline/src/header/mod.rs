@@ -297,7 +297,7 @@ impl Header {
         with_keys(|| {
             let edit = opened.load()?;
             // Before a network or a helper is asked; the key proves the rest.
-            self.given.rules().check(edit.header(), &opened.name)?;
+            self.given.rules().check_first(edit.header(), &opened.name)?;
             let made = make(&self, &opened, &edit)?;
             let mut edited = self.commit(&opened, made.change, Some(made.slot), made.key.as_ref())?;
             edited.token = made.token;

@@ -124,6 +124,14 @@ impl HeaderRules {
         *self == Self::default()
     }
 
+    /// Checks the policy and the measurement alone, for who asks others before a key is tried.
+    pub(crate) fn check_first(&self, header: &Header, name: &str) -> Result<()> {
+        if self.policy.is_none() && self.measure.is_none() {
+            return Ok(());
+        }
+        self.check_contents(header).map(drop).map_err(|error| error.on(name))
+    }
+
     /// Checks all that can be without the volume key.
     pub(crate) fn check(&self, header: &Header, name: &str) -> Result<Pending> {
         self.checked(header).map_err(|error| error.on(name))
@@ -133,18 +141,7 @@ impl HeaderRules {
         if self.is_empty() {
             return Ok(Pending::default());
         }
-        // Of what changes under way nothing can be said; nor is there a policy of it.
-        let subject = header.subject(Covers::default()).map_err(cryptline_luks::Error::from)?;
-        let policy = self.policy.as_deref().map(Policy::read).transpose()?;
-        if let Some(policy) = &policy {
-            policy.check_header(header, &subject)?;
-        }
-        if let Some(wanted) = &self.measure {
-            let found = hash_of_len(wanted.len()).map(|hash| subject.measure(hash));
-            if found.as_ref() != Some(wanted) {
-                return Err(RulesError::Measure { found: hex(&found.unwrap_or_default()), wanted: hex(wanted) }.into());
-            }
-        }
+        let policy = self.check_contents(header)?;
         let Some(signed) = self.demanded(policy.as_ref()) else {
             return Ok(Pending::default());
         };
@@ -168,6 +165,24 @@ impl HeaderRules {
             pending.verify(header, &seal_key(path)?)?;
         }
         Ok(pending)
+    }
+
+    /// Checks all that is not about a seal: nothing of it costs time, or reads what can be read once only. Returns the
+    /// policy.
+    fn check_contents(&self, header: &Header) -> Result<Option<Policy>> {
+        // Of what changes under way nothing can be said; nor is there a policy of it.
+        let subject = header.subject(Covers::default()).map_err(cryptline_luks::Error::from)?;
+        let policy = self.policy.as_deref().map(Policy::read).transpose()?;
+        if let Some(policy) = &policy {
+            policy.check_header(header, &subject)?;
+        }
+        if let Some(wanted) = &self.measure {
+            let found = hash_of_len(wanted.len()).map(|hash| subject.measure(hash));
+            if found.as_ref() != Some(wanted) {
+                return Err(RulesError::Measure { found: hex(&found.unwrap_or_default()), wanted: hex(wanted) }.into());
+            }
+        }
+        Ok(policy)
     }
 
     /// The seals that will do, if one is demanded.

@@ -18,6 +18,8 @@ use super::{RulesError, read_small};
 use crate::Result;
 use crate::durable::{self, Replaced};
 
+/// How often a file may appear just when it is to be made.
+const TRIES: usize = 16;
 /// How long another process may keep the lock, which it does for the time of a write.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -26,7 +28,7 @@ pub(super) fn note(path: &Path, key_id: &str, counter: u64) -> Result<()> {
     let written = |error: &io::Error| failed(path, "written", error);
     // A link is followed, so that it is not replaced by the file it leads to.
     let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    loop {
+    for _ in 0..TRIES {
         let held = locked(&place).map_err(|error| failed(path, "read", &error))?;
         let mut counters = match &held {
             Some(_) => counters_in(&place)?,
@@ -45,6 +47,8 @@ pub(super) fn note(path: &Path, key_id: &str, counter: u64) -> Result<()> {
             done => return done.map_err(|error| written(&error).into()),
         }
     }
+    // Such as a link that leads nowhere.
+    Err(written(&io::ErrorKind::AlreadyExists.into()).into())
 }
 
 fn failed(path: &Path, action: &'static str, why: &dyn ToString) -> RulesError {
@@ -55,6 +59,10 @@ fn failed(path: &Path, action: &'static str, why: &dyn ToString) -> RulesError {
 fn locked(path: &Path) -> io::Result<Option<File>> {
     let begin = Instant::now();
     loop {
+        // One that is none could keep whoever opens it waiting.
+        if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(io::Error::other("it is no regular file"));
+        }
         let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

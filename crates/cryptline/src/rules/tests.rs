@@ -42,6 +42,10 @@ fn state_file_that_is_none_is_left_alone() {
     }
     let error = state::note(&folder.path().join("none/state"), ID, 1).unwrap_err();
     assert!(error.to_string().contains("written"), "{error}");
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink("nowhere", &link).unwrap();
+    let error = state::note(&link, ID, 1).unwrap_err();
+    assert!(error.to_string().contains("written") && link.is_symlink(), "{error}");
     let error = state::note(folder.path(), ID, 1).unwrap_err();
     assert_eq!(error.kind(), crate::ErrorKind::Device, "{error}");
 }
