@@ -13,6 +13,9 @@
 //! `crypt` adds one offset as ever and a slice costs a request nothing. Where nothing is laid over it (`create`, a
 //! partition of the clear disk), `linear` with one segment is the device. The lock is the whole target's: two servers
 //! cannot write to two partitions of one image.
+//!
+//! A slice that begins inside a block of the device is refused, except that a clear disk with blocks larger than 512
+//! bytes gets `subblock` first. On a zoned device a volume takes whole zones only.
 
 use std::fmt;
 use std::ops::Range;

@@ -15,6 +15,10 @@
 //! for other contents then, and nothing is written to it if there are any; whoever only reads gets the header and a
 //! warning. So it is with a copy that is newer than the one in use and not understood here: it may know of key slots
 //! that the older one does not.
+//!
+//! A copy that is no older and whole by its checksum is never taken for damaged: `header repair` writes over it only by
+//! force, and copies JSON byte for byte. Odd members are taken out only where nothing else is to be repaired and
+//! another key slot keeps the volume key: the salt of a slot that is not understood is nowhere else.
 
 use std::io::{Read, Seek};
 

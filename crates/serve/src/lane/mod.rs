@@ -23,6 +23,10 @@
 //! two arenas of its [`Room`]. A wire takes a request only while there is a free job, so nothing has to
 //! wait in the middle of one. Between two chunks the lane looks at its [`Orders`] and for its peer, so that
 //! neither the length of a request nor the speed of the medium delays a stop.
+//!
+//! Requests that were taken are finished as long as replies can be sent, even to a client that has closed only its
+//! sending side. Once the client is gone, no chunk begins. A lane that is to abandon its work is woken, since its
+//! medium may never answer.
 
 mod busy;
 mod clock;

@@ -1,4 +1,7 @@
 //! A device that grows with its volume.
+//!
+//! The thread that waits for the end of the device looks, and tells the driver (Linux 6.16). The kernel's NBD client
+//! keeps its size; FUSE looks when the kernel asks for attributes; over NBD whoever connects later sees the new size.
 
 use std::io;
 use std::time::Duration;

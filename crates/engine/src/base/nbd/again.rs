@@ -26,6 +26,9 @@
 //! A thread connects, bounded by a time that each answer begins anew; the queue's own thread waits for nothing. A
 //! request that is lost with its connection again and again, while others are answered, is given up. A server of one
 //! connection at a time has no witness, so only its reads are sent again, and what was not sent yet.
+//!
+//! Without this, or where the server can do no FUA, a volume whose next flush must fail is better opened anew, by
+//! somebody who knows what happened to the server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -25,6 +25,9 @@
 //! change could overtake a later one. A lane waits for reads as well (`Device::awaits_reads`), since their connection
 //! would go with them and the sandbox allows no new one. A server without flush gets every change with FUA; with
 //! neither, the export is read-only or refused. Where it has no FUA, a durable write is a write and a flush behind it.
+//!
+//! A server whose export has grown takes more connections, which use as much of it as older ones know. One that comes
+//! back with an export of another size is not taken for the same.
 
 mod again;
 mod connect;

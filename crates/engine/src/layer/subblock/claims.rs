@@ -24,6 +24,8 @@
 //!
 //! All orderings that matter are between a store of one's own and a load of another's word, on two
 //! threads at once: hence the fences. `tests/it/claims_loom.rs` plays the interleavings, up to a number of preemptions.
+//!
+//! Without any one of the four fences it finds a lost write or a lost wake-up.
 
 use super::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 

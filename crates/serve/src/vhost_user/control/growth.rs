@@ -1,4 +1,7 @@
 //! A disk that grows while it is served: its queues take requests for what is new, and the front-end is told.
+//!
+//! The control thread looks once a second, where the front-end listens (`BACKEND_REQ`), tells the queues by their
+//! mailboxes, and then the front-end.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
