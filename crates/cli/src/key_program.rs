@@ -38,6 +38,8 @@ pub struct KeyProgram<'a> {
     limit: usize,
     /// Time that it may take.
     time: Duration,
+    /// Our terminal is the program's, too.
+    has_terminal: bool,
 }
 
 /// A program that has ended in time.
@@ -92,7 +94,12 @@ impl<'a> KeyProgram<'a> {
         for name in FOR_THIS_PROCESS {
             command.env_remove(name);
         }
-        Self { command, input, limit, time }
+        Self { command, input, limit, time, has_terminal: true }
+    }
+
+    /// The same in a session of its own, so that it asks nothing on our terminal.
+    pub fn without_terminal(self) -> Self {
+        Self { has_terminal: false, ..self }
     }
 
     /// Runs it to its end.
@@ -101,7 +108,7 @@ impl<'a> KeyProgram<'a> {
     /// Nothing of it runs on then, but for processes that have left its group.
     pub fn run(mut self) -> Result<Ended, Unusable> {
         let input = if self.input.is_empty() { Stdio::null() } else { Stdio::piped() };
-        isolate(self.command.stdin(input).stdout(Stdio::piped()));
+        isolate(self.command.stdin(input).stdout(Stdio::piped()), self.has_terminal);
         let mut child = self.command.spawn().map_err(Unusable::NotRun)?;
         let mut running = match Running::new(&mut child, self.input, self.limit) {
             Ok(running) => running,

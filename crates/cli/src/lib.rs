@@ -18,6 +18,7 @@ pub mod cmd;
 pub mod command_line;
 mod cryptsetup;
 mod error;
+mod fido2;
 mod harden;
 mod key_program;
 mod log;

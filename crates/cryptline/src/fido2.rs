@@ -10,17 +10,19 @@
 use std::fmt;
 
 use base64ct::{Base64, Encoding};
+use cryptline_luks::token::FIDO2_TOKEN;
 use cryptline_sys::SecretBuf;
 use serde_json::Value;
 
 use crate::Result;
+use crate::error::{Error, Problem};
 use crate::refusal::Refusal;
 use crate::tokens::in_base64;
 
 /// Bytes of a salt, and of what comes of it.
 const LEN: usize = 32;
-/// Whom a credential is for, unless the token says otherwise.
-const RELYING_PARTY: &str = "io.systemd.cryptsetup";
+/// The party that a credential is for, unless the token says otherwise.
+pub const RELYING_PARTY: &str = "io.systemd.cryptsetup";
 
 /// Talks to a FIDO2 security key that has the extension `hmac-secret`.
 pub trait Authenticator: fmt::Debug + Send + Sync {
@@ -40,8 +42,8 @@ pub trait Authenticator: fmt::Debug + Send + Sync {
 pub struct HmacSecretRequest<'a> {
     /// The volume, for a question.
     pub name: &'a str,
-    /// The number of the token.
-    pub token: u32,
+    /// The number of the token; `None` for one that is being made.
+    pub token: Option<u32>,
     /// Whom the credential is for.
     pub relying_party: &'a str,
     /// The credential.
@@ -54,6 +56,60 @@ pub struct HmacSecretRequest<'a> {
     pub presence: Option<bool>,
     /// Set if the key wants to see who it is, as by a fingerprint; `None`: not asked for.
     pub verification: Option<bool>,
+}
+
+/// A credential that a security key has just made, and how it is to be asked.
+#[derive(Clone, Debug)]
+pub struct NewCredential {
+    /// Its name, which the key gave it.
+    pub id: Vec<u8>,
+    /// The key wants its PIN.
+    pub pin: bool,
+    /// The key wants a touch.
+    pub presence: bool,
+    /// The key wants to see who it is.
+    pub verification: bool,
+}
+
+/// The passphrase that a security key makes of a new salt, and its token.
+pub(crate) fn new_token(
+    name: &str,
+    authenticator: &dyn Authenticator,
+    credential: &NewCredential,
+) -> Result<(SecretBuf, Value)> {
+    let mut salt = [0; LEN];
+    salt.copy_from_slice(&SecretBuf::random(LEN).map_err(no_memory)?);
+    let made = authenticator.hmac_secret(&HmacSecretRequest {
+        name,
+        token: None,
+        relying_party: RELYING_PARTY,
+        credential: &credential.id,
+        salt: &salt,
+        pin: Some(credential.pin),
+        presence: Some(credential.presence),
+        verification: Some(credential.verification),
+    })?;
+    let made = made.filter(|made| made.len() == LEN);
+    let made = made.ok_or_else(|| {
+        let source = std::io::Error::other("it makes no secret of 32 bytes");
+        Error::from(Problem::Io { action: "use the security key", source })
+    })?;
+    let secret = in_base64(&made).map_err(no_memory)?;
+    let token = serde_json::json!({
+        "type": FIDO2_TOKEN,
+        "keyslots": [],
+        "fido2-credential": Base64::encode_string(&credential.id),
+        "fido2-salt": Base64::encode_string(&salt),
+        "fido2-rp": RELYING_PARTY,
+        "fido2-clientPin-required": credential.pin,
+        "fido2-up-required": credential.presence,
+        "fido2-uv-required": credential.verification,
+    });
+    Ok((secret, token))
+}
+
+fn no_memory(source: std::io::Error) -> Error {
+    Problem::Luks(cryptline_luks::Error::KeyMemory(source)).into()
 }
 
 /// The passphrase that a token of this JSON yields.
@@ -72,7 +128,7 @@ pub(crate) fn passphrase(
     };
     let made = authenticator.hmac_secret(&HmacSecretRequest {
         name,
-        token: id,
+        token: Some(id),
         relying_party: token["fido2-rp"].as_str().unwrap_or(RELYING_PARTY),
         credential: &credential,
         salt: &salt,
@@ -103,7 +159,7 @@ mod tests {
                 return Ok(None);
             }
             assert_eq!(request.relying_party, RELYING_PARTY);
-            assert_eq!((request.name, request.token), ("disk", 3));
+            assert_eq!((request.name, request.token), ("disk", Some(3)));
             assert_eq!((request.pin, request.presence), (Some(true), Some(false)));
             assert_eq!(request.verification, None);
             Ok(SecretBuf::copy_of(request.salt).ok())

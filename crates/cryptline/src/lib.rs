@@ -90,7 +90,7 @@ pub use disk::Disk;
 pub use dispatch::{DispatchOptions, HelperPool};
 pub use error::{Error, ErrorKind, Problem};
 pub use exec::{HelperAnswer, HelperCall, Helpers, is_helper_name};
-pub use fido2::{Authenticator, HmacSecretRequest};
+pub use fido2::{Authenticator, HmacSecretRequest, NewCredential, RELYING_PARTY};
 pub use header::lock::InUse;
 pub use header::{Edited, Header, Overwrite, ResizeError, ResizeOptions, Resized, SealOptions, Sealed, TangKeys};
 pub use info::{BaseInfo, Info, SmallWrites, VolumeKind};

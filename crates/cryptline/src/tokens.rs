@@ -88,7 +88,11 @@ impl AskPin {
         Self(Arc::new(ask))
     }
 
-    pub(crate) fn ask(&self, name: &str, token: Option<u32>) -> Result<SecretBuf> {
+    /// Asks for the PIN of a token of the volume `name`; see [`PinRequest`].
+    ///
+    /// # Errors
+    /// As the call that it was made of.
+    pub fn ask(&self, name: &str, token: Option<u32>) -> Result<SecretBuf> {
         (self.0)(&PinRequest { name, token })
     }
 }

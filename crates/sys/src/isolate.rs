@@ -7,17 +7,22 @@ use std::process::Command;
 /// The first descriptor that is no standard stream.
 const FIRST: libc::c_uint = 3;
 
-/// Has `command` run in a process group of its own, without any descriptor but its standard streams, whoever opened it.
+/// Has `command` run in a process group of its own, or a session without a terminal, without any descriptor but its standard streams, whoever opened it.
 /// The kernel sends it SIGTERM when the thread that starts it ends: keep that until the program has ended.
 ///
 /// Starting it fails with `ENOSYS` or `EINVAL` before Linux 5.11, since nothing is known of descriptors then.
-pub fn isolate(command: &mut Command) -> &mut Command {
-    command.process_group(0);
-    // SAFETY: between fork and exec the closure makes two system calls, which are safe after a fork of a process with
+pub fn isolate(command: &mut Command, has_terminal: bool) -> &mut Command {
+    if has_terminal {
+        command.process_group(0);
+    }
+    // SAFETY: between fork and exec the closure makes up to three system calls, which are safe after a fork of a process with
     // threads; it allocates nothing and takes no lock. Neither call takes a pointer, and with this flag the first one
     // closes nothing before exec: the descriptors of the standard library stay usable until then.
     unsafe {
-        command.pre_exec(|| {
+        command.pre_exec(move || {
+            if !has_terminal {
+                checked(libc::setsid().into())?;
+            }
             let flags = libc::CLOSE_RANGE_CLOEXEC;
             checked(libc::syscall(libc::SYS_close_range, FIRST, u32::MAX, flags))?;
             checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM).into())
@@ -45,6 +50,6 @@ mod tests {
             command.args(["-c", &line]).stdin(Stdio::null()).status().unwrap().success()
         };
         assert!(has(&mut Command::new("sh")), "the test itself");
-        assert!(!has(isolate(&mut Command::new("sh"))));
+        assert!(!has(isolate(&mut Command::new("sh"), true)));
     }
 }

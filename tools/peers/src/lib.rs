@@ -85,6 +85,8 @@ pub const PEERS: &[PeerInfo] = &[
     // Makes images for pyewf.
     program("ewfacquire", "ewf-tools"),
     program("fdisk", "fdisk"),
+    // Talks to security keys.
+    program("fido2-token", "fido2-tools"),
     program("fio", "fio"),
     // Mounts the file system in a file.
     program("fuse2fs", "fuse2fs"),

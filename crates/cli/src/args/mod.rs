@@ -26,5 +26,5 @@ pub use rules::RulesArgs;
 pub use sides::{FromArgs, ToArgs};
 pub use table_argument::{TableArgument, arguments};
 pub use token_helper::{HelperArgs, HelperName};
-pub use tokens::{TokenArgs, ask_pin};
+pub use tokens::{TokenArgs, ask_pin, ask_pin_of_key};
 pub use volume::{LUKS_TYPES, TargetArgs, VolumeType, open};

@@ -1,5 +1,6 @@
 //! Keys of a second volume on the command line, whose options begin with the side that it is on.
 
+use crate::fido2::SecurityKey;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -133,6 +134,16 @@ macro_rules! side {
             tpm_device: Option<TpmDevice>,
 
             #[arg(
+                id = concat!($prefix, "_fido2_device"),
+                long = concat!($prefix, "-fido2-device"),
+                value_name = "DEVICE",
+                help = concat!("The security key of tokens of ", $whose, ": auto, or its device"),
+                value_parser = SecurityKey::parse
+                $(, requires = $needed)?
+            )]
+            fido2_device: Option<SecurityKey>,
+
+            #[arg(
                 id = concat!($prefix, "_token_helper"),
                 long = concat!($prefix, "-token-helper"),
                 value_name = "NAME[=FILE]",
@@ -179,6 +190,7 @@ macro_rules! side {
                     token_only: self.token_only,
                     pin_file: self.pin_file.clone(),
                     tpm_device: self.tpm_device.clone(),
+                    fido2_device: self.fido2_device.clone(),
                     helpers: HelperArgs {
                         token_helper: self.token_helper.clone(),
                         helper_dir: self.helper_dir.clone(),

@@ -1,14 +1,15 @@
 //! Which tokens of a LUKS2 header may unlock it.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use clap::Args;
-use cryptline::{AskPin, PinRequest, Problem, SecretBuf, Tokens, TpmDevice};
+use cryptline::{AskPin, Authenticator, PinRequest, Problem, SecretBuf, Tokens, TpmDevice};
 
 use super::keys::{KeyArgs, PassphraseSource, USUAL, answered, no_memory, prompt_twice};
 use super::token_helper::HelperArgs;
 use crate::CliError;
+use crate::fido2::{SecurityKey, SecurityKeys};
 
 /// Tokens are tried first, unless a key is given.
 #[derive(Args, Clone, Debug, Default)]
@@ -36,6 +37,10 @@ pub struct TokenArgs {
     #[arg(long, value_name = "DEVICE", alias = "tpm2-device", value_parser = TpmDevice::parse)]
     pub tpm_device: Option<TpmDevice>,
 
+    /// The security key of tokens of type systemd-fido2: auto, or its device, such as /dev/hidraw0
+    #[arg(long, value_name = "DEVICE", value_parser = SecurityKey::parse)]
+    pub fido2_device: Option<SecurityKey>,
+
     /// Programs that unwrap passphrases.
     #[command(flatten)]
     pub helpers: HelperArgs,
@@ -61,9 +66,19 @@ impl TokenArgs {
             only: self.token_only,
             tpm: self.tpm()?,
             pin: (self.are_named() || self.pin_file.is_some()).then(|| ask_pin(self.pin_file.clone())),
-            authenticator: None,
+            authenticator: self.authenticator(),
             helpers: self.helpers.helpers()?,
         }))
+    }
+
+    /// Security keys want a touch, so they are used only where tokens are asked for.
+    fn authenticator(&self) -> Option<Arc<dyn Authenticator>> {
+        let keys = match &self.fido2_device {
+            Some(device) => device.clone(),
+            None if self.token_id.is_some() || self.token_type.is_some() => SecurityKey::Auto,
+            None => return None,
+        };
+        Some(Arc::new(SecurityKeys { keys, pin: Some(ask_pin(self.pin_file.clone())) }))
     }
 
     /// Where the TPM is.
@@ -85,7 +100,11 @@ impl TokenArgs {
 
     /// Tells if an option asks for tokens.
     pub fn are_named(&self) -> bool {
-        self.token_id.is_some() || self.token_type.is_some() || self.token_only || !self.helpers.token_helper.is_empty()
+        self.token_id.is_some()
+            || self.token_type.is_some()
+            || self.token_only
+            || self.fido2_device.is_some()
+            || !self.helpers.token_helper.is_empty()
     }
 
     /// For what tries no tokens, because of `why`.
@@ -96,7 +115,9 @@ impl TokenArgs {
         if !self.are_named() {
             return Ok(());
         }
-        Err(CliError::parameters(format!("{why}; leave out --token-id, --token-type, --token-only and --token-helper")))
+        Err(CliError::parameters(format!(
+            "{why}; leave out --token-id, --token-type, --token-only, --fido2-device and --token-helper"
+        )))
     }
 }
 
@@ -109,6 +130,23 @@ pub fn ask_pin(file: Option<PathBuf>) -> AskPin {
             None => typed(request),
         };
         pin.map_err(CliError::into_keys_error)?.ok_or_else(|| Problem::NoPin.into())
+    })
+}
+
+/// Asks for the PIN that a security key has, once, or takes it from `file`.
+pub fn ask_pin_of_key(file: Option<PathBuf>) -> AskPin {
+    let known = OnceLock::new();
+    AskPin::new(move |_| {
+        let pin = match (&file, known.get()) {
+            (Some(file), _) => pin_in(file, &known).map(Some),
+            (None, Some(pin)) => SecretBuf::copy_of(pin).map(Some).map_err(|error| no_memory(&error)),
+            (None, None) => answered("Enter the PIN of the security key: ", USUAL),
+        };
+        let pin = pin.map_err(CliError::into_keys_error)?.ok_or(Problem::NoPin)?;
+        if let (None, Ok(copy)) = (known.get(), SecretBuf::copy_of(&pin)) {
+            let _ = known.set(copy);
+        }
+        Ok(pin)
     })
 }
 

@@ -1,4 +1,4 @@
-//! cryptsetup's command line, for programs that call it: a link named `cryptsetup`, or `cryptline cryptsetup ...`.
+//! cryptsetup's command line, for programs that call it: by a link of that name, or with that name in front of it.
 //!
 //! ```text
 //! line      options before or after the word, short or long ─► a word, its options and its places

@@ -11,6 +11,7 @@ mod backup;
 mod change;
 mod convert;
 mod exec;
+mod fido2;
 pub(crate) mod lock;
 mod own_device;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `token bind`: a key slot that opens by a server or by the TPM of this machine.
+//! `token bind`: a key slot that opens by a server, the TPM of this machine, a security key or a helper.
 
 use std::path::PathBuf;
 
@@ -8,8 +8,11 @@ use cryptline::{Edited, Header, Pcrs, TangKeys};
 use super::super::header::ask;
 use super::super::key::{Confirm, Place, refuse_two_keys, unlocking_with};
 use crate::CliError;
-use crate::args::{HelperArgs, KeyArgs, PassphraseSource, Taker, TokenArgs, ask_pin, refuse_shared_input};
+use crate::args::{
+    HelperArgs, KeyArgs, PassphraseSource, Taker, TokenArgs, ask_pin, ask_pin_of_key, refuse_shared_input,
+};
 use crate::error::on_one_line;
+use crate::fido2::{self, SecurityKey, SecurityKeys};
 use crate::output::{changed, print};
 
 /// Whose, and to what.
@@ -21,6 +24,7 @@ Examples:
   cryptline token bind disk.img sss '{\"t\": 2, \"pins\": {\"tang\": [{\"url\": \"a\"}, {\"url\": \"b\"}, {\"url\": \"c\"}]}}'
   cryptline token bind disk.img tpm2                       the machine must boot as it has booted now (PCR 7)
   cryptline token bind disk.img tpm2 --pcrs 7+11 --with-pin
+  cryptline token bind disk.img fido2 --with-pin
   cryptline token bind disk.img exec '{\"key\": \"disk\"}' --token-helper vault=/etc/vault.json
   cryptline serve disk.img                                 asks nothing while one of them answers
 
@@ -40,11 +44,15 @@ for whoever knows the PIN, if there is one. That is what `systemd-cryptenroll --
 opens what the other has enrolled. Which registers tell what is a matter of firmware and boot loader: 7 is Secure
 Boot, 11 the kernel image of systemd-stub. Keep another key: updates change registers.
 
+fido2: a security key makes the passphrase of a random salt, after a touch, and with its PIN if --with-pin is given. That is
+what `systemd-cryptenroll --fido2-device=auto` does, and each program opens what the other has enrolled. It takes the
+programs of libfido2 (Debian: fido2-tools). The volume opens with --fido2-device auto.
+
 exec: a helper, which is named by --token-helper, wraps the passphrase, by a key of Vault or of a cloud for instance, and
 unwraps it whenever the volume is opened with the same option. CONFIG is a JSON object by which the helper finds its key.
 
 Exit codes: 0 bound, 1 invalid parameters, LUKS1 or not confirmed, 2 wrong passphrase, 3 out of memory, 4 wrong
-device, damaged header, or a server or TPM that cannot be used, 5 in use.")]
+device, damaged header, or a server, TPM or security key that cannot be used, 5 in use.")]
 pub struct BindArgs {
     /// Whose.
     #[command(flatten)]
@@ -66,11 +74,11 @@ pub struct BindArgs {
     #[arg(long, value_name = "PCRS", alias = "tpm2-pcrs")]
     pub pcrs: Option<Pcrs>,
 
-    /// tpm2: ask for a PIN as well, now and whenever it opens; after some wrong ones the TPM takes no more for a while
+    /// tpm2, fido2: ask for a PIN as well, now and whenever it opens; after some wrong ones neither takes more for a while
     #[arg(long)]
     pub with_pin: bool,
 
-    /// tpm2: take the new PIN from FILE, less a newline at its end
+    /// Take the PIN from FILE, less a newline at its end: tpm2: the new one; fido2: that of the security key
     #[arg(long, value_name = "FILE", requires = "with_pin")]
     pub new_pin_file: Option<PathBuf>,
 
@@ -104,6 +112,8 @@ pub enum By {
     Sss,
     /// The TPM of this machine
     Tpm2,
+    /// A FIDO2 security key
+    Fido2,
     /// A helper program
     Exec,
 }
@@ -121,14 +131,21 @@ impl BindArgs {
         if self.stored && self.by != By::Exec {
             return Err(CliError::parameters("--stored is for a helper; leave it out"));
         }
-        // The helper is for the new token only.
-        let helpers = if self.by == By::Exec { HelperArgs::default() } else { self.tokens.helpers.clone() };
-        let header = unlocking_with(&self.place, &self.keys, &TokenArgs { helpers, ..self.tokens.clone() })?;
+        // The helper, or the security key, is for the new token only.
+        let mut tokens = self.tokens.clone();
+        match self.by {
+            By::Exec => tokens.helpers = HelperArgs::default(),
+            By::Fido2 => tokens.fido2_device = None,
+            _ => {}
+        }
+        let header = unlocking_with(&self.place, &self.keys, &tokens)?;
         let how = self.how.as_deref();
         let (bound, condition) = match (self.by, how) {
             (By::Tang, Some(url)) => self.to_tang(header, url)?,
             (By::Sss, Some(config)) => self.to_several(header, config)?,
             (By::Tpm2, None) => self.to_tpm(header)?,
+            (By::Fido2, None) => self.to_security_key(header)?,
+            (By::Fido2, Some(_)) => return Err(CliError::parameters("a security key has no URL; leave it out")),
             (By::Exec, config) => self.to_helper(header, config.unwrap_or("{}"))?,
             (By::Tang, None) => return Err(CliError::parameters("give the URL of the server")),
             (By::Sss, None) => return Err(CliError::parameters("give the configuration")),
@@ -169,6 +186,19 @@ impl BindArgs {
         };
         let bound = header.bind_helper(&helpers, &named.name, config, self.stored, self.new_key_slot);
         Ok((bound, format!("with the helper {}", named.name)))
+    }
+
+    fn to_security_key(&self, header: Header) -> Result<Bound, CliError> {
+        if self.pcrs.is_some() || self.thumbprint.is_some() {
+            return Err(CliError::parameters("--pcrs and --thumbprint are not for a security key; leave them out"));
+        }
+        self.refuse_shared_pin()?;
+        let pin = self.with_pin.then(|| ask_pin_of_key(self.new_pin_file.clone()));
+        let keys = self.tokens.fido2_device.clone().unwrap_or(SecurityKey::Auto);
+        let (keys, credential) = fido2::enrol(&keys, &self.place.name().display().to_string(), pin.as_ref())?;
+        let condition = if self.with_pin { "with the security key, for its PIN" } else { "with the security key" };
+        let bound = header.bind_fido2(&SecurityKeys { keys, pin }, &credential, self.new_key_slot);
+        Ok((bound, condition.to_owned()))
     }
 
     fn refuse_tpm(&self) -> Result<(), CliError> {
