@@ -1,4 +1,7 @@
 //! An open volume for programs that know neither blocks nor queues: any bytes, from any thread.
+//!
+//! Queues belong to no thread. Whoever comes takes one that is free, its own of the last time as a rule; closing the disk closes all of
+//! them.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};

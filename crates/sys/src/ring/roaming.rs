@@ -1,4 +1,6 @@
 //! A ring that is handed from thread to thread.
+//!
+//! Made of system calls, since an io_uring takes work only from the thread that made it.
 
 use std::borrow::{Borrow, BorrowMut};
 use std::io;
