@@ -5,9 +5,6 @@
 //!   A, B ──► A·x^8, B·x^8, .. B·x^24                  whole bytes, for each unit
 //!   A, B ──► A·x^32, B·x^32                           the next unit's
 //! ```
-//!
-//! Tweaks are reduced in two ways, chosen by the CPU's maker: carry-less multiplications keep AMD's AES units busy, and
-//! bit shifts Intel's, where the multiplications took 7 % of the time.
 
 use std::arch::asm;
 use std::arch::x86_64::{
