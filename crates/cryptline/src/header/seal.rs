@@ -58,6 +58,7 @@ impl Header {
                 }
                 None => opened.commit(opened.on(edit.set_seal(&seal))?, None)?,
             };
+            self.given.rules().note(&seal.key_id, seal.counter)?;
             edited.warnings.extend(unlocked.notes);
             edited.warnings.extend(Warning::of_key_memory());
             Ok(Sealed { seal, header: edited.header, warnings: edited.warnings })
@@ -117,9 +118,14 @@ impl Header {
         slot: Option<u32>,
         volume_key: Option<&SecretBuf>,
     ) -> Result<Edited> {
-        let (change, warning) = self.resealed(opened, change, volume_key)?;
+        let (change, renewed) = self.resealed(opened, change, volume_key)?;
         let mut edited = opened.commit(change, slot)?;
-        edited.warnings.extend(warning);
+        match renewed {
+            Renewed::No => {}
+            Renewed::Void => edited.warnings.push(Warning::SealVoid),
+            // The old header is an old one from now on.
+            Renewed::As { key_id, counter } => self.given.rules().note(&key_id, counter)?,
+        }
         Ok(edited)
     }
 
@@ -128,13 +134,13 @@ impl Header {
         opened: &Opened,
         change: Change<'a>,
         volume_key: Option<&SecretBuf>,
-    ) -> Result<(Change<'a>, Option<Warning>)> {
+    ) -> Result<(Change<'a>, Renewed)> {
         let rules = self.given.rules();
         let side = rules.seal_file.is_some();
         let header = change.of().header();
-        let Ok(Some(seal)) = rules.find_seal(header) else { return Ok((change, None)) };
+        let Ok(Some(seal)) = rules.find_seal(header) else { return Ok((change, Renewed::No)) };
         if !change.voids(&seal, side) {
-            return Ok((change, None));
+            return Ok((change, Renewed::No));
         }
         let key = match (seal.kind, &rules.seal_key) {
             _ if side => None,
@@ -144,10 +150,25 @@ impl Header {
             (SealKind::File, path) => path.as_deref().map(seal_key).transpose()?,
         };
         match key {
-            Some(key) if seal.verify(header, &key).is_ok() => Ok((opened.on(change.resealed(&seal, &key))?, None)),
-            _ => Ok((change, Some(Warning::SealVoid))),
+            Some(key) if seal.verify(header, &key).is_ok() => {
+                let change = opened.on(change.resealed(&seal, &key))?;
+                let renewed = Renewed::As { key_id: seal.key_id, counter: seal.counter.saturating_add(1) };
+                Ok((change, renewed))
+            }
+            _ => Ok((change, Renewed::Void)),
         }
     }
+}
+
+/// Fate of a seal whose header changes.
+enum Renewed {
+    /// None is there, or it holds as before, or did not.
+    No,
+    Void,
+    As {
+        key_id: String,
+        counter: u64,
+    },
 }
 
 fn new_seal(options: &SealOptions, header: &cryptline_luks::Header, volume_key: SecretBuf) -> Result<Seal> {

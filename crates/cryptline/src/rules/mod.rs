@@ -199,6 +199,11 @@ impl HeaderRules {
             .or(says_more.then_some(Signed::Any))
     }
 
+    /// Notes that a seal of this key has been made, where that is kept.
+    pub(crate) fn note(&self, key_id: &str, counter: u64) -> Result<()> {
+        self.state.as_deref().map_or(Ok(()), |path| state::note(path, key_id, counter))
+    }
+
     /// The seal where it should be.
     fn seal(&self, header: &Header) -> std::result::Result<Seal, Found> {
         match &self.seal_file {

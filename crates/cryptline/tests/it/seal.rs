@@ -185,6 +185,28 @@ fn verb_renews_a_seal_that_holds() {
     }
 }
 
+/// What a verb has replaced is an old header at once.
+#[test]
+fn header_from_before_a_verb_that_notes_its_seal_is_refused() {
+    let disk = Disk::sealed(Covers { keyslots: true, tokens: false });
+    let (before, state) = (disk.bytes(), disk.folder.path().join("state"));
+    let rules = || HeaderRules { state: Some(state.clone()), ..HeaderRules::default() };
+    let open = || Open::new(&disk.path).passphrase(PHRASE).header_rules(rules()).open();
+    let header = || Header::new(&disk.path).passphrase(PHRASE).header_rules(rules());
+    header().new_passphrase("new").add_key(&new_slot()).unwrap();
+    open().unwrap();
+    let renewed = disk.bytes();
+    fs::write(&disk.path, &before).unwrap();
+    assert!(open().err().unwrap().to_string().contains("older than one that was seen"));
+    fs::write(&disk.path, &renewed).unwrap();
+    header().sign(&SealOptions::default()).unwrap();
+    let signed = disk.bytes();
+    fs::write(&disk.path, &renewed).unwrap();
+    open().err().unwrap();
+    fs::write(&disk.path, &signed).unwrap();
+    open().unwrap();
+}
+
 #[test]
 fn rules_of_a_target_are_its_own() {
     let disk = Disk::sealed(Covers::default());
