@@ -13,10 +13,10 @@ use crate::common::{PHRASE, make};
 const SIZE: u64 = 24 << 20;
 
 /// A server that is killed when dropped; `None` where it is not installed.
-struct Server(Child);
+pub struct Server(Child);
 
 impl Server {
-    fn start(command: &mut Command, socket: &Path) -> Option<Self> {
+    pub fn start(command: &mut Command, socket: &Path) -> Option<Self> {
         command.stdin(Stdio::null());
         let server = match command.spawn() {
             Ok(child) => Self(child),

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,6 +13,7 @@ use cryptline::{Create, Header, HeaderRules, Medium, Open, ResizeOptions, SealOp
 use tempfile::TempDir;
 
 use crate::common::{PHRASE, cheap, edit, make};
+use crate::nbd::Server;
 
 const SIZE: u64 = 20 << 20;
 /// Both copies of a header.
@@ -118,6 +120,33 @@ fn header_that_was_checked_is_the_one_that_is_used() {
     assert!(outcomes.iter().all(|&count| count > 0), "{outcomes:?}");
 }
 
+/// Reads of the header are counted in a file; after so many, they are of another header.
+const LYING: &str = r#"n=$(cat "$dir/count"); file="$dir/disk"
+if [ "$4" -lt 32768 ]; then echo $((n + 1)) >"$dir/count"; [ "$n" -lt "$turn" ] || file="$dir/changed"; fi
+dd if="$file" bs=64k iflag=skip_bytes,count_bytes,fullblock skip="$4" count="$3" status=none"#;
+
+#[test]
+fn nbd_server_that_answers_differently_the_second_time_gets_nowhere() {
+    let disk = Disk::sealed(Covers::default());
+    disk.changed();
+    let mut opened = 0;
+    for turn in 0..8 {
+        let (socket, folder) = (disk.folder.path().join(format!("s{turn}")), disk.folder.path().display());
+        fs::write(disk.folder.path().join("count"), "0\n").unwrap();
+        let mut nbdkit = Command::new("nbdkit");
+        nbdkit.args(["--foreground", "--read-only", "--threads=1", "--unix"]).arg(&socket).arg("eval");
+        let pread = format!("pread=dir='{folder}' turn={turn}\n{LYING}");
+        nbdkit.arg(format!("get_size=echo {SIZE}")).arg(pread);
+        let Some(_server) = Server::start(&mut nbdkit, &socket) else { return };
+        let uri = format!("nbd+unix:///?socket={}&require-signed-header", socket.display());
+        if let Ok(volume) = Open::new(uri).passphrase(PHRASE).read_only(true).open() {
+            assert_eq!(volume.info().sector_size, 4096, "after {turn} reads");
+            opened += 1;
+        }
+    }
+    assert!((1..8).contains(&opened), "{opened}");
+}
+
 fn new_slot() -> NewSlot {
     NewSlot { kdf: cheap().kdf, cost: cheap().cost, ..NewSlot::default() }
 }
@@ -185,7 +214,7 @@ fn verb_renews_a_seal_that_holds() {
     }
 }
 
-/// What a verb has replaced is an old header at once.
+/// The header that a verb has replaced is old at once.
 #[test]
 fn header_from_before_a_verb_that_notes_its_seal_is_refused() {
     let disk = Disk::sealed(Covers { keyslots: true, tokens: false });
