@@ -23,11 +23,24 @@ else
     built=${CARGO_TARGET_DIR:-$here/../../target}/release
 fi
 
+# installed MODE FROM TO
+installed() {
+    install -m "$1" "$2" "$root$3"
+    echo "installed $root$3"
+}
+
+# linked TARGET NAME
+linked() {
+    ln -sf "$1" "$root$2"
+    echo "linked    $root$2 -> $1"
+}
+
 install -d "$root$libdir/pkgconfig" "$root$prefix/include"
-install -m 755 "$built/libcryptline_capi.so" "$root$libdir/libcryptline.so.$version"
-ln -sf "libcryptline.so.$version" "$root$libdir/libcryptline.so.0"
-ln -sf libcryptline.so.0 "$root$libdir/libcryptline.so"
-install -m 644 "$built/libcryptline_capi.a" "$root$libdir/libcryptline.a"
-install -m 644 "$here/include/cryptline.h" "$root$prefix/include/cryptline.h"
+installed 755 "$built/libcryptline_capi.so" "$libdir/libcryptline.so.$version"
+linked "libcryptline.so.$version" "$libdir/libcryptline.so.0"
+linked libcryptline.so.0 "$libdir/libcryptline.so"
+installed 644 "$built/libcryptline_capi.a" "$libdir/libcryptline.a"
+installed 644 "$here/include/cryptline.h" "$prefix/include/cryptline.h"
 sed -e "s|@prefix@|$prefix|" -e "s|@libdir@|$libdir|" -e "s|@version@|$version|" \
     "$here/cryptline.pc.in" > "$root$libdir/pkgconfig/cryptline.pc"
+echo "installed $root$libdir/pkgconfig/cryptline.pc"
