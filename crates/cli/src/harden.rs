@@ -1,8 +1,9 @@
 //! Keeps key memory of this process out of other hands, and the process alive.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -60,6 +61,42 @@ pub fn exposed_key(path: &Path) -> Option<String> {
         let shown = path.display();
         format!("every user of this machine can read the key in {shown}; chmod 600 {shown}")
     })
+}
+
+/// Permission of others to write.
+const OTHERS_WRITE: u32 = 0o022;
+/// Only owners may rename and remove what is in a folder.
+const STICKY: u32 = 0o1000;
+
+/// Protection of what is in a folder that others may write to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// The sticky bit is enough: what is there stays.
+    Sticky,
+    /// Nothing: others can add to it.
+    Nothing,
+}
+
+/// The first of `place` and its folders that others than this user and root could change, and why; `guard` is for the place
+/// itself.
+///
+/// # Errors
+/// One of them cannot be looked at.
+pub fn others_change(place: &Path, guard: Guard) -> io::Result<Option<(PathBuf, &'static str)>> {
+    let own = rustix::process::geteuid().as_raw();
+    let place = place.canonicalize()?;
+    for (step, place) in place.ancestors().enumerate() {
+        let found = fs::metadata(place)?;
+        let (user, mode) = (found.uid(), found.mode());
+        let is_guarded = found.is_dir() && mode & STICKY != 0 && (step > 0 || guard == Guard::Sticky);
+        if user != 0 && user != own {
+            return Ok(Some((place.to_owned(), "belongs to another user")));
+        }
+        if mode & OTHERS_WRITE != 0 && !is_guarded {
+            return Ok(Some((place.to_owned(), "can be written by others")));
+        }
+    }
+    Ok(None)
 }
 
 #[cfg(test)]

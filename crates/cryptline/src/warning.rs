@@ -28,6 +28,11 @@ pub enum Warning {
         /// Description of what was wrong with it.
         why: String,
     },
+    /// The helper of a token refuses it from now on, since it knows the volume by its former UUID.
+    FormerUuid {
+        /// The number of the token.
+        token: u32,
+    },
     /// A token that was made keeps fewer people out than one may think.
     WeakToken(String),
     /// The seal of the header does not hold for what the header has become.
@@ -101,6 +106,10 @@ impl fmt::Display for Warning {
                 f,
                 "the header's flag '{}' is not known here and changes nothing",
                 name.escape_debug()
+            ),
+            Self::FormerUuid { token } => write!(
+                f,
+                "token {token} is bound to the former UUID, so its helper will refuse it; set that UUID again, or bind another token and remove this one"
             ),
             Self::Token { id, why } => write!(f, "skipping token {id}: {why}"),
             Self::SealVoid => f.write_str("the seal of the header does not hold any more, since the header has changed"),

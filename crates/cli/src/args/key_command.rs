@@ -1,16 +1,18 @@
 //! Commands that print a passphrase.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::Args;
 use cryptline::luks::PASSPHRASE_LEN_MAX;
-use cryptline::{KeyRequest, SecretBuf};
+use cryptline::{KeyRequest, SecretBuf, Target};
 
 use super::choice;
 use super::keys::{FinalNewline, NEWLINE, no_memory};
 use crate::CliError;
+use crate::harden::{Guard, others_change};
 use crate::key_program::{KeyProgram, Unusable, status_text};
 
 /// Seconds that a command may take, unless something else is said.
@@ -34,6 +36,10 @@ pub struct CommandSource {
     /// Meaning of a newline at the end of what the passphrase command prints [default: strip]
     #[arg(long, value_name = "WHAT", requires = "passphrase_command", value_parser = choice::of(NEWLINE))]
     pub passphrase_command_newline: Option<FinalNewline>,
+
+    /// Target that names the command.
+    #[arg(skip)]
+    named_by: Option<PathBuf>,
 }
 
 /// Remembers the verb, for commands that want to know it.
@@ -55,8 +61,35 @@ impl CommandSource {
         Self { passphrase_command: command, ..Self::default() }
     }
 
+    /// The command that is named together with `target`.
+    pub(super) fn of_target(command: Option<String>, target: &Target) -> Self {
+        // No pattern of a shell finds two slashes.
+        let is_uri = target.to_string().contains("://");
+        let named_by = (!is_uri).then(|| target.path().unwrap_or(Path::new(".")).to_owned());
+        Self { named_by, ..Self::of(command) }
+    }
+
+    /// Refuses a command that somebody else may have written: as the name of a file, which a shell's pattern has found.
+    fn refuse_found(&self) -> Result<(), CliError> {
+        let Some(path) = &self.named_by else { return Ok(()) };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        for folder in [folder, Path::new(".")] {
+            let found = others_change(folder, Guard::Nothing)
+                .unwrap_or_else(|_| Some((folder.to_owned(), "cannot be looked at")));
+            if let Some((place, why)) = found {
+                return Err(CliError::parameters(format!(
+                    "{}: a target names no command where others can make files: {} {why}; use --passphrase-command",
+                    path.display(),
+                    place.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns what the command `line` prints.
     pub(super) fn read(&self, line: &str, request: &KeyRequest<'_>) -> Result<SecretBuf, CliError> {
+        self.refuse_found()?;
         let name = request.name;
         let mut shell = Command::new("sh");
         shell.arg("-c").arg(line).env("CRYPTLINE_TARGET", name);

@@ -288,7 +288,7 @@ impl PassphraseSource {
     pub fn of_target(&self, target: impl AsRef<OsStr>) -> Self {
         match Target::parse(target) {
             Ok(Target::Keyed(keyed)) if keyed.key_file.is_some() || keyed.passphrase_command.is_some() => {
-                let command = CommandSource::of(keyed.passphrase_command);
+                let command = CommandSource::of_target(keyed.passphrase_command, &keyed.of);
                 Self { key_file: keyed.key_file, passphrase_fd: None, command, ..self.clone() }
             }
             _ => self.clone(),

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -14,16 +12,13 @@ use cryptline::{HelperAnswer, HelperCall, Helpers, SecretBuf, is_helper_name};
 use serde::de::IgnoredAny;
 
 use crate::CliError;
+use crate::harden::{Guard, others_change};
 use crate::key_program::KeyProgram;
 
 /// Where helpers are, without an option.
 const FOLDERS: [&str; 2] = ["/usr/lib/cryptline/helpers", "/usr/local/lib/cryptline/helpers"];
 /// Longest settings of one, in bytes.
 const SETTINGS_MAX: usize = 32 << 10;
-/// Others may write.
-const WRITABLE: u32 = 0o022;
-/// Only owners may rename and remove what is in a folder.
-const STICKY: u32 = 0o1000;
 
 /// Helpers that may run.
 #[derive(Args, Clone, Debug, Default)]
@@ -146,27 +141,13 @@ impl Programs {
         let failed = |error| format!("cannot be run: {}: {error}", path.display());
         let path = path.canonicalize().map_err(failed)?;
         // With its folders: whoever may write to one of them may put something else there.
-        for (step, place) in path.ancestors().enumerate() {
-            let found = place.metadata().map_err(failed)?;
-            if let Some(why) = belongs_to_others(&found, step > 0) {
-                return Err(format!(
-                    "is not run: {} {why}; only its user and root may be able to change it",
-                    place.display()
-                ));
+        match others_change(&path, Guard::Sticky).map_err(failed)? {
+            Some((place, why)) => {
+                Err(format!("is not run: {} {why}; only its user and root may be able to change it", place.display()))
             }
+            None => Ok(path),
         }
-        Ok(path)
     }
-}
-
-/// Why others than this user and root could change what is there.
-fn belongs_to_others(found: &Metadata, is_folder: bool) -> Option<&'static str> {
-    let own = rustix::process::geteuid().as_raw();
-    if found.uid() != 0 && found.uid() != own {
-        return Some("belongs to another user");
-    }
-    let is_guarded = is_folder && found.mode() & STICKY != 0;
-    (found.mode() & WRITABLE != 0 && !is_guarded).then_some("can be written by others")
 }
 
 #[cfg(test)]

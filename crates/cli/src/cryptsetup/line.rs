@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
+use cryptline::Target;
+
 use crate::CliError;
 
 /// Treatment of an option.
@@ -256,6 +258,12 @@ impl Line {
         if !(least..=most).contains(&self.places.len()) {
             let word = &self.typed;
             return Err(CliError::parameters(format!("cryptsetup: {word}: requires {usage} as arguments")));
+        }
+        let names_command =
+            |place: &OsString| matches!(Target::parse(place), Ok(Target::Keyed(it)) if it.passphrase_command.is_some());
+        // Callers name devices, and mean nothing else.
+        if let Some(place) = self.places.iter().find(|place| names_command(place)) {
+            return Err(CliError::device(missing(Path::new(place))));
         }
         match self.device() {
             Some(device) if std::fs::metadata(device).is_err() => Err(CliError::device(missing(device))),

@@ -28,6 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cryptline_luks::edit::{Change, Edit, LastSlot, NewSlot, Priority};
+use cryptline_luks::token::EXEC_TOKEN;
 use cryptline_luks::{Extent, KdfLimits, UnlockOptions};
 use cryptline_sys::SecretBuf;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -240,7 +241,10 @@ impl Header {
     /// # Errors
     /// Fails for what is no UUID, and for a header that must be left alone.
     pub fn set_uuid(self, uuid: Option<&str>) -> Result<Edited> {
-        self.changed(None, |edit| edit.set_uuid(uuid))
+        let mut edited = self.changed(None, |edit| edit.set_uuid(uuid))?;
+        let bound = edited.header.info().tokens.into_iter().filter(|token| token.kind == EXEC_TOKEN);
+        edited.warnings.extend(bound.map(|token| Warning::FormerUuid { token: token.id }));
+        Ok(edited)
     }
 
     /// Gives the volume another label or subsystem; what is `None` stays.
