@@ -9,6 +9,9 @@ use cryptline_sys::key_memory_is_locked;
 const DISCARDS_NOT_ASKED: &str = "the header has the flag 'allow-discards', which anybody can have set who can write to it, \
     so discards are not passed down";
 
+const FORMER_UUID: &str = "is bound to the former UUID, so its helper will refuse it; set that UUID again, or bind another token \
+    and remove this one";
+
 /// Something that does not keep a volume from being opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -107,10 +110,7 @@ impl fmt::Display for Warning {
                 "the header's flag '{}' is not known here and changes nothing",
                 name.escape_debug()
             ),
-            Self::FormerUuid { token } => write!(
-                f,
-                "token {token} is bound to the former UUID, so its helper will refuse it; set that UUID again, or bind another token and remove this one"
-            ),
+            Self::FormerUuid { token } => write!(f, "token {token} {FORMER_UUID}"),
             Self::Token { id, why } => write!(f, "skipping token {id}: {why}"),
             Self::SealVoid => f.write_str("the seal of the header does not hold any more, since the header has changed"),
             Self::OneConnection => f.write_str(

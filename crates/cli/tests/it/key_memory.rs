@@ -7,6 +7,7 @@
 use crate::server;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -139,6 +140,32 @@ impl Volume {
         let arguments = [&*text(&image), "--type", "plain", "--cipher", cipher, "--key-size", bits, "--hash", "sha256"];
         let arguments = arguments.into_iter().chain(["--passphrase-command", &command]);
         Self { input: Vec::new(), ..Self::with_passphrase(folder, strings(arguments), phrase) }
+    }
+
+    /// A LUKS2 volume that a helper opens.
+    fn by_helper((cipher, bits): (&str, &str)) -> Self {
+        let (folder, image) = Self::image(0);
+        let (image, kept, helper) =
+            (text(&image), folder.path().join("kept"), folder.path().join("cryptline-key-keeper"));
+        let kept_text = text(&kept);
+        let script = format!(
+            "#!/bin/sh\ncase $1 in\nwrap) sed 's/.*\"secret\":\"\\([^\"]*\\)\".*/\\1/' > '{kept_text}'; echo '{{\"version\":1,\"wrapped\":\"QQ==\"}}' ;;\n\
+             unwrap) printf '{{\"version\":1,\"secret\":\"%s\"}}' \"$(cat '{kept_text}')\" ;;\n*) echo '{{\"version\":1}}' ;;\nesac\n"
+        );
+        fs::write(&helper, script).expect("room for a helper");
+        fs::set_permissions(&helper, fs::Permissions::from_mode(0o700)).expect("it is ours");
+        let (phrase, size) = (passphrase(), (HEADER + SIZE).to_string());
+        let cheap = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000", "--key-file", "-"];
+        let format = ["create", &image, "--force", "--size", &size, "--cipher", cipher, "--key-size", bits];
+        let helpers = strings(["--token-helper", "keeper", "--helper-dir", &text(folder.path())]);
+        let bind = strings(["token", "bind", &image, "exec", "--key-file", "-"]);
+        for line in [strings(format.into_iter().chain(cheap)), [bind, helpers.clone()].concat()] {
+            let mut command = cryptline(line.iter().map(String::as_str));
+            peer::run_with_input(&mut command, Duration::from_secs(60), &phrase).success();
+        }
+        let arguments = [strings([&*image, "--token-only"]), helpers].concat();
+        let secret = fs::read(&kept).expect("it was wrapped");
+        Self { input: Vec::new(), ..Self::with_passphrase(folder, arguments, secret.trim_ascii().to_vec()) }
     }
 
     /// A plain volume whose key is a file.
@@ -372,6 +399,7 @@ servers! {
     servers_of_plain_volumes_hold_keys_in_guarded_memory_only 0 Volume::plain;
     servers_of_plain_volumes_with_key_files_hold_keys_in_guarded_memory_only 1 Volume::plain_by_file;
     servers_of_volumes_opened_by_commands_hold_keys_in_guarded_memory_only 2 Volume::plain_by_command;
+    servers_of_volumes_opened_by_helpers_hold_keys_in_guarded_memory_only 1 Volume::by_helper;
     servers_of_tables_as_arguments_hold_keys_in_guarded_memory_only 2 |cipher| Volume::table(cipher, true);
     servers_of_tables_from_standard_input_hold_keys_in_guarded_memory_only 0 |cipher| Volume::table(cipher, false);
 }

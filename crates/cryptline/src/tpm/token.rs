@@ -119,7 +119,7 @@ impl Parent {
 }
 
 fn not_used(what: &str) -> Refusal {
-    Refusal::NotUsed(format!("TPM tokens with {what} are not used here"))
+    Refusal::NotUsed(format!("TPM tokens with {what} are not used here; use another key, or systemd-cryptsetup"))
 }
 
 fn bytes(json: &Value, name: &str) -> Result<Vec<u8>, Refusal> {
