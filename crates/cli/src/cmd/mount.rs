@@ -4,6 +4,7 @@
 //! arguments checked ─► volumes opened (KDF) ─► mounted ─► rights given up ─► said so ─► served ─► unmounted, flushed
 //! ```
 
+pub(super) mod holders;
 mod janitor;
 mod names;
 mod place;

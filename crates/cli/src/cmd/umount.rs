@@ -14,6 +14,7 @@ use clap::Args;
 use cryptline_serve::fuse::{self, LastFlush, MountError, Waiter};
 use rustix::io::Errno;
 
+use super::mount::holders;
 use crate::CliError;
 
 /// How long the server may take for its last flush, and then for its end.
@@ -152,7 +153,11 @@ pub(super) fn of_mount(point: &Path, error: &MountError) -> CliError {
         MountError::Helper(_) => CliError::parameters(text),
         MountError::System(_) | MountError::NotMounted => CliError::device(text),
         MountError::Moved => CliError::busy(format!("{text}; try again")),
-        MountError::Busy => CliError::busy(format!("{text}; close what uses it, or give --lazy")),
+        MountError::Busy => {
+            let holders = whole(point).ok().and_then(|point| holders::of(&point));
+            let by = holders.map_or(String::new(), |holders| format!(" by {holders}"));
+            CliError::busy(format!("{text}{by}; close what uses it, or use --lazy"))
+        }
     }
 }
 
