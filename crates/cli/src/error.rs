@@ -310,6 +310,12 @@ fn words(error: &cryptline::Error) -> (String, &'static str) {
         Problem::NotLuks(Contents::Image { format, .. }) => format!(
             "{error}; export it with `qemu-nbd -r -t --shared=0 -f {format} -k SOCKET FILE`, then open nbd+unix:///?socket=SOCKET"
         ),
+        Problem::NotLuks(Contents::Evidence { program: program @ "aff4imager", .. }) => {
+            format!("{error}; write its stream to a raw image first (`{program} --export`), then use that image")
+        }
+        Problem::NotLuks(Contents::Evidence { program, .. }) => {
+            format!("{error}; mount it with `{program} FILE FOLDER`, then use the image in FOLDER")
+        }
         Problem::NotLuks(Contents::Compressed { program, .. }) => {
             format!("{error}; decompress it first (`{program}`)")
         }
@@ -387,6 +393,10 @@ fn contents_advice(contents: &Contents) -> &'static str {
     match contents {
         Contents::Partitioned(_) => "; name a partition, as in 'TARGET?partition=1'",
         Contents::BitLocker => "; `cryptsetup open --type bitlk` opens those",
+        Contents::Lvm => "; activate it with `vgchange -ay`, then use the logical volume that is encrypted",
+        Contents::EncryptedQcow2 => {
+            "; let QEMU decrypt it: `qemu-nbd -r -t --shared=0 --object secret,id=key,file=KEYFILE -k SOCKET --image-opts driver=qcow2,encrypt.key-secret=key,file.filename=FILE`, then use nbd+unix:///?socket=SOCKET"
+        }
         _ => "; it is either unencrypted or a plain volume without a header (--type plain or --table)",
     }
 }

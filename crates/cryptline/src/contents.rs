@@ -19,6 +19,15 @@ pub enum Contents {
         /// QEMU's name of the format.
         format: &'static str,
     },
+    /// A qcow2 image that QEMU encrypted, in a way that only QEMU reads.
+    EncryptedQcow2,
+    /// An image of a disk as examiners keep it.
+    Evidence {
+        /// Its name, with its article.
+        what: &'static str,
+        /// The program that shows it as a plain image.
+        program: &'static str,
+    },
     /// A compressed file.
     Compressed {
         /// Its name, with its article.
@@ -28,12 +37,28 @@ pub enum Contents {
     },
     /// A BitLocker volume.
     BitLocker,
+    /// An LVM physical volume, whose logical volumes may be encrypted.
+    Lvm,
     /// A file system, a part of an array or the like, with its article.
     Other(&'static str),
 }
 
 /// A format by its name, what programs call it, and where it has which bytes.
 type Known = (&'static str, &'static str, &'static [(u64, &'static [u8])]);
+
+/// Formats of evidence. An AFF4 container is a ZIP file, whose first member names the container.
+const EVIDENCE: &[Known] = &[
+    ("an E01 image (EnCase)", "ewfmount", &[(0, b"EVF\x09\r\n\xff\0")]),
+    ("an Ex01 image (EnCase 7)", "ewfmount", &[(0, b"EVF2\r\n\x81\0")]),
+    ("an AFF image", "affuse", &[(0, b"AFF10\r\n\0")]),
+    ("an AFF4 container", "aff4imager", &[(0, b"PK\x03\x04"), (30, b"container.description")]),
+];
+
+/// The method of encryption in the header of a qcow2 image from version 2 on: AES, LUKS.
+const ENCRYPTED: &[Known] = &[
+    ("AES", "aes", &[(0, b"QFI\xfb"), (32, b"\0\0\0\x01")]),
+    ("LUKS", "luks", &[(0, b"QFI\xfb"), (32, b"\0\0\0\x02")]),
+];
 
 const IMAGES: &[Known] = &[
     ("a qcow2 image", "qcow2", &[(0, b"QFI\xfb")]),
@@ -62,6 +87,12 @@ const COMPRESSED: &[Known] = &[
 /// Returns what `device`, which has `size` bytes, holds, if it is known. LUKS is called what it is. `sector` is the
 /// size of the device's sectors, where it is known.
 pub(crate) fn find(device: &mut (impl Read + Seek), size: u64, sector: Option<u32>) -> io::Result<Option<Contents>> {
+    if let Some((what, program)) = first_of(EVIDENCE, device, size)? {
+        return Ok(Some(Contents::Evidence { what, program }));
+    }
+    if first_of(ENCRYPTED, device, size)?.is_some() {
+        return Ok(Some(Contents::EncryptedQcow2));
+    }
     if let Some((what, format)) = first_of(IMAGES, device, size)? {
         return Ok(Some(Contents::Image { what, format }));
     }
@@ -84,6 +115,7 @@ pub(crate) fn find(device: &mut (impl Read + Seek), size: u64, sector: Option<u3
         // Two bytes, which anything may have there.
         None | Some("a boot sector") => None,
         Some("a BitLocker volume") => Some(Contents::BitLocker),
+        Some("an LVM physical volume") => Some(Contents::Lvm),
         Some(what) => Some(Contents::Other(what)),
     })
 }
@@ -122,7 +154,12 @@ impl fmt::Display for Contents {
                 let (kind, there) = (table.kind, table.there());
                 write!(f, "a disk with partitions ({kind}); {there}")
             }
-            Self::Image { what, .. } | Self::Compressed { what, .. } | Self::Other(what) => f.write_str(what),
+            Self::Image { what, .. }
+            | Self::Evidence { what, .. }
+            | Self::Compressed { what, .. }
+            | Self::Other(what) => f.write_str(what),
+            Self::EncryptedQcow2 => f.write_str("a qcow2 image that QEMU encrypted"),
+            Self::Lvm => f.write_str("an LVM physical volume"),
             Self::BitLocker => f.write_str("a BitLocker volume"),
         }
     }
@@ -144,6 +181,12 @@ mod tests {
     fn formats_are_known_by_their_marks() {
         for (at, magic, name) in [
             (0, &b"QFI\xfb\0\0\0\x03"[..], "a qcow2 image"),
+            (0, &[&b"QFI\xfb\0\0\0\x03"[..], &[0; 24], &[0, 0, 0, 2]].concat(), "a qcow2 image that QEMU encrypted"),
+            (0, b"EVF\x09\r\n\xff\0\x01", "an E01 image (EnCase)"),
+            (0, b"EVF2\r\n\x81\0\x02", "an Ex01 image (EnCase 7)"),
+            (0, &[&b"PK\x03\x04"[..], &[0; 26], b"container.description"].concat(), "an AFF4 container"),
+            (0, &[&b"PK\x03\x04"[..], &[0; 26], b"letter.txt"].concat(), "a ZIP file"),
+            (512, &[&b"LABELONE"[..], &[0; 16], b"LVM2 001"].concat(), "an LVM physical volume"),
             (0, b"# Disk DescriptorFile\n", "a VMDK image"),
             (0x40, b"\x7f\x10\xda\xbe", "a VDI image"),
             ((1 << 20) - 512, b"conectix", "a VHD image"),
