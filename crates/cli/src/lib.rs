@@ -23,6 +23,7 @@ mod harden;
 mod key_program;
 mod log;
 mod output;
+pub mod paragraphs;
 mod progress;
 mod serve;
 mod short_help;
@@ -49,7 +50,7 @@ pub fn main() -> ExitCode {
         cryptline_sys::exit_without_destructors();
         return code;
     }
-    let program = short_help::shortened(Cli::command());
+    let program = short_help::shortened(paragraphs::flowed(Cli::command()));
     let arguments = cmd::words::in_full(given);
     let parsed = program.try_get_matches_from(arguments);
     let run = |matches| {

@@ -11,8 +11,7 @@ mod sections;
 use std::io;
 
 use clap::CommandFactory as _;
-use clap_complete::Shell;
-use cryptline_cli::cmd::completions;
+use cryptline_cli::cmd::completions::{self, Shell};
 use cryptline_cli::command_line::Cli;
 
 /// Shells and the names by which they find what completes a command line.

@@ -4,6 +4,7 @@ use std::io;
 
 use clap::Command;
 use clap_mangen::Man;
+use cryptline_cli::paragraphs::joined;
 
 use crate::sections;
 
@@ -33,9 +34,9 @@ fn page(command: Command) -> io::Result<(String, String)> {
     let more = sections::of(name, &command);
     let name = format!("{name}.1");
     let notes = command.get_after_long_help().or(command.get_after_help());
-    let notes = notes.map(ToString::to_string).unwrap_or_default();
+    let notes = notes.map(|notes| joined(&notes.to_string())).unwrap_or_default();
     let has_verbs = command.has_subcommands();
-    let page = Man::new(command);
+    let page = Man::new(command).source(concat!("cryptline ", env!("CARGO_PKG_VERSION"))).manual("cryptline manual");
     let mut text = Vec::new();
     page.render_title(&mut text)?;
     page.render_name_section(&mut text)?;
@@ -45,18 +46,30 @@ fn page(command: Command) -> io::Result<(String, String)> {
     if has_verbs {
         page.render_subcommands_section(&mut text)?;
     }
-    text.extend_from_slice(as_written(&notes).as_bytes());
+    text.extend_from_slice(notes_section(&notes).as_bytes());
     text.extend_from_slice(more.as_bytes());
     Ok((name, tidy(&String::from_utf8_lossy(&text))))
 }
 
-/// The examples and notes of the help text, line for line.
-fn as_written(notes: &str) -> String {
+/// The notes of the help text: paragraphs filled, examples and lists line for line.
+fn notes_section(notes: &str) -> String {
     if notes.is_empty() {
         return String::new();
     }
-    let mut section = ".SH \"EXAMPLES AND NOTES\"\n.nf\n".to_owned();
+    let mut section = ".SH \"EXAMPLES AND NOTES\"\n".to_owned();
+    let mut is_filled = true;
     for line in notes.lines() {
+        // A paragraph begins with a space of its own.
+        if line.is_empty() && is_filled {
+            continue;
+        }
+        let is_prose = !line.is_empty() && !line.starts_with(' ');
+        if is_prose {
+            section.push_str(if is_filled { ".PP\n" } else { ".fi\n.PP\n" });
+        } else if is_filled {
+            section.push_str(".nf\n");
+        }
+        is_filled = is_prose;
         // A dot or an apostrophe at its start would be a request to roff.
         if line.starts_with(['.', '\'']) {
             section.push_str("\\&");
@@ -64,7 +77,8 @@ fn as_written(notes: &str) -> String {
         section.push_str(&line.replace('\\', "\\e").replace('-', "\\-"));
         section.push('\n');
     }
-    section + ".fi\n"
+    section.push_str(if is_filled { "" } else { ".fi\n" });
+    section.replace("\n\n.fi\n", "\n.fi\n")
 }
 
 /// No space at a line's end, one line end at the end.

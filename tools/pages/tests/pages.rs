@@ -87,3 +87,14 @@ fn folder_that_cannot_be_made_is_named() {
     assert!(refused.stderr_text().starts_with("cryptline-pages: /proc/pages: "), "{refused}");
     run(&mut Command::new(env!("CARGO_BIN_EXE_cryptline-pages")), PATIENCE).exited_with(2);
 }
+
+#[test]
+fn notes_of_a_page_are_filled_and_it_says_the_version() {
+    let page = &written()["cryptline-copy.1"];
+    assert!(page.contains(concat!("\"cryptline ", env!("CARGO_PKG_VERSION"), "\"")), "{page}");
+    let (_, notes) = page.split_once("EXAMPLES AND NOTES").expect("notes");
+    let (first, rest) = notes.split_once(".fi\n.PP\n").expect("examples, and then prose");
+    assert!(first.contains("\n.nf\n  cryptline copy"), "{first}");
+    let paragraph = rest.lines().next().expect("a paragraph");
+    assert!(paragraph.len() > 120, "{paragraph}");
+}

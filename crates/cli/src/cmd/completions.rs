@@ -1,7 +1,7 @@
 //! `completions`: a script that completes cryptline's command line in a shell.
 
-use clap::{Args, Command};
-use clap_complete::Shell;
+use clap::{Args, Command, ValueEnum};
+use clap_complete::Shell as Generator;
 
 use crate::CliError;
 
@@ -17,6 +17,17 @@ pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
+/// Shells of Linux, for which packages have a place for completions.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Shell {
+    /// GNU Bash
+    Bash,
+    /// fish
+    Fish,
+    /// Z shell
+    Zsh,
+}
+
 /// Prints the script for the command line of `program`.
 ///
 /// # Errors
@@ -29,7 +40,12 @@ pub fn run(args: &CompletionsArgs, program: Command) -> Result<(), CliError> {
 pub fn script(shell: Shell, program: Command) -> String {
     // `help VERB` would have every verb a second time.
     let mut program = program.disable_help_subcommand(true);
+    let generator = match shell {
+        Shell::Bash => Generator::Bash,
+        Shell::Fish => Generator::Fish,
+        Shell::Zsh => Generator::Zsh,
+    };
     let mut bytes = Vec::new();
-    clap_complete::generate(shell, &mut program, "cryptline", &mut bytes);
+    clap_complete::generate(generator, &mut program, "cryptline", &mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
