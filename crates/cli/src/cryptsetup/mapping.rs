@@ -3,13 +3,15 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, IsTerminal as _, Read as _};
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use cryptline::{Open, VolumeKind};
+use cryptline::{Open, SecretBuf, VolumeKind};
 use cryptline_serve::device::is_claimed;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::line::{Line, Use};
 use super::names::{self, Mapping, Name};
@@ -238,10 +240,7 @@ fn loop_file(target: &Path) -> Option<String> {
 /// Exit code 4 where nothing has the name; 1 for another size than that of the volume's device, and where the driver
 /// cannot change it.
 pub fn resize(line: &Line) -> Result<ExitCode, CliError> {
-    if !io::stdin().is_terminal() {
-        // However it ends.
-        let _ = io::copy(&mut io::stdin().lock().take(8 << 20), &mut io::sink());
-    }
+    drain();
     let text = name_in(line);
     let mapping = names::look(&text).ok_or_else(|| not_active(&text))?;
     let began = Instant::now();
@@ -259,6 +258,28 @@ pub fn resize(line: &Line) -> Result<ExitCode, CliError> {
             )));
         }
         std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Reads what a caller pipes in, so that its pipe does not break; a pipe that stays open and brings nothing is not waited for.
+fn drain() {
+    let stdin = io::stdin();
+    // It may be a passphrase.
+    let (false, Ok(mut room)) = (stdin.is_terminal(), SecretBuf::zeroed(4096)) else { return };
+    let (began, mut left) = (Instant::now(), 8_usize << 20);
+    let quiet = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+    while left > 0 && began.elapsed() < GROWTH {
+        let mut watched = [PollFd::new(&stdin, PollFlags::IN)];
+        match poll(&mut watched, Some(&quiet)) {
+            Err(Errno::INTR) => continue,
+            Ok(1..) => {}
+            _ => return,
+        }
+        match rustix::io::read(&stdin, &mut room[..]) {
+            Err(Errno::INTR) => {}
+            Ok(count @ 1..) => left = left.saturating_sub(count),
+            _ => return,
+        }
     }
 }
 
