@@ -48,7 +48,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         }
     };
     if line.has("version") {
-        println_or_not(&format!("{NAME} 2.7.0 (cryptline {})", env!("CARGO_PKG_VERSION")));
+        println_or_not(&format!("{NAME} 2.6.1 (cryptline {})", env!("CARGO_PKG_VERSION")));
         return ExitCode::SUCCESS;
     }
     if line.has("help") || line.has("usage") {

@@ -142,7 +142,7 @@ impl Copy {
     }
 
     /// Into the clear disk of a volume that is there. `open` says how to open it, again for verifying. Only a volume
-    /// of which nothing was ever written is filled without [`replace`](Self::replace). Holes are [kept](Holes::Keep) where
+    /// of which nothing was ever written is filled without [`replace`](Self::replace). Holes are [kept](crate::Holes::Keep) where
     /// the medium can have any.
     ///
     /// # Errors

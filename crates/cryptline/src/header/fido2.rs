@@ -9,7 +9,7 @@ impl Header {
     /// The credential has been made before.
     ///
     /// # Errors
-    /// A key that does not answer or does not know the credential; as [`add_token`](Self::add_token)'s.
+    /// A key that does not answer or does not know the credential; a header that must be left alone.
     pub fn bind_fido2(
         self,
         authenticator: &dyn Authenticator,
