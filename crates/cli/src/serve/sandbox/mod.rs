@@ -53,7 +53,7 @@ pub enum Mode {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Sandbox options")]
 pub struct SandboxArgs {
-    /// Drop the rights to open files, start programs and make connections, and all
+    /// Drop the rights to open files other than the disks, to start programs and to make connections, and all
     /// capabilities, before the first client is served
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     pub sandbox: Mode,
