@@ -163,8 +163,8 @@ fn add(
 
 /// Returns what a loop device is said to show.
 fn named_below(folder: &Path) -> Option<Place> {
-    let path = fs::read_to_string(folder.join("loop/backing_file")).ok()?;
-    fs::metadata(path.trim_end_matches('\n')).ok().as_ref().map(place_of)
+    let path = cryptline_sys::loop_backing_file(folder)?;
+    fs::metadata(path).ok().as_ref().map(place_of)
 }
 
 fn folder_of(sysfs: &Path, number: u64) -> PathBuf {

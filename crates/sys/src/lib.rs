@@ -64,7 +64,7 @@ pub use fuse::{
 pub use guest::{DirtyLog, GuestFault, GuestMemory, GuestRange, GuestRegion};
 pub use inherit::{duplicate_fd, keep_descriptors, take_listen_fds, take_passed_fd};
 pub use isolate::isolate;
-pub use loops::{Shown, refuse_other_users};
+pub use loops::{Shown, loop_backing_file, refuse_other_users};
 pub use mapping::{Lost, Mapping};
 pub use namespace::{forget_mounts_of_disks, leave_mount_namespace};
 pub use peer::{Peer, peer_of};

@@ -165,7 +165,7 @@ impl System {
 
     /// Refuses a loop device whose file, or the device below it, somebody has.
     fn refuse_held(&self, shown: &Shown, number: u64, alone: bool) -> io::Result<()> {
-        let below = self.folder_of(number).and_then(|folder| path_of_shown(&folder));
+        let below = self.folder_of(number).and_then(|folder| loop_backing_file(&folder));
         let opened = below.as_deref().and_then(|path| match open(path, alone && shown.device.is_some()) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Some(Err(error)),
             opened => opened.ok().filter(|file| is_shown(file, shown)).map(Ok),
@@ -269,7 +269,7 @@ impl System {
     /// tells the truth: asking could take for ever, and everybody would wait for that.
     fn may_hang(&self, device: &Loop, own: &Own<'_>) -> bool {
         let (Some(path), Ok(mounts)) =
-            (path_of_shown(&device.folder), fs::read_to_string(self.root.join("proc/self/mountinfo")))
+            (loop_backing_file(&device.folder), fs::read_to_string(self.root.join("proc/self/mountinfo")))
         else {
             return false;
         };
@@ -285,7 +285,7 @@ impl System {
     // Guard: a loop device that cannot be asked may show the file.
     /// The same where the loop device cannot be asked, as in a container that does not have it.
     fn may_show(&self, device: &Loop, own: &Own<'_>) -> bool {
-        let Some(path) = path_of_shown(&device.folder) else {
+        let Some(path) = loop_backing_file(&device.folder) else {
             // Either it was detached meanwhile, or its path cannot be told, such as one that is too long.
             return device.folder.join("loop").exists();
         };
@@ -393,8 +393,8 @@ fn is_shown(file: &File, shown: &Shown) -> bool {
     file.metadata().is_ok_and(same)
 }
 
-/// Returns the path that the kernel has for what a loop device shows.
-fn path_of_shown(folder: &Path) -> Option<PathBuf> {
+/// Returns the path that the kernel has for what a loop device shows; `folder` is the device's in sysfs.
+pub fn loop_backing_file(folder: &Path) -> Option<PathBuf> {
     text(&folder.join("loop/backing_file")).map(PathBuf::from)
 }
 

@@ -4,13 +4,16 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, IsTerminal as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use cryptline::{Open, SecretBuf, VolumeKind};
 use cryptline_serve::device::is_claimed;
+use cryptline_sys::{block_device_size, loop_backing_file};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::line::{Line, Use};
@@ -229,8 +232,8 @@ fn told(path: &str, mapping: &Mapping, state: &State, in_use: bool) -> String {
 /// The file of a loop device.
 fn loop_file(target: &Path) -> Option<String> {
     let name = target.file_name()?.to_str()?;
-    let file = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
-    Some(file.trim_end().to_owned())
+    let file = loop_backing_file(&Path::new("/sys/block").join(name))?;
+    Some(file.display().to_string())
 }
 
 /// `resize`: a device grows by itself; waits until it has. Reads what a caller may pipe in as a passphrase, and needs
@@ -296,11 +299,24 @@ fn wanted_size(line: &Line, mapping: &Mapping) -> Result<Option<u64>, CliError> 
             .map(Some)
             .map_err(|why| CliError::parameters(format!("--device-size: {why}")));
     }
-    let (Some(offset), false) = (mapping.offset, mapping.is_fixed) else { return Ok(None) };
-    let size = Open::new(&mapping.target).inspect().map(|found| found.device_size);
-    let Ok(size) = size else { return Ok(None) };
+    // A volume without a header ends with its device, whatever size it was opened with; so does cryptsetup say.
+    let is_fixed = mapping.is_fixed && mapping.kind != "PLAIN";
+    let (Some(offset), false) = (mapping.offset, is_fixed) else { return Ok(None) };
+    let size = size_of(&mapping.target)
+        .map_err(|why| CliError::device(format!("Cannot get the size of {}: {why}.", mapping.target.display())))?;
     let room = size.saturating_sub(offset * 512);
     Ok(Some(room - room % u64::from(mapping.sector_size.max(512))))
+}
+
+/// Bytes of a file or a block device.
+fn size_of(target: &Path) -> io::Result<u64> {
+    // Somebody may have put a pipe there.
+    let file = fs::File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(target)?;
+    let known = file.metadata()?;
+    if known.file_type().is_block_device() {
+        return Ok(block_device_size(&file)?.0);
+    }
+    Ok(known.len())
 }
 
 fn name_in(line: &Line) -> String {

@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cryptline_sys::loop_backing_file;
+
 /// Holders that are named; the rest is counted.
 const NAMED: usize = 3;
 
@@ -22,10 +24,7 @@ pub fn of(point: &Path) -> Option<String> {
 }
 
 fn loops(point: &Path) -> Vec<String> {
-    let backed = |disk: &PathBuf| {
-        fs::read_to_string(disk.join("loop/backing_file"))
-            .is_ok_and(|file| Path::new(file.trim_end()).starts_with(point))
-    };
+    let backed = |disk: &PathBuf| loop_backing_file(disk).is_some_and(|file| file.starts_with(point));
     let name = |disk: PathBuf| Some(format!("/dev/{}", disk.file_name()?.to_string_lossy()));
     entries(Path::new("/sys/block")).filter(backed).filter_map(name).collect()
 }

@@ -108,6 +108,24 @@ const LINES: &str = r#"
             $second close v
         done
         nothing_left
+        # What is said to have grown has: a file below a volume without a header, and one whose header is elsewhere.
+        truncate -s 16M /tmp/header
+        cryptsetup -q luksFormat --pbkdf pbkdf2 --pbkdf-force-iterations 1000 --header /tmp/header /tmp/header $key
+        for options in "$plain -d /tmp/plain" "--header /tmp/header -d $key"; do
+            rm -f /tmp/grows; truncate -s 4M /tmp/grows
+            only_ours 0 open $options /tmp/grows v
+            only_ours 0 resize v
+            small=$(blockdev --getsz /dev/mapper/v)
+            truncate -s 6M /tmp/grows
+            code_of $ours resize v
+            has=$(blockdev --getsz /dev/mapper/v)
+            if [ $code = 0 ]; then [ $has = $((small + 4096)) ]; else [ $code = 1 ] && [ $has = $small ]; fi
+            mv /tmp/grows /tmp/gone
+            only_ours 4 resize v
+            mv /tmp/gone /tmp/grows
+            only_ours 0 close v
+        done
+        nothing_left
         "#;
 
 /// Where nbd makes devices.
