@@ -7,7 +7,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 use cryptline_engine::{BackendChoice, Gate, OpenError, Ring};
@@ -22,12 +22,15 @@ use super::nodes::Nodes;
 use super::wire::{FuseWire, Start};
 use crate::device::Crew;
 use crate::lane::{Lane, Orders, Poll};
-use crate::net::is_stopped_within;
+use crate::net::{has_hung_up, is_stopped_within};
 use crate::stats::ExportStats;
 use crate::{Flushed, StopHandle, flush_all};
 
 /// How long the kernel may take to say its first word.
 const FIRST_WORD_MAX: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether the kernel has hung up: a lane in a system call to a silent medium does not notice.
+const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Entries of one lane. Each has memory for the longest read or write, of which only what requests need is used.
 const ENTRIES_MAX: usize = 64;
@@ -87,6 +90,8 @@ pub struct Session {
     crew: Crew,
     /// Used when the mount has ended, or a lane.
     over: StopHandle,
+    /// The kernel's end of the first lane, for as long as a lane has it.
+    kernel: Weak<OwnedFd>,
     failure: Arc<OnceLock<Errno>>,
 }
 
@@ -141,11 +146,16 @@ impl Session {
             options: Arc::new(options),
             crew: Crew::new(over.clone()),
             over,
+            kernel: Weak::new(),
             failure: Arc::default(),
         };
         for (index, descriptor) in descriptors.into_iter().enumerate() {
+            let descriptor = Arc::new(descriptor);
+            if index == 0 {
+                session.kernel = Arc::downgrade(&descriptor);
+            }
             let start = Start {
-                descriptor: Arc::new(descriptor),
+                descriptor,
                 nodes: Arc::clone(nodes),
                 cached: session.options.cached,
                 queues: queues.clone(),
@@ -217,7 +227,9 @@ impl Session {
         loop {
             let watched = [stop.as_fd(), self.over.as_fd()];
             let mut watched = watched.map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN));
-            match rustix::event::poll(&mut watched, None) {
+            match rustix::event::poll(&mut watched, Some(&LOOK)) {
+                Ok(0) if self.kernel.upgrade().is_some_and(has_hung_up) => return Ok(()),
+                Ok(0) => {}
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),

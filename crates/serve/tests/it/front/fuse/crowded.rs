@@ -85,3 +85,21 @@ fn mount_that_is_cut_off_is_over_though_a_silent_medium_has_all_jobs_of_its_lane
         assert_eq!(session.finish(), Err(("disk".to_owned(), cryptline_serve::UNANSWERED)));
     }
 }
+
+#[test]
+fn mount_that_is_cut_off_ends_though_its_lane_is_in_a_call_that_never_returns() {
+    let disk = crate::common::turnstile::Turnstile::new(SIZE);
+    let stack = disk.stack();
+    let (ours, theirs, _) = fuse::sockets();
+    let options = fuse::options(BackendChoice::Syscalls, Duration::from_millis(50), |_| (), || ());
+    let session = fuse::session(&stack.gate, &ours, theirs, options);
+    let mut kernel = Kernel::new(ours, SIZE, PIECE_SMALL);
+    send(&mut kernel, fuse::call(READ, 2, &[0, 0, 4096, 0, 0], &[]));
+    disk.wait_for(0);
+    drop(kernel);
+    // Nobody asks it to stop.
+    session.wait(&cryptline_serve::StopHandle::new().unwrap()).expect("the mount has ended");
+    // Its medium is still silent, but to a flush.
+    session.finish().expect("flushed");
+    disk.let_pass(u64::MAX);
+}
