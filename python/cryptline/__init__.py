@@ -261,7 +261,7 @@ def keys(target, *, passphrase=None, volume_key=None, key_file=None, header=None
     """The key slots of a volume, to be listed and changed."""
     way = {"passphrase": passphrase, "volume_key": volume_key, "key_file": _path(key_file)}
     if sum(value is not None for value in way.values()) > 1:
-        raise ValueError("give one of passphrase, volume_key and key_file")
+        raise ValueError("use one of passphrase, volume_key and key_file")
     return Keys(_target(target), way, _path(header), time_budget, _words(accept_cipher))
 
 

@@ -234,7 +234,7 @@ pub fn open(
     if [passphrase.is_some(), volume_key.is_some(), key_file.is_some()].into_iter().filter(|is_given| *is_given).count()
         > 1
     {
-        let text = "give one of passphrase, volume_key and key_file";
+        let text = "use one of passphrase, volume_key and key_file";
         return Err(PyValueError::new_err(text));
     }
     let work = || {

@@ -103,7 +103,7 @@ fn make(program: &Path, notices: &Path, pages: &Path) -> Result<(), Failed> {
     for old in [&folder, &crate::root().join("target/pages")] {
         let _none_yet = fs::remove_dir_all(old);
     }
-    run_command(Command::new(pages).arg("target/pages"))?;
+    run_command(Command::new(pages).arg("target/pages").envs(date()?))?;
     for (to, files) in CONTENTS {
         for file in files.iter().map(|file| matching(file)) {
             let mode = if *to == HELPERS { "755" } else { "644" };
@@ -132,6 +132,16 @@ fn make(program: &Path, notices: &Path, pages: &Path) -> Result<(), Failed> {
         Some(missing) => Err(Failed(format!("the package has no {missing}"))),
         None => Ok(()),
     }
+}
+
+/// The time of the commit, for the pages, where nobody has said another one.
+fn date() -> Result<Option<(&'static str, String)>, Failed> {
+    const VARIABLE: &str = "SOURCE_DATE_EPOCH";
+    if std::env::var_os(VARIABLE).is_some() || !succeeds("git", &["rev-parse", "HEAD"]) {
+        return Ok(None);
+    }
+    let time = output(Command::new("git").args(["log", "-1", "--format=%ct"]))?;
+    Ok(Some((VARIABLE, time.trim().to_owned())))
 }
 
 /// The name by which the program answers cryptsetup's callers, in nobody's `PATH`.

@@ -132,7 +132,7 @@ fn files() -> Result<(Option<String>, Option<String>), Box<dyn Error>> {
         match word.as_str() {
             "--json" => json = Some(words.next().ok_or("--json needs a file")?),
             "--csv" => csv = Some(words.next().ok_or("--csv needs a file")?),
-            other => return Err(format!("{other}: give --json FILE or --csv FILE").into()),
+            other => return Err(format!("{other}: use --json FILE or --csv FILE").into()),
         }
     }
     Ok((json, csv))

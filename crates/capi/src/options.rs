@@ -240,7 +240,7 @@ impl Way<'_> {
     fn checked(self, name: &str) -> Outcome<Self> {
         let given = [self.passphrase.is_some(), self.volume_key.is_some(), self.key_file.is_some()];
         if given.into_iter().filter(|given| *given).count() > 1 {
-            return Err(Failure::invalid(format!("{name}: give one of passphrase, volume_key and key_file")));
+            return Err(Failure::invalid(format!("{name}: use one of passphrase, volume_key and key_file")));
         }
         Ok(self)
     }

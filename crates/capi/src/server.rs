@@ -52,7 +52,7 @@ fn start(volume: *const cryptline_volume, fd: c_int, name: Option<&OsStr>) -> Ou
     let number = u32::try_from(fd).map_err(|_| Failure::new(Errno::BADF, "the descriptor is not open"))?;
     let socket = cryptline_sys::duplicate_fd(number)?;
     let listener = Listener::of_socket(socket).map_err(|error| {
-        let advice = "give a Unix or TCP socket after listen()";
+        let advice = "use a Unix or TCP socket after listen()";
         Failure::invalid(format!("descriptor {number}: {error}; {advice}"))
     })?;
     let block = disk.volume().info().logical_block;

@@ -11,15 +11,24 @@ use crate::harden::{protect_process, warn_of_unlocked_keys};
 /// At the end of the help.
 const EXAMPLES: &str = "\
 Examples:
-  cryptline serve                                  a 1 GiB encrypted RAM disk, to try it out
-  cryptline create disk.img --size 1G              a new LUKS2 volume
-  cryptline create disk.img --from old.raw         the same, filled with the contents of a disk
-  cryptline copy disk.img out.raw                  the decrypted disk in a file
-  cryptline info disk.img                          show its header; needs no passphrase
-  cryptline open --check disk.img                  check whether a passphrase unlocks it
-  cryptline serve disk.img                         serve the decrypted disk over NBD
-  cryptline mount disk.img /mnt                    the decrypted disk as the file /mnt/disk.img
-  cryptline vhost-user disk.img                    the decrypted disk for a virtual machine
+  # try it out with a 1 GiB encrypted RAM disk
+  cryptline serve
+  # a new LUKS2 volume
+  cryptline create disk.img --size 1G
+  # the same, filled with the contents of a disk
+  cryptline create disk.img --from old.raw
+  # the decrypted disk in a file
+  cryptline copy disk.img out.raw
+  # show its header; needs no passphrase
+  cryptline info disk.img
+  # check whether a passphrase unlocks it
+  cryptline open --check disk.img
+  # serve the decrypted disk over NBD
+  cryptline serve disk.img
+  # the decrypted disk as the file /mnt/disk.img
+  cryptline mount disk.img /mnt
+  # the decrypted disk for a virtual machine
+  cryptline vhost-user disk.img
 
 Run `cryptline help COMMAND` for details.";
 
@@ -73,16 +82,16 @@ pub(crate) enum Command {
     Open(Box<cmd::open::OpenArgs>),
     /// Create a LUKS volume in a new file
     Create(Box<cmd::create::CreateArgs>),
-    /// Copy a disk: encrypted to clear, clear to encrypted, or between volumes
+    /// Copy a disk, and encrypt or decrypt it on the way
     Copy(Box<cmd::copy::CopyArgs>),
-    /// Make a LUKS volume of a disk in the clear
+    /// Make a LUKS volume of an unencrypted disk
     Encrypt(Box<cmd::encrypt::EncryptArgs>),
     /// Make a volume larger, or smaller
     Resize(cmd::resize::ResizeArgs),
     /// Manage the key slots of a volume
     #[command(subcommand)]
     Key(Box<cmd::key::KeyCommand>),
-    /// Manage the tokens of a volume, which say where passphrases come from (LUKS2)
+    /// Manage tokens, which say where passphrases come from (LUKS2)
     #[command(subcommand)]
     Token(cmd::token::TokenCommand),
     /// Back up, restore, repair and label LUKS headers

@@ -188,8 +188,8 @@ impl CliError {
     pub(crate) fn of_copy(error: cryptline::Error) -> Self {
         use cryptline::Fault;
         let advice = match error.problem() {
-            Problem::Exists { .. } => "; give another name, or --force to replace it and lose what it holds",
-            Problem::Holds { .. } | Problem::CopyOver => "; --force overwrites it, and what it holds is lost",
+            Problem::Exists { .. } => "; use another name, or --force to replace it and lose its contents",
+            Problem::Holds { .. } | Problem::CopyOver => "; --force overwrites it, and its contents are lost",
             Problem::Device(OpenError::Busy { .. }) => "; stop that one first",
             Problem::Device(OpenError::NotWritable { .. }) => "",
             Problem::CopyFault { fault: Fault::NoSpace, .. } => {
@@ -198,7 +198,7 @@ impl CliError {
             Problem::CopyFault { fault: Fault::Truncated, .. } => "; copy it again when nobody changes it",
             Problem::HolesOfDevice => "; leave out --holes",
             Problem::Luks(LuksError::DoubtedCipher(_)) => {
-                "; if the volume was made so, give --to-accept-cipher with that cipher"
+                "; if the volume was made so, use --to-accept-cipher with that cipher"
             }
             Problem::NoPlace(_) | Problem::CopyNoPlace => "",
             _ => {
@@ -216,7 +216,7 @@ impl CliError {
         let advice = match error.problem() {
             Problem::Device(OpenError::Busy { .. }) => "; stop that one first",
             Problem::Device(OpenError::NotWritable { .. }) => "",
-            Problem::Exists { .. } => "; give another name",
+            Problem::Exists { .. } => "; use another name",
             Problem::Luks(error) => header_advice(error),
             other => advice(other),
         };
@@ -228,14 +228,14 @@ impl CliError {
 fn header_advice(error: &LuksError) -> &'static str {
     match error {
         LuksError::NotLuks => "",
-        LuksError::SlotInUse(_) => "; give another number, or leave it out",
+        LuksError::SlotInUse(_) => "; use another number, or leave it out",
         LuksError::SlotNotInUse(_) => "; `cryptline key list` shows those that are",
-        LuksError::TokenInUse(_) => "; give --token-replace to put the new one in its place, or another --token-id",
+        LuksError::TokenInUse(_) => "; use --token-replace to put the new one in its place, or another --token-id",
         LuksError::InvalidToken(_) => "; `cryptline token export` shows what they look like",
         LuksError::TokenNotInUse(_) => "; `cryptline token list` shows those that are",
         LuksError::NoFreeSlot(_) => "; remove one first with `cryptline key kill`",
         LuksError::LastSlot(_) => "; to do it anyway, repeat with --batch-mode (-q)",
-        LuksError::NoKeySlot => "; give --volume-key-file",
+        LuksError::NoKeySlot => "; use --volume-key-file",
         LuksError::BothCopiesDamaged { .. } => "; restore a backup with `cryptline header restore`",
         LuksError::Invalid(_) => "; a backup of the header may help",
         other => luks_advice(other),
@@ -337,43 +337,43 @@ fn advice(problem: &Problem) -> &'static str {
         Problem::Btt(error) => btt_advice(error),
         Problem::NotLuks(contents) => contents_advice(contents),
         Problem::PlainOver(_) => "; --force opens it all the same, --read-only changes nothing",
-        Problem::Version { .. } => "; leave out --type, or give the one it has",
+        Problem::Version { .. } => "; leave out --type, or use the one it has",
         Problem::HeaderIsTarget => "; leave out --header",
         Problem::NotShareable => "; leave out --shared",
         Problem::NoConnection => "; leave out --reconnect",
         Problem::Mapped | Problem::Elsewhere => "; leave out --direct on",
         Problem::StartsEmpty => "; leave out --read-only",
         Problem::SharedRewrites { .. } => "; leave out --logical-block or --shared",
-        Problem::KeyLengthUnknown => "; give --show-keys and --volume-key-file",
+        Problem::KeyLengthUnknown => "; use --show-keys and --volume-key-file",
         Problem::KeyTooShort { .. } => " (--key-size)",
         Problem::NoHash => {
-            "; give --hash as the plain volume was made (cryptsetup before 2.7: ripemd160; since: sha256), or `--hash plain` for none"
+            "; use --hash as the plain volume was made (cryptsetup before 2.7: ripemd160; since: sha256), or `--hash plain` for none"
         }
         Problem::EmptyKey => "; put the passphrase in it",
         Problem::BadDescriptor(_) => "; open it for this program, as with 3<FILE and --passphrase-fd 3",
-        Problem::Exists { .. } => "; give another name, or give --force to replace it and lose what it holds",
-        Problem::Holds { .. } => "; --force makes a volume there and loses what it holds",
-        Problem::NoSize => "; give --size, such as --size 1G",
+        Problem::Exists { .. } => "; use another name, or --force to replace it and lose its contents",
+        Problem::Holds { .. } => "; --force makes a volume there and its contents are lost",
+        Problem::NoSize => "; use --size, such as --size 1G",
         Problem::DeviceBlocks { block, .. } if *block <= 4096 => " (--sector-size)",
         Problem::HasSize(_) => "; leave out --size and --preallocate",
         Problem::Draft { source, .. } => match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ", free some space or choose another place",
-            io::ErrorKind::FileTooLarge => ", give a smaller --size (see ulimit -f)",
+            io::ErrorKind::FileTooLarge => ", use a smaller --size (see ulimit -f)",
             _ => "",
         },
         Problem::NoSuchToken(_) => "; `cryptline token list` lists them",
         Problem::Resize(error) => resize_advice(error),
         Problem::Resume(ResumeError::Source | ResumeError::Destination) => "; leave out --resume",
         Problem::NoToken(_) => "; leave out --token-only to be asked for a passphrase",
-        Problem::NoNewKey => "; give --new-key-file",
+        Problem::NoNewKey => "; use --new-key-file",
         Problem::HeaderLocked => "; try again",
         Problem::Reencrypting => "; wait until that has ended",
         Problem::KeyFileTooShort { .. } => " (--keyfile-size, or the key size of a plain volume)",
-        Problem::PassphraseTooLong => "; give --keyfile-size, or the right file",
-        Problem::VolumeKeyLength { .. } => "; give the raw key",
-        Problem::VolumeKeyTooShort(..) => "; give the right --volume-key-file, or a passphrase",
+        Problem::PassphraseTooLong => "; use --keyfile-size, or the right file",
+        Problem::VolumeKeyLength { .. } => "; use the raw key",
+        Problem::VolumeKeyTooShort(..) => "; use the right --volume-key-file, or a passphrase",
         Problem::VolumeKeyInHex(_) => "; `xxd -r -p` makes bytes of them",
-        Problem::NoZones => "; give a host-managed zoned device, or zoned:PATH for emulated zones",
+        Problem::NoZones => "; use a host-managed zoned device, or zoned:PATH for emulated zones",
         _ => "",
     }
 }
@@ -404,23 +404,24 @@ fn contents_advice(contents: &Contents) -> &'static str {
 /// Returns what helps with a header.
 pub(crate) fn luks_advice(error: &LuksError) -> &'static str {
     match error {
-        LuksError::NotLuks => "; for a volume without a header give --type plain or --table",
+        LuksError::NotLuks => "; for a volume without a header use --type plain or --table",
+        LuksError::NotSupported(_) => "; `cryptsetup open` may open it, as root",
         LuksError::NoKey => " Try another one, or --key-file or --key-slot.",
-        LuksError::WrongVolumeKey => " Give the right --volume-key-file, or a passphrase.",
+        LuksError::WrongVolumeKey => " Use the right --volume-key-file, or a passphrase.",
         LuksError::Truncated { .. } | LuksError::TooSmall { .. } => "; is the file cut short?",
         LuksError::OutOfMemory { .. } | LuksError::SlotsIgnored(_) => " (--key-slot)",
         LuksError::CostLimit { .. } => {
-            "; if it is as it should be, give --kdf-time-limit SECONDS, or another slot with --key-slot"
+            "; if it is as it should be, use --kdf-time-limit SECONDS, or another slot with --key-slot"
         }
-        LuksError::NullCipher(_) | LuksError::ClearSegment(_) => "; give --allow-null-cipher if that is intended",
-        LuksError::DoubtedCipher(_) => "; if the volume was made so, give --accept-cipher with that cipher",
+        LuksError::NullCipher(_) | LuksError::ClearSegment(_) => "; to open it anyway, add --allow-null-cipher",
+        LuksError::DoubtedCipher(_) => "; if the volume was made so, use --accept-cipher with that cipher",
         LuksError::Seal(SealError::Missing) => "; seal it with `cryptline header sign`",
         LuksError::BrokenCipher(_) | LuksError::RepeatedIvs(_) => {
             "; to use it all the same, add --accept-cipher with that cipher"
         }
         LuksError::OtherContents { .. } | LuksError::NotUnderstood { .. } => " (--read-only)",
-        LuksError::DetachedHeader => "; give the data device as target and this with --header",
-        LuksError::NoKeySlot => "; give it with --volume-key-file",
+        LuksError::DetachedHeader => "; use the data device as target and this with --header",
+        LuksError::NoKeySlot => "; use --volume-key-file",
         LuksError::BothCopiesDamaged { .. } => "; restore a backup with `cryptline header restore`",
         LuksError::Invalid(_) => "; `cryptline header repair` or a header backup may help",
         _ => "",
@@ -478,7 +479,7 @@ pub(crate) fn warning(warning: &cryptline::Warning) -> String {
         Warning::FewerHelpers { wanted, .. } => format!("--helpers {wanted}: {warning}"),
         Warning::Doubted(_) => format!("{warning} (--accept-cipher)"),
         Warning::DiscardsNotAsked => format!("{warning}; --allow-discards has them passed down"),
-        Warning::SealVoid => format!("{warning}; seal it anew with `cryptline header sign`"),
+        Warning::SealVoid => format!("{warning}; seal it again with `cryptline header sign`"),
         Warning::KeysNotLocked => format!("{warning} (ulimit -l)"),
         other => other.to_string(),
     }

@@ -16,6 +16,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use cryptline::SecretBuf;
+use cryptline::luks::time_text;
 use cryptline_sys::isolate;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -70,12 +71,10 @@ impl fmt::Display for Unusable {
         match self {
             Self::NotRun(error) => write!(f, "cannot be run: {error}"),
             Self::TooMuch(limit) => write!(f, "prints more than {limit} bytes, and was ended"),
-            Self::TooLong(time) => write!(f, "ran longer than {} seconds, and was ended", time.as_secs()),
-            Self::LeftOpen(time) => write!(
-                f,
-                "has left a process behind that kept its output open for {} seconds, and was ended",
-                time.as_secs()
-            ),
+            Self::TooLong(time) => write!(f, "ran longer than {}, and was ended", time_text(time)),
+            Self::LeftOpen(time) => {
+                write!(f, "has left a process behind that kept its output open for {}, and was ended", time_text(time))
+            }
             Self::Memory(error) => write!(f, "has no memory for its output: {error}"),
         }
     }

@@ -39,6 +39,7 @@ use clap::{CommandFactory, FromArgMatches};
 use command_line::Cli;
 pub(crate) use cryptline::size;
 pub use error::CliError;
+pub use log::utc;
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
@@ -50,8 +51,10 @@ pub fn main() -> ExitCode {
         cryptline_sys::exit_without_destructors();
         return code;
     }
-    let program = short_help::shortened(paragraphs::flowed(Cli::command()));
     let arguments = cmd::words::in_full(given);
+    let program = paragraphs::flowed(Cli::command());
+    let program =
+        if short_help::is_asked_for(&arguments) { short_help::shortened(program, &arguments) } else { program };
     let parsed = program.try_get_matches_from(arguments);
     let run = |matches| {
         let verb = advice::verb_of(Cli::command(), &matches);

@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn notes_are_broken_only_where_the_terminal_ends() {
-        let mut program = crate::short_help::shortened(flowed(Cli::command()));
+        let mut program = flowed(Cli::command());
         program.build();
         for width in [60, 80, 100] {
             check(&program, width);

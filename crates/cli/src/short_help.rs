@@ -1,71 +1,152 @@
-//! `-h`: of a verb with many options, those that most people need. `--help` has all.
+//! `-h`: one page that fits a terminal, of what most people need. `--help` has all.
 
-use clap::Command;
+use std::ffi::OsString;
 
-/// Most options that `-h` shows.
-const OPTIONS_MAX: usize = 15;
+use clap::builder::StyledStr;
+use clap::{Arg, Command};
 
-/// Shown by `-h` of a verb that has more options than that.
+/// Lines of the page, in a terminal of [`WIDTH`] columns.
+const LINES_MAX: usize = 26;
+const WIDTH: usize = 80;
+
+/// Options that stay where not all have room, the most important ones first.
 const ESSENTIAL: &[&str] = &[
+    // The volume and its key.
+    "key_file",
+    "read_only",
+    "kind",
     // Where the disk goes to.
     "unix",
     "port",
-    "ip_addr",
-    "export_name",
+    "socket_path",
     "run",
     "background",
-    "tls",
-    "tls_certificates",
-    "socket_path",
-    "num_queues",
-    "driver",
     "foreground",
     "allow_other",
-    // The volume and its key.
-    "read_only",
-    "allow_discards",
-    "kind",
+    "num_queues",
+    "driver",
+    "encrypt",
     "partition",
-    "key_file",
-    "passphrase_fd",
-    // Running it.
+    "ip_addr",
+    "tls",
+    "tls_certificates",
+    "export_name",
     "user",
+    "allow_discards",
+    "passphrase_fd",
 ];
 
-/// And by that of `create`.
+/// And before them where a volume is made; elsewhere options of these names are about something else.
 const OF_A_NEW_VOLUME: &[&str] = &["size", "from", "force", "label", "pbkdf"];
 
-/// The program with a short `-h`.
-pub fn shortened(program: Command) -> Command {
-    shortened_below("", program)
+/// Verbs that stay where not all have room.
+const MAIN_VERBS: &[&str] = &[
+    "serve",
+    "vhost-user",
+    "mount",
+    "attach",
+    "info",
+    "open",
+    "create",
+    "copy",
+    "resize",
+    "key",
+    "token",
+    "header",
+    "top",
+    "ctl",
+];
+
+/// Tells if a short help is asked for by these words.
+pub fn is_asked_for(words: &[OsString]) -> bool {
+    let options = words.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str());
+    options.into_iter().any(|word| word.starts_with('-') && !word.starts_with("--") && word.contains('h'))
 }
 
-/// `path` is what is typed before its subcommands.
-fn shortened_below(path: &str, command: Command) -> Command {
-    command.mut_subcommands(|verb| {
-        let path = format!("{path} {}", verb.get_name());
-        let count = verb.get_arguments().filter(|arg| !arg.is_hide_set()).count();
-        if count <= OPTIONS_MAX {
-            return shortened_below(&path, verb);
+/// The program with a page for the verb that the words name, in place of its `-h`.
+pub fn shortened(program: Command, words: &[OsString]) -> Command {
+    let name = program.get_name().to_owned();
+    shortened_at(program, words.get(1..).unwrap_or_default(), &name)
+}
+
+/// `path` is what is typed up to here.
+fn shortened_at(command: Command, words: &[OsString], path: &str) -> Command {
+    let named = words.iter().enumerate().find_map(|(at, word)| {
+        let verb = command.find_subcommand(word)?;
+        Some((at, verb.get_name().to_owned()))
+    });
+    match named {
+        Some((at, verb)) => {
+            let path = format!("{path} {verb}");
+            command.mut_subcommand(verb, |verb| shortened_at(verb, &words[at + 1..], &path))
         }
-        let advice = format!("These are the most used options; `cryptline help{path}` has all.");
-        let is_new = verb.get_name() == "create";
-        let verb = verb.mut_args(|arg| {
-            let id = arg.get_id().as_str();
-            let is_shown = arg.is_positional()
-                || arg.is_required_set()
-                || ESSENTIAL.contains(&id)
-                || is_new && OF_A_NEW_VOLUME.contains(&id);
-            arg.hide_short_help(!is_shown)
+        None => page(command, path),
+    }
+}
+
+/// The verb with all that has room.
+fn page(command: Command, path: &str) -> Command {
+    if fits(&command) {
+        return command;
+    }
+    let page = command
+        .after_help(format!("`{path} --help` has all options, examples and notes."))
+        .mut_args(|arg| {
+            let text = arg.get_help().map(first_clause);
+            let arg = arg.help_heading(None::<&str>);
+            match text {
+                Some(text) => arg.help(text),
+                None => arg,
+            }
+        })
+        .mut_subcommands(|verb| {
+            let text = verb.get_about().map(first_clause);
+            match text {
+                Some(text) => verb.about(text),
+                None => verb,
+            }
         });
-        // What stands there is for the long help, too, where that has nothing of its own.
-        let long = verb.get_after_long_help().or(verb.get_after_help());
-        let verb = match long.cloned() {
-            Some(long) => verb.after_long_help(long),
-            None => verb.after_long_help(""),
-        };
-        shortened_below(&path, verb.after_help(advice))
-    })
+    let mut options: Vec<_> = page.get_arguments().filter(|arg| may_go(arg)).map(|arg| arg.get_id().clone()).collect();
+    let is_new = page.get_name() == "create";
+    let essential: Vec<_> = OF_A_NEW_VOLUME.iter().filter(|_| is_new).chain(ESSENTIAL).collect();
+    options.sort_by_key(|id| essential.iter().position(|it| id == *it).unwrap_or(essential.len()));
+    let verbs = page.get_subcommands().map(|verb| verb.get_name().to_owned());
+    let verbs: Vec<_> = verbs.filter(|verb| !MAIN_VERBS.contains(&verb.as_str())).collect();
+    let without = options.into_iter().rev().map(Part::Option).chain(verbs.into_iter().rev().map(Part::Verb));
+    without.fold(page, |page, part| if fits(&page) { page } else { part.hidden(page) })
+}
+
+/// Something that can be left out of a page.
+enum Part {
+    Option(clap::Id),
+    Verb(String),
+}
+
+impl Part {
+    fn hidden(self, page: Command) -> Command {
+        match self {
+            Self::Option(id) => page.mut_arg(id, |arg| arg.hide(true)),
+            Self::Verb(name) => page.mut_subcommand(name, |verb| verb.hide(true)),
+        }
+    }
+}
+
+fn may_go(arg: &Arg) -> bool {
+    !arg.is_positional() && !arg.is_required_set() && !arg.is_hide_set()
+}
+
+fn fits(command: &Command) -> bool {
+    let help = command.clone().term_width(WIDTH).render_help().to_string();
+    help.lines().count() <= LINES_MAX
+}
+
+/// `text` up to where it begins to explain itself.
+fn first_clause(text: &StyledStr) -> String {
+    let text = text.to_string();
+    let ends = ["; ", ". ", ": ", " ["].iter().filter_map(|mark| text.find(mark));
+    // `tpm2: PCRs ...` begins with what it is for.
+    let end = ends.filter(|end| text[..*end].contains(' ')).min();
+    text[..end.unwrap_or(text.len())].to_owned()
 }
 
 #[cfg(test)]
@@ -75,58 +156,68 @@ mod tests {
     use super::*;
     use crate::command_line::Cli;
 
-    /// Options begin in the third column, or in the seventh without a short name; what is said of them is further right.
-    fn lines_of_options(help: &str) -> usize {
-        help.lines().filter(|line| line.starts_with("  -") || line.starts_with("      --")).count()
-    }
-
-    fn check(verb: &mut Command) {
-        let short = verb.render_help().to_string();
-        let count = lines_of_options(&short);
-        assert!(count <= OPTIONS_MAX + 1, "{count}:\n{short}");
-        let long = verb.render_long_help().to_string();
-        for arg in verb.get_arguments().filter(|arg| !arg.is_hide_set()) {
-            let option = arg.get_long().map(|long| format!("--{long}"));
-            assert!(option.is_none_or(|option| long.contains(&option)), "{}: {arg}", verb.get_name());
-        }
-        verb.get_subcommands_mut().for_each(check);
-    }
-
-    #[test]
-    fn the_short_help_of_every_verb_is_short_and_the_long_one_has_everything() {
-        let mut program = shortened(Cli::command());
-        program.build();
-        check(&mut program);
-    }
-
-    #[test]
-    fn the_long_help_has_the_examples_and_not_the_advice() {
-        fn check(before: &Command, after: &mut Command) {
-            let long = after.render_long_help().to_string();
-            assert!(!long.contains("most used options"), "{long}");
-            let notes = before.get_after_long_help().or(before.get_after_help());
-            let notes = notes.map(ToString::to_string).unwrap_or_default();
-            // It is wrapped at another place.
-            let begin: Vec<_> = notes.split_whitespace().take(5).collect();
-            let words: Vec<_> = long.split_whitespace().collect();
-            let is_there = notes.is_empty() || words.windows(5).any(|it| it == begin);
-            assert!(is_there, "{notes}\n---\n{long}");
-            for verb in before.get_subcommands() {
-                check(verb, after.find_subcommand_mut(verb.get_name()).unwrap());
+    /// Each verb by its words, with those below it.
+    fn verbs() -> Vec<Vec<OsString>> {
+        fn collect(command: &Command, path: &[OsString], found: &mut Vec<Vec<OsString>>) {
+            found.push(path.to_vec());
+            for verb in command.get_subcommands() {
+                collect(verb, &[path, &[verb.get_name().into()]].concat(), found);
             }
         }
-        let (before, mut after) = (Cli::command(), shortened(Cli::command()));
-        after.build();
-        check(&before, &mut after);
+        let mut found = Vec::new();
+        collect(&Cli::command(), &["cryptline".into()], &mut found);
+        found
+    }
+
+    fn shown(words: &[OsString], option: &str) -> String {
+        let words = [words, &[option.into()]].concat();
+        let program = crate::paragraphs::flowed(Cli::command()).term_width(WIDTH);
+        let program = if is_asked_for(&words) { shortened(program, &words) } else { program };
+        program.try_get_matches_from(words).unwrap_err().to_string()
     }
 
     #[test]
-    fn advice_names_the_whole_verb() {
-        let mut program = shortened(Cli::command());
-        program.build();
-        let key = program.find_subcommand_mut("key").unwrap();
-        let help = key.find_subcommand_mut("add").unwrap().render_help();
-        assert!(help.to_string().contains("`cryptline help key add`"), "{help}");
+    fn page_of_every_verb_fits_a_terminal() {
+        let verbs = verbs();
+        assert!(verbs.len() > 60, "{}", verbs.len());
+        for words in verbs {
+            let page = shown(&words, "-h");
+            let lines = page.lines().count();
+            assert!((5..=LINES_MAX).contains(&lines), "{lines} lines of {words:?}:\n{page}");
+        }
+    }
+
+    #[test]
+    fn long_help_has_every_option() {
+        for words in verbs() {
+            let mut program = Cli::command();
+            let verb = words[1..].iter().try_fold(&mut program, |verb, name| verb.find_subcommand_mut(name)).unwrap();
+            let long = shown(&words, "--help");
+            for arg in verb.get_arguments().filter(|arg| !arg.is_hide_set()) {
+                let option = arg.get_long().map(|long| format!("--{long}"));
+                assert!(option.is_none_or(|option| long.contains(&option)), "{words:?}: {arg}");
+            }
+        }
+    }
+
+    #[test]
+    fn pages_have_the_essential_options_and_name_the_long_help() {
+        for (verb, options) in [
+            ("serve", &["--key-file", "--read-only", "--unix", "--port", "--run", "--background"][..]),
+            ("create", &["--size", "--from", "--key-file"]),
+            ("mount", &["--foreground", "--allow-other", "--read-only"]),
+            ("copy", &["--encrypt", "--key-file"]),
+        ] {
+            let page = shown(&["cryptline".into(), verb.into()], "-h");
+            for option in options {
+                assert!(page.contains(option), "{option}: {page}");
+            }
+            assert!(page.contains(&format!(" {verb} --help` has all options")), "{page}");
+        }
+        let page = shown(&["cryptline".into(), "key".into(), "rotate".into()], "-h");
+        assert!(page.contains("`cryptline key rotate --help`"), "{page}");
+        let page = shown(&["cryptline".into()], "-h");
+        assert!(MAIN_VERBS.iter().all(|verb| page.contains(&format!("\n  {verb} "))), "{page}");
     }
 
     #[test]

@@ -76,9 +76,42 @@ pub fn mended(mut error: Error) -> Error {
                 add(&mut error, NO_NAMES);
             }
         }
+        ErrorKind::ValueValidation => return plain(error),
         _ => {}
     }
     error
+}
+
+/// Words of Rust's number parsers, with those of a person.
+const OF_NUMBERS: &[(&str, &str)] = &[
+    ("invalid digit found in string", "use a whole number"),
+    ("cannot parse integer from empty string", "use a whole number"),
+    ("number too large to fit in target type", "the number is too large"),
+    ("number too small to fit in target type", "the number is too small"),
+    ("invalid float literal", "use a number"),
+    ("cannot parse float from empty string", "use a number"),
+];
+
+/// The error about a value that is no number, or one out of range, in words that say which to use.
+fn plain(error: Error) -> Error {
+    let Some(cause) = std::error::Error::source(&error).map(ToString::to_string) else {
+        return error;
+    };
+    let better = match OF_NUMBERS.iter().find(|(theirs, _)| *theirs == cause) {
+        Some((_, ours)) => (*ours).to_owned(),
+        None => match cause.split_once(" is not in ").and_then(|(_, range)| range.split_once("..")) {
+            Some((least, most)) => match most.trim_start_matches('=') {
+                "" | "18446744073709551615" => format!("use a whole number from {least} up"),
+                most => format!("use a whole number from {least} to {most}"),
+            },
+            None => return error,
+        },
+    };
+    let text = error.to_string();
+    match text.strip_prefix("error: ").and_then(|text| text.rsplit_once(&cause)) {
+        Some((before, after)) => Error::raw(ErrorKind::ValueValidation, format!("{before}{better}{after}")),
+        None => error,
+    }
 }
 
 fn answer(word: &str) -> Option<&'static str> {
@@ -190,6 +223,25 @@ mod tests {
         }
         let found = said(&["luksOpen", "disk.img", "name"]);
         assert!(found.contains(NO_NAMES), "{found}");
+    }
+
+    #[test]
+    fn numbers_are_asked_for_in_words() {
+        for (words, wrong) in [
+            (["--port=abc", "x"], "invalid value 'abc' for '--port <PORT>': use a whole number\n"),
+            (["--port=", "x"], "use a whole number\n"),
+            (["--port=65536", "x"], "use a whole number from 0 to 65535\n"),
+            (
+                ["--max-connections=0", "x"],
+                "invalid value '0' for '--max-connections <N>': use a whole number from 1 to ",
+            ),
+            (["--kdf-time-limit=0", "x"], "use a whole number from 1 up\n"),
+            (["--kdf-time-limit=99999999999999999999", "x"], "the number is too large\n"),
+        ] {
+            let found = said(&[&["serve"], &words[..]].concat());
+            assert!(found.contains(wrong) && found.starts_with("error: ") && found.contains("--help"), "{found}");
+            assert!(!found.contains("digit") && !found.contains(".."), "{found}");
+        }
     }
 
     #[test]

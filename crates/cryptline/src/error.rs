@@ -61,10 +61,10 @@ pub enum Problem {
     #[error(transparent)]
     Partition(#[from] PartitionError),
     /// There is no LUKS header, and something else.
-    #[error("not a LUKS device: it holds {0}")]
+    #[error("not a LUKS volume: this is {0}")]
     NotLuks(Contents),
     /// A plain volume would be opened for writing over something else.
-    #[error("it holds {0}, which a plain volume would overwrite")]
+    #[error("this is {0}, which a plain volume would overwrite")]
     PlainOver(Contents),
     /// A range that leaves its target.
     #[error("{length} bytes from byte {offset} on are asked for, it has {size} in all; is the file cut short?")]
@@ -77,7 +77,7 @@ pub enum Problem {
         size: u64,
     },
     /// A table that is no text.
-    #[error("this is no table; give `START LEN crypt ...` lines")]
+    #[error("this is no table; use `START LEN crypt ...` lines")]
     NoTable,
     /// There is no such cipher here.
     #[error("{word}: {error}")]
@@ -118,14 +118,14 @@ pub enum Problem {
     #[error("it starts empty, so opening it read-only makes no sense")]
     StartsEmpty,
     /// No header, since it starts empty.
-    #[error("it starts empty, so it holds no volume")]
+    #[error("it starts empty: there is no volume in it")]
     HoldsNothing,
     /// A new random key is in no table.
-    #[error("it has a new random key each time, so it has no table; give a file or device")]
+    #[error("it has a new random key each time, so it has no table; use a file or device")]
     RandomKey,
     /// The smallest I/O that was asked for is impossible.
     #[error(
-        "a logical block of {block} bytes is not possible: give a power of two from 512 to the volume's cipher sector, {sector}"
+        "a logical block of {block} bytes is not possible: use a power of two from 512 to the volume's cipher sector, {sector}"
     )]
     LogicalBlock {
         /// Size that was asked for, in bytes.
@@ -266,7 +266,7 @@ pub enum Problem {
     #[error("the volume key has {0} bytes, and this holds {1}")]
     VolumeKeyTooShort(usize, usize),
     /// Hexadecimal digits in place of the volume key, so many.
-    #[error("it holds the volume key as {0} hexadecimal digits, not as bytes")]
+    #[error("the volume key in it is {0} hexadecimal digits, not bytes")]
     VolumeKeyInHex(usize),
     /// No volume key has this length.
     #[error("a volume key has 1 to {most} bytes")]
@@ -287,20 +287,20 @@ pub enum Problem {
     #[error("the header cannot have this name: {1}; it is whole as {0:?}, and all that opens its data: move it")]
     HeaderKept(PathBuf, #[source] io::Error),
     /// The device holds something.
-    #[error("it holds {what}")]
+    #[error("it already holds {what}")]
     Holds {
         /// Contents, with their article.
         what: &'static str,
     },
     /// Something that exists and is no file that could be replaced.
-    #[error("it is not a regular file, and nothing else is replaced by one; give the name of a new file")]
+    #[error("it is not a regular file, and nothing else is replaced by one; use the name of a new file")]
     NotAFile,
     /// Cannot be written.
     #[error("it is read-only, so no volume can be made there")]
     ReadOnly,
     /// No volume can be made there.
     #[error(
-        "volumes are made in files, on pmem:PATH and btt:PATH, at NBD URIs and in Ceph images (rbd:POOL/IMAGE); for a file of this name give ./{0}"
+        "volumes are made in files, on pmem:PATH and btt:PATH, at NBD URIs and in Ceph images (rbd:POOL/IMAGE); for a file of this name use ./{0}"
     )]
     NoPlace(String),
     /// A new file needs a size.
@@ -400,7 +400,7 @@ pub enum Problem {
     NameNotDurable(#[source] io::Error),
     /// No block translation table has such sectors.
     #[error(
-        "a table with sectors of {0} bytes cannot be made; give 512 or 4096: sectors with integrity metadata (520, 4104 and so on) are not supported"
+        "a table with sectors of {0} bytes cannot be made; use 512 or 4096: sectors with integrity metadata (520, 4104 and so on) are not supported"
     )]
     BttSectorSize(u32),
     /// Too small for a block translation table.

@@ -38,7 +38,7 @@ impl From<Source> for Given {
 }
 
 fn refused(request: &KeyRequest<'_>) -> Result<Option<Key>> {
-    let why = "its passphrase command is run by the program only; give the passphrase itself, or a key file";
+    let why = "its passphrase command is run by the program only; use the passphrase itself, or a key file";
     Err(Problem::Target(why.to_owned()).on(request.name))
 }
 

@@ -64,7 +64,7 @@ impl With {
         match key {
             KEY if value.is_empty() => Err(format!("{KEY} names no file")),
             KEY | COMMAND if self.key_file.is_some() || self.passphrase_command.is_some() => {
-                Err(format!("{KEY} and {COMMAND} are one key, which is given twice; give it once"))
+                Err(format!("{KEY} and {COMMAND} are one key, which is given twice; use it once"))
             }
             KEY => {
                 self.key_file = Some(OsString::from_vec(decoded()).into());

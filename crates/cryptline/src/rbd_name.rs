@@ -22,12 +22,12 @@ pub(crate) fn parse(text: &str) -> Result<RbdName, String> {
     let (pool, namespace, image) = match words.as_slice() {
         [pool, image] => (*pool, None, *image),
         [pool, namespace, image] => (*pool, Some(*namespace), *image),
-        _ => return Err("names no image; give rbd:POOL/IMAGE or rbd:POOL/NAMESPACE/IMAGE".into()),
+        _ => return Err("names no image; use rbd:POOL/IMAGE or rbd:POOL/NAMESPACE/IMAGE".into()),
     };
     for (what, word) in [("pool", Some(pool)), ("namespace", namespace), ("image", Some(image)), ("snapshot", snapshot)]
     {
         if word.is_some_and(str::is_empty) {
-            return Err(format!("names no {what}; give rbd:POOL[/NAMESPACE]/IMAGE[@SNAP]"));
+            return Err(format!("names no {what}; use rbd:POOL[/NAMESPACE]/IMAGE[@SNAP]"));
         }
     }
     let mut name = RbdName {
@@ -42,7 +42,7 @@ pub(crate) fn parse(text: &str) -> Result<RbdName, String> {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         let value: Vec<u8> = percent_decode_str(value).collect();
         if value.is_empty() && ["conf", "id"].contains(&key) {
-            return Err(format!("{key} says nothing; give {key}=VALUE"));
+            return Err(format!("{key} says nothing; use {key}=VALUE"));
         }
         let is_new = match key {
             "conf" => {
@@ -62,7 +62,7 @@ pub(crate) fn parse(text: &str) -> Result<RbdName, String> {
             }
         };
         if !is_new {
-            return Err(format!("{key} is given twice; give it once"));
+            return Err(format!("{key} is given twice; use it once"));
         }
     }
     Ok(name)

@@ -29,7 +29,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
 /// As [`parse`].
 pub fn parse_disk(text: &str) -> Result<u64, String> {
     match parse(text)? {
-        0 => Err("a disk of 0 bytes holds nothing; give a size such as 1G".into()),
+        0 => Err("a disk of 0 bytes holds nothing; use a size such as 1G".into()),
         bytes if !bytes.is_multiple_of(512) => Err(format!(
             "{bytes} bytes are not a whole number of 512-byte sectors; the next size is {}",
             bytes.next_multiple_of(512)

@@ -304,7 +304,7 @@ impl Zoned {
         let place = match str::from_utf8(place).ok().and_then(|place| place.strip_prefix("ram:")) {
             Some(size) => Place::Ram(parse_disk(size)?),
             None if place.is_empty() => {
-                return Err("names no file; give zoned:PATH,zone-size=SIZE or zoned:ram:SIZE,zone-size=SIZE".into());
+                return Err("names no file; use zoned:PATH,zone-size=SIZE or zoned:ram:SIZE,zone-size=SIZE".into());
             }
             None => Place::File(OsStr::from_bytes(place).into()),
         };
@@ -333,7 +333,7 @@ fn zone_options(text: &str) -> Result<ZoneOptions, String> {
             _ => return Err(format!("unknown '{key}'; the keys are {ZONE_KEYS}")),
         };
         if !is_new {
-            return Err(format!("{key} is given twice; give it once"));
+            return Err(format!("{key} is given twice; use it once"));
         }
     }
     Ok(options)

@@ -124,12 +124,12 @@ fn window(pairs: &[&str]) -> Result<Window, String> {
             _ => length.replace(parse_disk(&value)?).is_none(),
         };
         if !is_new {
-            return Err(format!("{key} is given twice; give it once"));
+            return Err(format!("{key} is given twice; use it once"));
         }
     }
     match (partition, offset, length) {
         (Some(partition), None, None) => Ok(Window::Partition(partition)),
-        (Some(_), ..) => Err("give either a partition, or an offset and a length".to_owned()),
+        (Some(_), ..) => Err("use either a partition, or an offset and a length".to_owned()),
         (None, offset, length) => Ok(Window::Range { offset: offset.unwrap_or(0), length }),
     }
 }

@@ -25,7 +25,7 @@ pub enum OpenError {
         holder: Option<String>,
     },
     /// Not something that can hold a disk.
-    #[error("{} is {what}; give a regular file or a block device", path.display())]
+    #[error("{} is {what}; use a regular file or a block device", path.display())]
     WrongKind {
         /// The path.
         path: PathBuf,

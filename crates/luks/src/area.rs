@@ -8,7 +8,7 @@ use cryptline_sys::SecretBuf;
 
 use crate::af::{Diffuser, STRIPES};
 use crate::device::{read_at, to_u64, write_at};
-use crate::error::Error;
+use crate::error::{Error, quote};
 use crate::hash::Hash;
 use crate::kdf::Kdf;
 use crate::random::Random;
@@ -124,6 +124,9 @@ pub(crate) fn cipher_error(error: CipherError) -> Error {
 fn spec_error(error: SpecError) -> Error {
     match error {
         SpecError::NotSupportedYet(what) => Error::NotSupported(what),
+        // A kernel with a driver of its own has made it.
+        SpecError::UnknownCipher(name) => Error::NotSupported(format!("cipher {}", quote(&name))),
+        SpecError::InvalidIvMode(name) => Error::NotSupported(format!("IV mode {}", quote(&name))),
         other => Error::invalid(other.to_string()),
     }
 }

@@ -3,6 +3,7 @@
 //! Every message is one line and free of control characters: what came from the disk is quoted
 //! by [`quote`].
 
+use std::borrow::Cow;
 use std::io;
 use std::time::Duration;
 
@@ -55,7 +56,7 @@ pub enum Error {
     #[error("out of memory: no room for a key: {0}")]
     KeyMemory(#[source] io::Error),
     /// There is no LUKS magic, neither at the start nor where a second copy could be.
-    #[error("not a LUKS device: no LUKS header found")]
+    #[error("not a LUKS volume: no LUKS header found")]
     NotLuks,
     /// The device ends before something that the header says is there.
     #[error("the device is truncated: {what} needs {needed} bytes, the device has {size}")]
@@ -169,7 +170,7 @@ pub enum Error {
     #[error("reencryption in progress ({0}); finish it with `cryptsetup reencrypt --resume-only` first")]
     ReencryptionInProgress(String),
     /// The header needs an ability that this program does not know.
-    #[error("the header requires {0}, which this program does not know; use a newer version")]
+    #[error("the header requires {}", requirement(.0))]
     UnknownRequirement(String),
     /// There is no room for the header or for any data.
     #[error("device too small: {needed} bytes are needed, it has {size}")]
@@ -297,6 +298,17 @@ impl Error {
 impl From<UnknownHash> for Error {
     fn from(UnknownHash(name): UnknownHash) -> Self {
         Self::NotSupported(format!("hash {}", quote(&name)))
+    }
+}
+
+/// Describes a requirement, quoted, that is not met, and what meets it.
+fn requirement(quoted: &str) -> Cow<'_, str> {
+    match quoted.trim_matches('\'') {
+        "opal" => "encryption by the drive itself (OPAL), which needs the kernel: use `cryptsetup open` as root".into(),
+        "inline-hw-tags" => {
+            "integrity tags that the drive keeps, which needs the kernel: use `cryptsetup open` as root".into()
+        }
+        _ => format!("{quoted}, which this program does not know; use a newer version").into(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Seek, Write};
 
-use cryptline_cipher::{CipherError, SectorCipher, SectorOptions, SpecError, Strength};
+use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions, SpecError, Strength};
 use cryptline_sys::SecretBuf;
 
 pub use crate::cost::{KdfCost, KdfKind, benchmark};
@@ -110,7 +110,7 @@ impl FormatOptions {
         {
             let unit = self.alignment();
             return Err(parameters(format!(
-                "a data offset of {offset} bytes is not possible, give a multiple of {unit}"
+                "a data offset of {offset} bytes is not possible, use a multiple of {unit}"
             )));
         }
         if let Some(uuid) = self.uuid.as_deref().filter(|uuid| !random::is_uuid(uuid)) {
@@ -170,14 +170,16 @@ impl FormatOptions {
 
 /// Tries the key on the cipher, so that no header is written that could not be opened.
 pub(crate) fn check_cipher_takes(cipher: &str, key: &[u8]) -> Result<(), Error> {
-    let spec = parse_cipher(cipher).map_err(|error| match error {
-        Error::Invalid(reason) => Error::Parameters(reason),
-        other => other,
-    })?;
+    let refused = |error: SpecError| match error {
+        SpecError::NotSupportedYet(what) => Error::NotSupported(what),
+        error => Error::Parameters(error.to_string()),
+    };
+    let spec = CipherSpec::parse(cipher).map_err(refused)?;
+    spec.check_supported().map_err(refused)?;
     let options = SectorOptions { sector_size: 512, iv_offset: 0, iv_large_sectors: false };
     let made = SectorCipher::new(&spec, key, options);
     made.map(drop).map_err(|error| match error {
-        CipherError::Spec(SpecError::NotSupportedYet(what)) => Error::NotSupported(what),
+        CipherError::Spec(error) => refused(error),
         error => Error::Parameters(error.to_string()),
     })
 }

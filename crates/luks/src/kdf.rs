@@ -84,7 +84,7 @@ impl Kdf {
             Self::Other(name) => return Err(format!("no key slot is made with {}", crate::error::quote(name))),
         };
         if found < least {
-            return Err(format!("{found} {what} are too few for a new key slot; give at least {least}"));
+            return Err(format!("{found} {what} are too few for a new key slot; use at least {least}"));
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ use crate::hash::{HASH_LEN_MAX, Hash};
 /// [`Error::NotSupported`] for an unknown hash.
 pub fn derive_key(passphrase: &[u8], hash: &str, key_len: usize) -> Result<SecretBuf, Error> {
     if key_len == 0 || key_len > KEY_LEN_MAX as usize {
-        return Err(Error::Parameters(format!("a key of {key_len} bytes is not possible, give 1 to {KEY_LEN_MAX}")));
+        return Err(Error::Parameters(format!("a key of {key_len} bytes is not possible, use 1 to {KEY_LEN_MAX}")));
     }
     let (name, derived_len) = split_length(hash, key_len)?;
     let mut key = SecretBuf::zeroed(key_len).map_err(Error::KeyMemory)?;

@@ -40,7 +40,7 @@ impl Seed {
     pub fn new(bytes: SecretBuf) -> Result<Self, Error> {
         if bytes.len() < SEED_LEN_MIN {
             return Err(parameters(format!(
-                "a seed of {} bytes can be guessed; give {SEED_LEN_MIN} random bytes or more",
+                "a seed of {} bytes can be guessed; use {SEED_LEN_MIN} random bytes or more",
                 bytes.len()
             )));
         }

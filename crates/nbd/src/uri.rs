@@ -75,11 +75,11 @@ pub enum UriError {
     Scheme,
     /// `nbd+vsock` or `nbds+vsock`.
     #[error(
-        "vsock is not supported; run `socat UNIX-LISTEN:PATH,fork VSOCK-CONNECT:CID:PORT` and give nbd+unix:///EXPORT?socket=PATH"
+        "vsock is not supported; run `socat UNIX-LISTEN:PATH,fork VSOCK-CONNECT:CID:PORT` and use nbd+unix:///EXPORT?socket=PATH"
     )]
     Vsock,
     /// `nbd+ssh` or `nbds+ssh`.
-    #[error("ssh is not supported; run `ssh -N -L PATH:REMOTE_SOCKET HOST` and give nbd+unix:///EXPORT?socket=PATH")]
+    #[error("ssh is not supported; run `ssh -N -L PATH:REMOTE_SOCKET HOST` and use nbd+unix:///EXPORT?socket=PATH")]
     Ssh,
     /// `tls-psk-file`.
     #[error("pre-shared keys (PSK) are not supported; use certificates: tls-certificates=DIR, on the server as well")]

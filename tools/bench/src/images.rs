@@ -57,7 +57,7 @@ impl Images {
         let needed = size.saturating_add(HEADER_ROOM).saturating_mul(count);
         if needed > free {
             fail!(
-                "the images need {} and {} has {} free; give a smaller --size or another --dir",
+                "the images need {} and {} has {} free; use a smaller --size or another --dir",
                 size::human(needed),
                 folder.display(),
                 size::human(free)
@@ -129,9 +129,9 @@ impl Images {
 pub fn private_folder(dir: &Path) -> Result<TempDir> {
     let made = tempfile::Builder::new().prefix("cryptline-bench-").tempdir_in(dir);
     let name = format!("--dir {}", dir.display());
-    let made = made.of(format_args!("{name}: give a folder that can be written to"))?;
+    let made = made.of(format_args!("{name}: use a folder that can be written to"))?;
     if made.path().join(SOCKET).as_os_str().len() > SOCKET_MAX {
-        fail!("{name}: the path is too long for a socket; give a shorter one");
+        fail!("{name}: the path is too long for a socket; use a shorter one");
     }
     Ok(made)
 }

@@ -200,7 +200,7 @@ impl Model {
     /// Fills memory of `bytes` bytes: what was never written is one page of zeros, again and again.
     fn new(bytes: u64, cipher: SectorCipher) -> Result<Self> {
         let blocks = usize::try_from(bytes).unwrap_or(usize::MAX) / BLOCK;
-        let memory = SharedMemory::new(blocks * BLOCK).of("no memory for a copy; give a smaller --size")?;
+        let memory = SharedMemory::new(blocks * BLOCK).of("no memory for a copy; use a smaller --size")?;
         let block = buffer(SHAPE.block)?;
         (0..blocks).for_each(|index| memory.write(index * BLOCK, &block));
         Ok(Self { memory, blocks, cipher })

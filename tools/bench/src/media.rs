@@ -76,7 +76,7 @@ pub fn measure(args: &MediaArgs, runs: RunArgs) -> Result<Report> {
     let runs = runs.or(64 << 20, 201, 0.005)?;
     let size = runs.size;
     if size < SIZE_MIN || !size.is_multiple_of(u64::from(BLOCK)) {
-        fail!("--size {size}: give a multiple of {BLOCK} bytes, at least {SIZE_MIN}, such as 16M");
+        fail!("--size {size}: use a multiple of {BLOCK} bytes, at least {SIZE_MIN}, such as 16M");
     }
     let folder = places::folder(args.on.as_deref())?;
     let (ways, how) = places::make(size, &folder)?;

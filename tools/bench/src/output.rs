@@ -45,7 +45,7 @@ impl Output {
             }
         }
         if let Some(both) = json_file.filter(|json| Some(*json) == html_file) {
-            fail!("--json and --html both name {}; give two files", both.display());
+            fail!("--json and --html both name {}; use two files", both.display());
         }
         let mut report = measure()?;
         report.finish();

@@ -69,7 +69,7 @@ impl RunArgs {
     pub fn or(self, size: u64, runs: u32, seconds: f64) -> Result<Runs> {
         let seconds = self.seconds.unwrap_or(seconds);
         if !(seconds > 0.0 && seconds <= SECONDS_MAX) {
-            fail!("--seconds {seconds}: give more than 0 and at most {SECONDS_MAX}");
+            fail!("--seconds {seconds}: use more than 0 and at most {SECONDS_MAX}");
         }
         let (size, runs) = (self.size.unwrap_or(size), self.runs.unwrap_or(runs));
         Ok(Runs { size, runs, seconds, time: Duration::from_secs_f64(seconds) })

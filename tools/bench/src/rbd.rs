@@ -88,7 +88,7 @@ pub fn measure(args: &RbdArgs, runs: RunArgs) -> Result<Report> {
     let runs = runs.or(256 << 20, 7, 1.0)?;
     let (size, time) = (runs.size, runs.time);
     if size < SIZE_MIN || !size.is_multiple_of(SIZE_MIN) {
-        fail!("--size {size}: give a multiple of {}", size::human(SIZE_MIN));
+        fail!("--size {size}: use a multiple of {}", size::human(SIZE_MIN));
     }
     let stop = Stop::watch()?;
     let cluster = Cluster::of(args)?;

@@ -85,7 +85,7 @@ impl Setting {
     pub fn new(dir: &Path, size: u64, versions: &[Version], programs: Programs, pinned: bool) -> Result<Self> {
         let pins = if pinned { Pins::choose() } else { None };
         if let Some(taskset) = programs.missing(TASKSET).filter(|_| pins.is_some()) {
-            fail!("{taskset}; install it, or give --no-pin");
+            fail!("{taskset}; install it, or use --no-pin");
         }
         let stop = Stop::watch()?;
         let folder = private_folder(dir)?;
@@ -96,7 +96,7 @@ impl Setting {
     /// For servers and what they are asked.
     pub fn of_servers(args: &ServerArgs, size: u64, versions: &[Version]) -> Result<Self> {
         if size < SIZE_MIN || !size.is_multiple_of(1 << 20) {
-            fail!("--size {size}: give a multiple of 1M, at least {}", size::human(SIZE_MIN));
+            fail!("--size {size}: use a multiple of 1M, at least {}", size::human(SIZE_MIN));
         }
         Self::new(&args.dir, size, versions, Programs::find(&args.program)?, !args.no_pin)
     }

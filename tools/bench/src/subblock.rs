@@ -70,7 +70,7 @@ pub struct SubBlockArgs {
 pub fn measure(args: &SubBlockArgs, runs: RunArgs) -> Result<Report> {
     let runs = runs.or(256 << 20, 11, 0.25)?;
     if !matches!(args.block, 512 | 1024 | 2048) {
-        fail!("--block {}: give 512, 1024 or 2048, less than a cipher sector of {SECTOR_SIZE}", args.block);
+        fail!("--block {}: use 512, 1024 or 2048, less than a cipher sector of {SECTOR_SIZE}", args.block);
     }
     let medium = ram(runs.size, runs.size, "")?;
     let (rows, gates) = ways(&medium, args)?;

@@ -155,12 +155,12 @@ impl Sweep {
         let hogs = args.hog.unwrap_or(cores());
         let hogs_max = cores().saturating_mul(HOGS_MAX);
         if hogs > hogs_max {
-            fail!("--hog {hogs}: give at most {hogs_max}");
+            fail!("--hog {hogs}: use at most {hogs_max}");
         }
         let count = |most: u32| {
             move |&count: &u32| match count {
                 count if count > 0 && count <= most => Ok(count),
-                _ => Err(format!("give numbers from 1 to {most}")),
+                _ => Err(format!("use numbers from 1 to {most}")),
             }
         };
         let ciphers = unique(args.cipher.clone());
@@ -197,7 +197,7 @@ impl Sweep {
         let buffers = most(|it| it.block).saturating_mul(most(|it| it.depth)).saturating_mul(most(|it| it.streams));
         if available_memory().is_some_and(|available| buffers > available) {
             fail!(
-                "the buffers of all requests take {}, and less of memory are free; give smaller --block-sizes, --depths or --streams",
+                "the buffers of all requests take {}, and less of memory are free; use smaller --block-sizes, --depths or --streams",
                 size::human(buffers)
             );
         }
@@ -310,7 +310,7 @@ fn check_block(size: u64, largest: u32) -> Result<()> {
     check_size(size)?;
     if u64::from(largest) > size {
         fail!(
-            "--size {}: a request of {} does not fit; give a larger --size or smaller --block-sizes",
+            "--size {}: a request of {} does not fit; use a larger --size or smaller --block-sizes",
             size::human(size),
             size::human(largest.into())
         );
@@ -331,7 +331,7 @@ fn list<G: Display, T: PartialEq>(
 fn block(&bytes: &u64) -> Result<u32, String> {
     let fits = bytes > 0 && bytes <= BLOCK_MAX && bytes.is_multiple_of(u64::from(SECTOR_SIZE));
     u32::try_from(bytes).ok().filter(|_| fits).ok_or_else(|| {
-        format!("give multiples of {SECTOR_SIZE} bytes, and not 0, up to {}, such as 4k,1M", size::human(BLOCK_MAX))
+        format!("use multiples of {SECTOR_SIZE} bytes, and not 0, up to {}, such as 4k,1M", size::human(BLOCK_MAX))
     })
 }
 

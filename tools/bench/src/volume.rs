@@ -35,7 +35,7 @@ impl HelperArgs {
         let cores = cores();
         let helpers = self.helpers.unwrap_or(cores - 1);
         if helpers > cores {
-            fail!("--helpers {helpers}: this machine has {cores} processors; give at most {cores}");
+            fail!("--helpers {helpers}: this machine has {cores} processors; use at most {cores}");
         }
         Ok(helpers)
     }
@@ -132,7 +132,7 @@ pub fn check_size(bytes: u64) -> Result<()> {
     if bytes > 0 && bytes.is_multiple_of(u64::from(SECTOR_SIZE)) {
         return Ok(());
     }
-    fail!("--size {bytes}: give a multiple of {SECTOR_SIZE} bytes, and not 0, such as 1G")
+    fail!("--size {bytes}: use a multiple of {SECTOR_SIZE} bytes, and not 0, such as 1G")
 }
 
 /// A RAM disk of `bytes`, when the machine has `needed` bytes of memory to spare.
@@ -146,7 +146,7 @@ pub fn ram(bytes: u64, needed: u64, what_else: &str) -> Result<Gate> {
 pub fn check_memory(bytes: u64, needed: u64, what_else: &str) -> Result<()> {
     match available_memory() {
         Some(available) if needed > available => fail!(
-            "--size {}: that takes {} of memory{what_else}, and {} are free; give a smaller --size",
+            "--size {}: that takes {} of memory{what_else}, and {} are free; use a smaller --size",
             size::human(bytes),
             size::human(needed),
             size::human(available)

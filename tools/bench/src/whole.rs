@@ -148,7 +148,7 @@ pub fn measure(args: &ImagesArgs, runs: RunArgs) -> Result<Report> {
     let runs = runs.or(2 << 30, 3, 1.0)?;
     let size = runs.size;
     if size < SIZE_MIN || !size.is_multiple_of(SIZE_MIN) {
-        fail!("--size {size}: give a multiple of 1M");
+        fail!("--size {size}: use a multiple of 1M");
     }
     let programs = Programs::find(&args.program)?;
     let missing: Vec<_> = WAYS.iter().filter_map(|way| Some((way.name, way.missing(&programs)?))).collect();

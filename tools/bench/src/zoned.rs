@@ -113,7 +113,7 @@ pub fn measure(args: &ZonedArgs, runs: RunArgs) -> Result<Report> {
     let runs = runs.or(32 << 20, 15, 0.03)?;
     let (zone_size, time) = (runs.size, runs.time);
     if !zone_size.is_power_of_two() || zone_size < ZONE_SIZE_MIN {
-        fail!("--size {zone_size}: of a zone; give a power of two, at least {ZONE_SIZE_MIN}, such as 32M");
+        fail!("--size {zone_size}: of a zone; use a power of two, at least {ZONE_SIZE_MIN}, such as 32M");
     }
     let cipher = Cipher::new(&args.cipher)?;
     let slow = DelaySpec::from_str(&args.slow).of(format_args!("--slow {}", args.slow))?;

@@ -9,6 +9,7 @@ pub mod man;
 mod sections;
 
 use std::io;
+use std::time::{Duration, UNIX_EPOCH};
 
 use clap::CommandFactory as _;
 use cryptline_cli::cmd::completions::{self, Shell};
@@ -23,7 +24,15 @@ const SHELLS: [(Shell, &str); 3] =
 /// # Errors
 /// None that is known: they are made in memory.
 pub fn files() -> io::Result<Vec<(String, String)>> {
-    let mut files = man::pages(Cli::command())?;
+    let mut files = man::pages(Cli::command(), &date())?;
     files.extend(SHELLS.map(|(shell, name)| (name.to_owned(), completions::script(shell, Cli::command()))));
     Ok(files)
+}
+
+/// The day of `SOURCE_DATE_EPOCH`, whose seconds say when the sources are from, as 2026-01-31. Empty without it, since
+/// nothing may make the pages of two runs differ.
+fn date() -> String {
+    let seconds = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|seconds| seconds.parse().ok());
+    let time = seconds.and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
+    time.map(|time| cryptline_cli::utc(time).chars().take_while(|letter| *letter != 'T').collect()).unwrap_or_default()
 }

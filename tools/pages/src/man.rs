@@ -9,16 +9,16 @@ use cryptline_cli::paragraphs::joined;
 use crate::sections;
 
 /// File name and text of every page: one for the program, one for each verb, and one for each verb
-/// of a verb.
+/// of a verb. `date` is that of the release, as 2026-01-31, or empty.
 ///
 /// # Errors
 /// None that is known: the pages are made in memory.
-pub fn pages(program: Command) -> io::Result<Vec<(String, String)>> {
+pub fn pages(program: Command, date: &str) -> io::Result<Vec<(String, String)>> {
     let mut program = program.disable_help_subcommand(true);
     program.build();
     let mut commands = Vec::new();
     with_verbs(&program, &mut commands);
-    commands.into_iter().map(page).collect()
+    commands.into_iter().map(|command| page(command, date)).collect()
 }
 
 /// A command, and those below it that are no secret.
@@ -29,36 +29,75 @@ fn with_verbs(command: &Command, all: &mut Vec<Command>) {
     }
 }
 
-fn page(command: Command) -> io::Result<(String, String)> {
+fn page(command: Command, date: &str) -> io::Result<(String, String)> {
     let name = command.get_display_name().unwrap_or(command.get_name());
     let more = sections::of(name, &command);
     let name = format!("{name}.1");
     let notes = command.get_after_long_help().or(command.get_after_help());
     let notes = notes.map(|notes| joined(&notes.to_string())).unwrap_or_default();
+    let notes = Notes::of(&notes);
     let has_verbs = command.has_subcommands();
-    let page = Man::new(command).source(concat!("cryptline ", env!("CARGO_PKG_VERSION"))).manual("cryptline manual");
+    let page = Man::new(command)
+        .date(date)
+        .source(concat!("cryptline ", env!("CARGO_PKG_VERSION")))
+        .manual("cryptline manual");
     let mut text = Vec::new();
     page.render_title(&mut text)?;
     page.render_name_section(&mut text)?;
     page.render_synopsis_section(&mut text)?;
     page.render_description_section(&mut text)?;
+    text.extend_from_slice(filled(&notes.description).as_bytes());
     page.render_options_section(&mut text)?;
     if has_verbs {
         page.render_subcommands_section(&mut text)?;
     }
-    text.extend_from_slice(notes_section(&notes).as_bytes());
+    text.extend_from_slice(section("EXAMPLES", &notes.examples).as_bytes());
+    text.extend_from_slice(section("EXIT STATUS", &notes.codes).as_bytes());
     text.extend_from_slice(more.as_bytes());
     Ok((name, tidy(&String::from_utf8_lossy(&text))))
 }
 
-/// The notes of the help text: paragraphs filled, examples and lists line for line.
-fn notes_section(notes: &str) -> String {
-    if notes.is_empty() {
-        return String::new();
+/// The notes of a help text, by the section of a page that each belongs to.
+#[derive(Default)]
+struct Notes {
+    description: String,
+    examples: String,
+    codes: String,
+}
+
+impl Notes {
+    fn of(text: &str) -> Self {
+        let mut notes = Self::default();
+        for block in text.split("\n\n").filter(|block| !block.is_empty()) {
+            let (place, block) = match block.split_once(':') {
+                Some((title, rest)) if title.starts_with("Examples") => (&mut notes.examples, rest),
+                Some((title, rest)) if title.starts_with("Exit codes") => (&mut notes.codes, rest),
+                _ => (&mut notes.description, block),
+            };
+            if !place.is_empty() {
+                place.push_str("\n\n");
+            }
+            place.push_str(block.trim_start_matches([' ', '\n']).trim_end());
+        }
+        // Lines of a list begin with spaces, the first one among them.
+        for list in [&mut notes.examples, &mut notes.codes] {
+            if list.contains("\n  ") {
+                list.insert_str(0, "  ");
+            }
+        }
+        notes
     }
-    let mut section = ".SH \"EXAMPLES AND NOTES\"\n".to_owned();
+}
+
+fn section(title: &str, text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(".SH \"{title}\"\n{}", filled(text)) }
+}
+
+/// Paragraphs filled, examples and lists line for line.
+fn filled(text: &str) -> String {
+    let mut section = String::new();
     let mut is_filled = true;
-    for line in notes.lines() {
+    for line in text.lines() {
         // A paragraph begins with a space of its own.
         if line.is_empty() && is_filled {
             continue;

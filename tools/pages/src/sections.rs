@@ -47,7 +47,7 @@ const FILES: &[Entry] = &[
         "/etc/cryptline/NAME.conf, /etc/cryptline/NAME.cred",
         "Settings and key of the systemd units cryptline@NAME and cryptline-mount@NAME",
     ),
-    (&["cryptline-mount"], "/etc/fuse.conf", "user_allow_other lets users other than root give --allow-other"),
+    (&["cryptline-mount"], "/etc/fuse.conf", "user_allow_other lets users other than root use --allow-other"),
     (
         &["cryptline", "key_file"],
         "/etc/ceph/ceph.conf",

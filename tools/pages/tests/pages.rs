@@ -16,7 +16,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn written() -> BTreeMap<String, String> {
     let folder = tempfile::tempdir().expect("a folder");
     let into = folder.path().join("pages");
-    run(Command::new(env!("CARGO_BIN_EXE_cryptline-pages")).arg(&into), PATIENCE).success();
+    run(
+        Command::new(env!("CARGO_BIN_EXE_cryptline-pages")).arg(&into).env("SOURCE_DATE_EPOCH", "1769817600"),
+        PATIENCE,
+    )
+    .success();
     let entries = fs::read_dir(into).expect("the folder is there");
     let paths = entries.map(|entry| entry.expect("an entry").path());
     paths.map(|path| (name(&path), fs::read_to_string(&path).expect("text"))).collect()
@@ -60,7 +64,7 @@ fn every_page_of_help_has_examples() {
     for (name, text) in written().iter().filter(|(name, _)| name.ends_with(".1")) {
         // Verbs of `ctl` have their examples in its own page, which shows them in turn.
         if name != "cryptline-top.1" && !name.starts_with("cryptline-ctl-") {
-            assert!(text.contains("Examples:"), "{name} has no examples");
+            assert!(text.contains(".SH \"EXAMPLES\""), "{name} has no examples");
         }
     }
 }
@@ -89,12 +93,21 @@ fn folder_that_cannot_be_made_is_named() {
 }
 
 #[test]
-fn notes_of_a_page_are_filled_and_it_says_the_version() {
+fn notes_of_a_page_have_their_sections_and_are_filled() {
     let page = &written()["cryptline-copy.1"];
-    assert!(page.contains(concat!("\"cryptline ", env!("CARGO_PKG_VERSION"), "\"")), "{page}");
-    let (_, notes) = page.split_once("EXAMPLES AND NOTES").expect("notes");
-    let (first, rest) = notes.split_once(".fi\n.PP\n").expect("examples, and then prose");
-    assert!(first.contains("\n.nf\n  cryptline copy"), "{first}");
-    let paragraph = rest.lines().next().expect("a paragraph");
-    assert!(paragraph.len() > 120, "{paragraph}");
+    let title = page.lines().find(|line| line.starts_with(".TH")).expect("a title");
+    assert!(title.contains("2026-01-31"), "{title}");
+    assert!(title.contains(concat!("\"cryptline ", env!("CARGO_PKG_VERSION"), "\"")), "{title}");
+    let section = |name: &str| {
+        let (_, text) = page.split_once(&format!(".SH {name}\n")).unwrap_or_else(|| panic!("no {name}: {page}"));
+        text.split("\n.SH ").next().unwrap_or(text)
+    };
+    let description = section("DESCRIPTION");
+    let paragraphs: Vec<_> = description.split("\n.PP\n").collect();
+    assert!(paragraphs.len() >= 4 && paragraphs[1..].iter().any(|it| it.len() > 200), "{description}");
+    let examples = section("\"EXAMPLES\"");
+    assert!(examples.starts_with(".nf\n  # decrypt it"), "{examples}");
+    assert!(examples.contains("\n  cryptline copy"), "{examples}");
+    assert!(section("\"EXIT STATUS\"").contains("0 copied"), "{page}");
+    assert!(!page.contains("Examples:") && !page.contains("Exit codes"), "{page}");
 }

@@ -41,7 +41,7 @@ pub fn refuse_shared_input(takers: &[Taker]) -> Result<(), CliError> {
     let all_lines = takers.iter().all(|it| it.takes == Some(FromInput::Line));
     match takers.as_slice() {
         [first, .., last] if !all_lines => Err(CliError::parameters(format!(
-            "standard input cannot be both {} and {}; give the latter with {} FILE",
+            "standard input cannot be both {} and {}; use the latter with {} FILE",
             first.what, last.what, last.instead
         ))),
         _ => Ok(()),
@@ -58,7 +58,7 @@ pub fn refuse_needed(destination: &Target, needed: &[(&str, Option<&Path>)]) -> 
         let path = if path == Path::new("-") { Path::new(INPUT) } else { path };
         if Target::Path(path.to_owned()).is_same_place(destination) {
             return Err(CliError::parameters(format!(
-                "{destination}: it is {what}, which would be overwritten; give another destination"
+                "{destination}: it is {what}, which would be overwritten; use another destination"
             )));
         }
     }

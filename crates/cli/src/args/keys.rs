@@ -391,7 +391,7 @@ impl PassphraseSource {
         let path = self.key_file.as_ref()?;
         self.kept_newline.load(Ordering::Relaxed).then(|| {
             CliError::no_key(format!(
-                "{name}: {error} The key file {} ends with a newline, which is taken as part of the passphrase; if it is not, give --key-file-newline strip",
+                "{name}: {error} The key file {} ends with a newline, which is taken as part of the passphrase; if it is not, use --key-file-newline strip",
                 shown(path)
             ))
         })
@@ -452,7 +452,7 @@ pub(super) fn prompt(question: &str, instead: Options) -> Result<SecretBuf, CliE
     answered(question, instead)?.ok_or_else(|| {
         let new = if file == NEW.0 { "new " } else { "" };
         CliError::parameters(format!(
-            "no terminal to ask for the {new}passphrase, and none in standard input; give {file} FILE, or {descriptor} 0 to read it from standard input"
+            "no terminal to ask for the {new}passphrase, and none in standard input; use {file} FILE, or {descriptor} 0 to read it from standard input"
         ))
     })
 }
@@ -474,10 +474,10 @@ pub(super) fn answered(question: &str, instead: Options) -> Result<Option<Secret
     asked.map(Some).map_err(|error| match error.kind() {
         io::ErrorKind::Interrupted => CliError::parameters("no passphrase: interrupted"),
         io::ErrorKind::UnexpectedEof => {
-            CliError::parameters(format!("no passphrase was typed; try again, or give {file} FILE"))
+            CliError::parameters(format!("no passphrase was typed; try again, or use {file} FILE"))
         }
         io::ErrorKind::OutOfMemory => no_memory(&error),
-        _ => CliError::parameters(format!("cannot ask for the passphrase: {error}; give {file} FILE instead")),
+        _ => CliError::parameters(format!("cannot ask for the passphrase: {error}; use {file} FILE instead")),
     })
 }
 
@@ -490,7 +490,7 @@ pub(super) fn prompt_twice(question: &str, instead: Options) -> Result<SecretBuf
     if first.len() > TYPED_MAX {
         let Options(file, _) = instead;
         return Err(CliError::parameters(format!(
-            "{} bytes were typed, of which cryptsetup would take the first {TYPED_MAX} only; choose a shorter passphrase, or give {file} FILE",
+            "{} bytes were typed, of which cryptsetup would take the first {TYPED_MAX} only; choose a shorter passphrase, or use {file} FILE",
             first.len()
         )));
     }

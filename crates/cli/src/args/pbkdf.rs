@@ -70,7 +70,7 @@ impl SlotCipherArgs {
 /// Exit code 1 where they are no bytes.
 pub fn bytes_of_key(option: &str, bits: u32) -> Result<u32, CliError> {
     if bits == 0 || !bits.is_multiple_of(8) {
-        return Err(CliError::parameters(format!("{option} {bits}: give a multiple of 8 bits, such as 512")));
+        return Err(CliError::parameters(format!("{option} {bits}: use a multiple of 8 bits, such as 512")));
     }
     if bits / 8 > KEY_LEN_MAX {
         return Err(CliError::parameters(format!(

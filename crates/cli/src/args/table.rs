@@ -29,11 +29,11 @@ pub fn target(argument: &TableArgument) -> Result<Target, CliError> {
         .map_err(|error| CliError::from(error).of(&name))?;
     if text.len() > TEXT_MAX {
         return Err(CliError::parameters(format!(
-            "{name} is longer than 64 KiB, so it is no table; give `START LEN crypt ...` lines"
+            "{name} is longer than 64 KiB, so it is no table; use `START LEN crypt ...` lines"
         )));
     }
     if std::str::from_utf8(&text).is_err() {
-        return Err(CliError::parameters(format!("{name} is not text; give `START LEN crypt ...` lines")));
+        return Err(CliError::parameters(format!("{name} is not text; use `START LEN crypt ...` lines")));
     }
     Ok(Target::Table(TableLine::from(Arc::new(text))))
 }

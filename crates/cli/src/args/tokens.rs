@@ -94,7 +94,7 @@ impl TokenArgs {
             return Ok(TpmDevice::default());
         }
         TpmDevice::parse(&named).map_err(|why| {
-            CliError::parameters(format!("{TPM_VARIABLE}={named}: {why}; unset it, or give --tpm-device"))
+            CliError::parameters(format!("{TPM_VARIABLE}={named}: {why}; unset it, or use --tpm-device"))
         })
     }
 

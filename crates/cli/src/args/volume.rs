@@ -84,7 +84,7 @@ pub struct TargetArgs {
     pub allow_discards: bool,
 
     /// For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is
-    /// started anew. Each write is then durable before it is acknowledged, which costs time. Writes under way go out once
+    /// started again. Each write is then durable before it is acknowledged, which costs time. Writes under way go out once
     /// more only if the server is known to have ended: it takes several connections, the process that listened on its Unix
     /// socket also answers there, and that process is gone. With any other (over TCP, in the background, in another
     /// container, one process for each client) they fail, and so does each flush until the volume is opened again. A
@@ -226,11 +226,11 @@ impl TargetArgs {
     fn target(&self, target: &OsStr) -> Result<Target, CliError> {
         match (&self.table, target) {
             (Some(_), target) if !target.is_empty() => {
-                Err(CliError::parameters("give either a TARGET or --table, which names its device itself"))
+                Err(CliError::parameters("use either a TARGET or --table, which names its device itself"))
             }
             (Some(line), _) => super::table::target(line),
             (None, target) if target.is_empty() => Err(CliError::parameters(
-                "no target; give a LUKS file or device, an NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH, zoned:PATH, ram:SIZE, or --table",
+                "no target; use a LUKS file or device, an NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH, zoned:PATH, ram:SIZE, or --table",
             )),
             (None, target) => Ok(Target::parse(target)?),
         }
@@ -261,7 +261,7 @@ impl TargetArgs {
         }
         match self.plain.first_given(false) {
             Some(option) => Err(CliError::parameters(format!(
-                "{option} is for volumes without a header; leave it out, or give --type plain"
+                "{option} is for volumes without a header; leave it out, or use --type plain"
             ))),
             None => Ok(Some(Format::Luks(kind.version()))),
         }
@@ -294,7 +294,7 @@ impl PlainOptions {
     fn to_plain(&self, keys: &KeyArgs) -> Result<Plain, CliError> {
         let (Some(cipher), Some(key_len)) = (&self.cipher, self.key_bytes()?) else {
             return Err(CliError::parameters(
-                "a plain volume has no header to read; give --cipher, --key-size and --hash as it was made (cryptsetup before 2.7: aes-cbc-essiv:sha256, 256, ripemd160; since: aes-xts-plain64, 256, sha256)",
+                "a plain volume has no header to read; use --cipher, --key-size and --hash as it was made (cryptsetup before 2.7: aes-cbc-essiv:sha256, 256, ripemd160; since: aes-xts-plain64, 256, sha256)",
             ));
         };
         if keys.key_slot.is_some() || keys.kdf_time_limit.is_some() {
@@ -342,7 +342,7 @@ impl PlainOptions {
         let most = KEY_LEN_MAX * 8;
         if bits == 0 || bits % 8 != 0 || bits > most {
             return Err(CliError::parameters(format!(
-                "--key-size {bits}: give a multiple of 8 bits up to {most}, such as 512"
+                "--key-size {bits}: use a multiple of 8 bits up to {most}, such as 512"
             )));
         }
         Ok(usize::try_from(bits / 8).ok())

@@ -38,7 +38,8 @@ it has cached, the device goes away, and the volume is flushed. SIGTERM does the
 A zoned volume becomes a zoned device, by ublk.
 
 Examples:
-  cryptline attach disk.img                        prints /dev/nbd0, say
+  # print the name of the new device, such as /dev/nbd0
+  cryptline attach disk.img
   mount $(cryptline attach disk.img --key-file key) /mnt
   cryptline attach /dev/sda2 --read-only --foreground
   cryptline attach disk.img --queues 4 --stats /run/disk.stats
@@ -207,7 +208,7 @@ impl AttachArgs {
     /// Finds out what can be told before a passphrase is asked for.
     fn check(&self) -> Result<Driver, CliError> {
         if self.target.is_some() && self.volume.table.is_some() {
-            return Err(CliError::parameters("give either a TARGET or --table, which names its device itself"));
+            return Err(CliError::parameters("use either a TARGET or --table, which names its device itself"));
         }
         if let (Some(table), false) = (&self.volume.table, self.foreground || self.detached_child) {
             table.check_for_background()?;

@@ -18,10 +18,14 @@ use crate::error::btt_advice;
 #[derive(Subcommand, Debug)]
 #[command(after_help = "\
 Examples:
-  cryptline btt create disk.btt --size 1G      a new table in a new file
-  cryptline btt info disk.btt                  its geometry
-  cryptline btt check disk.btt                 check that each block belongs to exactly one sector
-  cryptline serve btt:disk.btt                 serve the volume in it
+  # a new table in a new file
+  cryptline btt create disk.btt --size 1G
+  # show its geometry
+  cryptline btt info disk.btt
+  # check that each block belongs to exactly one sector
+  cryptline btt check disk.btt
+  # serve the volume in it
+  cryptline serve btt:disk.btt
 
 With a block translation table, each sector has either its old or its new contents after a crash,
 never a mix, even on media that are written in smaller units, such as persistent memory. The tables

@@ -88,9 +88,9 @@ pub fn run(args: &CertsArgs) -> Result<(), CliError> {
     write(&args.folder, &files)?;
     let folder = for_shell(&args.folder.display().to_string());
     print(&format!(
-        "wrote {} to {folder}; they expire in {} days\nmove ca-key.pem to a safe place: the server and its clients do not need it\n\nTry:\n  cryptline serve --tls=require --tls-certificates {folder}\n",
+        "wrote {} to {folder}; they expire in {}\nmove ca-key.pem to a safe place: the server and its clients do not need it\n\nTry:\n  cryptline serve --tls=require --tls-certificates {folder}\n",
         files.iter().map(|file| file.name).collect::<Vec<_>>().join(", "),
-        args.days,
+        if args.days == 1 { "1 day".to_owned() } else { format!("{} days", args.days) },
     ))
 }
 

@@ -37,27 +37,34 @@ const ENCRYPTED: [&str; 3] = ["luks", "luks1", "luks2"];
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  cryptline copy disk.luks out.raw                          decrypt it into a new file
-  cryptline copy disk.luks out.raw --verify                 and read the file again, to be sure
-  cryptline copy disk.luks other.luks --to-key-file key2    from one volume into another
-  cryptline copy disk.raw other.luks --to-key-file key2     encrypt it into a volume that is there
-  cryptline copy disk.raw new.luks --encrypt                encrypt it in a new volume
+  # decrypt it into a new file
+  cryptline copy disk.luks out.raw
+  # the same, verified
+  cryptline copy disk.luks out.raw --verify
+  # from one volume into another
+  cryptline copy disk.luks other.luks --to-key-file key2
+  # encrypt it into a volume that is there
+  cryptline copy disk.raw other.luks --to-key-file key2
+  # encrypt it in a new volume
+  cryptline copy disk.raw new.luks --encrypt
   cryptline copy 'nbd://storage/disk1' disk.raw
-  cryptline copy dir:site site.raw                          a file system (ext4) with the files of a folder
+  # a file system (ext4) with the files of a folder
+  cryptline copy dir:site site.raw
   cryptline copy - 'nbd://storage/disk1' < disk.raw
-  cryptline copy disk.luks out.raw --resume                 and the same again, if it was cut off
+  # go on where the same command was cut off
+  cryptline copy disk.luks out.raw --resume
 
 mke2fs makes the file system of dir:DIR in memory, so there must be room for it there. Owners and modes of the files
 stay as they are; nothing should change in the folder meanwhile. `create --size` sets the size of the file system, too.
 
 Each side that has a LUKS header is opened, by a token of it where there is one, and anything else is taken as it is. A new
-destination is in clear unless you give --encrypt, which is `cryptline create DST --from SRC` without its other options.
+destination is not encrypted unless you use --encrypt, which is `cryptline create DST --from SRC` without its other options.
 
 A new file is written under another name and gets its own once all of it is durable, so whatever has
 that name is whole; holes and zeros become holes. With --resume, the unfinished copy stays beside it as
 .NAME.cryptline-part, from where the same command goes on; the source, which must be a file, must not
 change meanwhile, and that is checked. A volume, a block device or an export that is there already must
-have room for all of the source and hold nothing yet, unless you give --force: the place of the copy is
+have room for all of the source and hold nothing yet, unless you use --force: the place of the copy is
 read first, and all of it where only the end of a stream tells how much comes. It keeps a part of the
 copy if that ends early.
 
@@ -139,7 +146,7 @@ pub fn run(args: &CopyArgs) -> Result<(), CliError> {
     let began = Instant::now();
     if args.destination == Path::new("-") {
         return Err(CliError::parameters(
-            "a disk is not copied to standard output; give a file, or serve the disk and read it with `nbdcopy URI -`",
+            "a disk is not copied to standard output; use a file, or serve the disk and read it with `nbdcopy URI -`",
         ));
     }
     let destination = Target::parse(&args.destination)?;

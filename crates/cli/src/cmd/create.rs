@@ -45,22 +45,27 @@ Examples:
   cryptline create disk.img --size 1G --key-file key.bin --label backup
   cryptline create old.img --size 1G --luks1
   cryptline btt create disk.btt --size 1G && cryptline create btt:disk.btt
-  cryptline create /dev/sdb --label backup            on a block device
+  # on a block device
+  cryptline create /dev/sdb --label backup
   cryptline create 'nbd://storage/disk1' --key-file key.bin
-  cryptline create 'whole-disk.img?partition=root'    in the partition with this label
+  # in the partition with this label
+  cryptline create 'whole-disk.img?partition=root'
   cryptline create disk.luks --from disk.raw --verify
   cryptline create disk.luks --from 'nbd://storage/disk1' --key-file key.bin
-  cryptline create site.luks --from dir:site          a file system (ext4) with the files of a folder
-  cryptline create disk.luks --from disk.raw --resume --key-file key.bin     again, if it was cut off
-  cryptline create site.luks --from dir:site --seed-file seed --key-file key.bin     the same bytes each time
+  # a file system (ext4) with the files of a folder
+  cryptline create site.luks --from dir:site
+  # go on where the same command was cut off
+  cryptline create disk.luks --from disk.raw --resume --key-file key.bin
+  # the same bytes each time
+  cryptline create site.luks --from dir:site --seed-file seed --key-file key.bin
   zstd -dc disk.raw.zst | cryptline create disk.luks --from - --key-file key.bin
   printf %s secret | cryptline create test.img --size 64M --key-file - \\
       --pbkdf pbkdf2 --pbkdf-force-iterations 1000        quick and weak, for tests
 
 The size given with --size includes the header (16 MiB for LUKS2, 2 MiB for LUKS1). The file is
-sparse unless you give --preallocate. The new volume is opened once to verify it; if anything fails,
+sparse unless you use --preallocate. The new volume is opened once to verify it; if anything fails,
 nothing is left behind. Block devices, pmem:PATH, btt:PATH, a part of a disk, a Ceph image and the export of an NBD
-URI have their size already, and must contain only zeros or holes, unless you give --force; what is found is named. All of
+URI have their size already, and must contain only zeros or holes, unless you use --force; what is found is named. All of
 what will be written is read for that; the rest of a large device or export is looked at in thousands of places only. No
 device that is mounted or in use is written to.
 
@@ -133,7 +138,7 @@ pub fn run(args: &CreateArgs) -> Result<(), CliError> {
     }
     if let Some(option) = args.useless() {
         return Err(CliError::parameters(format!(
-            "{option} is about the source; give one with --from, or leave it out"
+            "{option} is about the source; use one with --from, or leave it out"
         )));
     }
     let options = args.volume.options()?;

@@ -21,7 +21,8 @@ use connection::Connection;
 Examples:
   cryptline serve disk.img --key-file key --control /run/user/1000/c &
   cryptline ctl /run/user/1000/c list
-  cryptline ctl /run/user/1000/c add data.img --name data     asks for its passphrase here
+  # asks for its passphrase here
+  cryptline ctl /run/user/1000/c add data.img --name data
   cryptline ctl /run/user/1000/c flush data
   cryptline ctl /run/user/1000/c remove data --force
   cryptline resize disk.img 20G && cryptline ctl /run/user/1000/c resize ''

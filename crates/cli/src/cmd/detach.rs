@@ -83,7 +83,7 @@ pub fn run(args: &DetachArgs) -> Result<(), CliError> {
 
 fn check_unused(device: &Path, force: bool) -> Result<(), CliError> {
     if !force && is_claimed(device) {
-        return Err(CliError::busy(format!("{} is in use; unmount it first, or give --force", device.display())));
+        return Err(CliError::busy(format!("{} is in use; unmount it first, or use --force", device.display())));
     }
     Ok(())
 }

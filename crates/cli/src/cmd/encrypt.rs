@@ -16,8 +16,10 @@ use crate::args::{FromArgs, choice};
 Examples:
   cryptline encrypt disk.raw disk.luks
   cryptline encrypt disk.raw disk.luks --verify --key-file key.bin
-  cryptline encrypt disk.raw old.luks --force                take the place of old.luks
-  cryptline encrypt disk.raw /dev/sdb                        onto a block device
+  # take the place of old.luks
+  cryptline encrypt disk.raw old.luks --force
+  # onto a block device
+  cryptline encrypt disk.raw /dev/sdb
 
 It is the same as `cryptline create DST --from FILE`, which can do more: take an encrypted source, and
 sizes. FILE stays as it is; remove it when you no longer need it. What is encrypted already is refused.
@@ -25,7 +27,7 @@ sizes. FILE stays as it is; remove it when you no longer need it. What is encryp
 Exit codes: 0 encrypted, 1 invalid parameters, 2 the two passphrases differ, 3 out of memory, 4 the disk failed or is
 full, 5 DST exists or holds data (see --force), or one of them is in use.")]
 pub struct EncryptArgs {
-    /// Raw file, block device or NBD URI in the clear
+    /// Unencrypted raw file, block device or NBD URI
     #[arg(value_name = "FILE")]
     pub source: PathBuf,
 

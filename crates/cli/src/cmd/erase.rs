@@ -12,7 +12,8 @@ use crate::output::{changed, say};
 #[command(after_help = "\
 Examples:
   cryptline erase disk.img
-  cryptline erase disk.img -q                ask nothing
+  # ask nothing
+  cryptline erase disk.img -q
 
 All key slots are removed and their place is overwritten. Without a backup of the header or the volume key, the data
 is lost for good. On flash and on file systems that never write in place, old bytes may survive.

@@ -37,7 +37,7 @@ pub enum HeaderCommand {
     Label(LabelArgs),
     /// Make a LUKS1 header one of LUKS2, or the other way
     Convert(ConvertArgs),
-    /// Write what is damaged of the header anew from what is good
+    /// Rewrite the damaged parts of the header from the intact ones
     Repair(RepairArgs),
     /// Seal a header, so that a changed one is noticed
     Sign(Box<SignArgs>),

@@ -20,8 +20,10 @@ Examples:
   cryptline info disk.img
   cryptline info --json disk.img | jq '.keyslots[].kdf'
   cryptline info --header header.img /dev/sdb
-  cryptline info whole-disk.img                   list its partitions
-  cryptline info 'whole-disk.img?partition=2'     the LUKS header in the second one
+  # list its partitions
+  cryptline info whole-disk.img
+  # the LUKS header in the second one
+  cryptline info 'whole-disk.img?partition=2'
 
 docs/info-json.md describes the JSON. A valid header that cannot be served, such as one with a
 reencryption in progress, is shown with the reason. A damaged header gives exit code 4.")]

@@ -26,11 +26,15 @@ use crate::output::{changed, print};
 #[command(after_help = "\
 Examples:
   cryptline key list disk.img
-  cryptline key add disk.img                               another passphrase
+  # add a passphrase
+  cryptline key add disk.img
   cryptline key add disk.img --key-file old --new-key-file new
-  cryptline key change disk.img                            another passphrase in place of this one
-  cryptline key remove disk.img                            the passphrase that you type
-  cryptline key kill disk.img 3                            key slot 3; another passphrase is asked for
+  # another passphrase in place of this one
+  cryptline key change disk.img
+  # the passphrase that you type
+  cryptline key remove disk.img
+  # key slot 3; another passphrase is asked for
+  cryptline key kill disk.img 3
   cryptline key priority disk.img 1 prefer
 
 No root is needed. A new key slot is written and flushed before the header names it, both copies of the header

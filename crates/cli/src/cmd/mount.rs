@@ -54,7 +54,7 @@ const LANES_USUAL: usize = 4;
 #[command(after_long_help = "\
 In an empty folder, each disk appears as a file with the name of its target, and FILE.info describes it. \
 Over a file, the disk takes the place of that file. Programs read and write it at any offset, without root \
-and without NBD. It cannot be truncated (give dd conv=notrunc), and behind its end there is no space; it grows \
+and without NBD. It cannot be truncated (use dd conv=notrunc), and behind its end there is no space; it grows \
 only when the target does, if that says no size. In a name that is not UTF-8, \u{fffd} stands for what is not.
 
 Root, or a user in a user namespace, mounts by itself; other users need fusermount3 (package fuse3). Only the \
@@ -68,10 +68,14 @@ umount` removes it.
 After mounting, the server drops the rights that it no longer needs (--sandbox), as `cryptline serve` does.
 
 Examples:
-  cryptline mount disk.img /mnt                      /mnt/disk.img is the decrypted disk
-  cryptline mount disk.img clear.img                 over the file clear.img
-  cryptline mount one.img two.img /mnt               /mnt/one.img and /mnt/two.img
-  sudo losetup --direct-io=on -f --show /mnt/disk.img    a block device over it
+  # /mnt/disk.img is the decrypted disk
+  cryptline mount disk.img /mnt
+  # over the file clear.img
+  cryptline mount disk.img clear.img
+  # /mnt/one.img and /mnt/two.img
+  cryptline mount one.img two.img /mnt
+  # a block device over it
+  sudo losetup --direct-io=on -f --show /mnt/disk.img
   cryptline umount /mnt
 
 Exit codes (as cryptsetup's):
@@ -142,7 +146,7 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
     let (targets, point) = args.paths()?;
     if args.front.process.exit_with_parent && !args.mount.foreground {
         return Err(CliError::parameters(
-            "--exit-with-parent: a server in the background outlives its parent; give --foreground as well",
+            "--exit-with-parent: a server in the background outlives its parent; use --foreground as well",
         ));
     }
     let (place, found) = Place::find(point)?;
@@ -353,5 +357,5 @@ fn no_ring() -> CliError {
 }
 
 fn no_point() -> CliError {
-    CliError::parameters("give a TARGET and a MOUNTPOINT, as in `cryptline mount disk.img /mnt`")
+    CliError::parameters("use a TARGET and a MOUNTPOINT, as in `cryptline mount disk.img /mnt`")
 }

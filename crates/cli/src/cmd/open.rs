@@ -16,8 +16,10 @@ use crate::output::{for_shell, warn_of};
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  cryptline open --check disk.img                        ask for the passphrase
-  cryptline open --check disk.img --key-file key.bin     take the bytes of the file unchanged
+  # ask for the passphrase
+  cryptline open --check disk.img
+  # take the bytes of the file unchanged
+  cryptline open --check disk.img --key-file key.bin
   cryptline open --check disk.img --key-file - < key.bin
   cryptline open --check disk.img --key-slot 3 --passphrase-fd 3 3<passphrase.txt
 

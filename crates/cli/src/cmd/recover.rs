@@ -34,7 +34,8 @@ the volume and ends, and what is asked of the device then waits for the new one.
 
 Examples:
   cryptline recover /dev/ublkb0
-  cryptline recover --replace /dev/ublkb0          after an upgrade, while it is mounted")]
+  # after an upgrade, while it is mounted
+  cryptline recover --replace /dev/ublkb0")]
 pub struct RecoverArgs {
     /// A device of `cryptline attach` whose server is gone
     #[arg(value_name = "DEVICE")]

@@ -16,15 +16,17 @@ use crate::size;
 Examples:
   cryptline resize disk.img 20G
   cryptline resize data.img 20G --header disk.header
-  cryptline resize disk.img 5G --shrink              where nothing was written behind 5G
-  cryptline resize /dev/sdb                          to the end of the device, if the header says another size
+  # where nothing was written behind 5G
+  cryptline resize disk.img 5G --shrink
+  # to the end of the device, if the header says another size
+  cryptline resize /dev/sdb
 
 SIZE is that of the file, header included, as with `cryptline create --size`; without it the volume becomes as large as
 its file or device. No passphrase is needed. What is new reads as noise until it is written. Grow the file system in
 the volume afterwards (resize2fs, xfs_growfs), and make it smaller before you shrink the volume.
 
 A file can grow while it is served: guests of `vhost-user` and mounts notice within a second, NBD clients when they
-connect again, block devices when they are made anew. A volume shrinks only while nobody has it open. If the LUKS2
+connect again, block devices when they are made again. A volume shrinks only while nobody has it open. If the LUKS2
 header states a size, it is changed there, and only while nobody has the volume open for writing. When such a volume
 grows, the space behind it becomes a part of it and must contain only zeros: a file is checked completely, a device in
 thousands of places. Block devices, partitions and exports keep their own size.

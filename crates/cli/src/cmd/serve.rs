@@ -77,13 +77,20 @@ start the server as root, add --user. The sockets and the pid file then belong t
 their directory belong to it as well, so that the server can remove them when it exits.
 
 Examples:
-  cryptline serve                                     a 1 GiB encrypted RAM disk, to try it out
-  cryptline serve disk.img                            ask for the passphrase
-  cryptline serve disk.img --key-file key -U /tmp/d   listen on a named Unix socket
-  cryptline serve disk.img --background --pidfile p   return once clients can connect; `kill $(cat p)` stops it
-  cryptline serve 'whole-disk.img?partition=2'        LUKS in a partition: its number, label or UUID
-  cryptline serve disk.img --partition root           a partition of the decrypted disk
-  cryptline serve disk.img --run 'nbdinfo \"$uri\"'     serve while one command runs
+  # try it out with a 1 GiB encrypted RAM disk
+  cryptline serve
+  # ask for the passphrase
+  cryptline serve disk.img
+  # listen on a named Unix socket
+  cryptline serve disk.img --key-file key -U /tmp/d
+  # return once clients can connect; `kill $(cat p)` stops it
+  cryptline serve disk.img --background --pidfile p
+  # LUKS in a partition: its number, label or UUID
+  cryptline serve 'whole-disk.img?partition=2'
+  # a partition of the decrypted disk
+  cryptline serve disk.img --partition root
+  # serve while one command runs
+  cryptline serve disk.img --run 'nbdinfo \"$uri\"'
   nbdcopy -- [ cryptline serve disk.img --key-file key -r ] copy.img
   cryptline serve disk.img --tls=require --tls-certificates pki \\
       --run 'qemu-img info --object \"$tlsobject\" --image-opts \"$imageopts\"'
@@ -270,7 +277,7 @@ impl ServeArgs {
         {
             if given > count {
                 return Err(CliError::parameters(format!(
-                    "{option} is given {given} times for {count} exports; give it once for each TARGET"
+                    "{option} is given {given} times for {count} exports; use it once for each TARGET"
                 )));
             }
         }

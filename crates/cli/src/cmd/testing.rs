@@ -29,8 +29,10 @@ and, separated by colons:
 
 Examples:
   cryptline serve --fault read:nth=3 --fault write:after=10:error=ENOSPC
-  cryptline serve --delay read=100us,write=20us..40us,flush=1ms,parallel=32      an SSD
-  cryptline serve --delay seek=2ms..12ms,rate=150M,parallel=1                    a hard disk
+  # an SSD
+  cryptline serve --delay read=100us,write=20us..40us,flush=1ms,parallel=32
+  # a hard disk
+  cryptline serve --delay seek=2ms..12ms,rate=150M,parallel=1
   cryptline mount disk.img --fault flush:after=2 /mnt")]
 pub struct TestingArgs {}
 

@@ -46,7 +46,7 @@ pub struct TopArgs {
 /// Exit code 4 when a server does not answer or makes no sense.
 pub fn run(args: &TopArgs) -> Result<(), CliError> {
     if args.json && args.sockets.len() > 1 {
-        return Err(CliError::parameters("JSON lines do not say which server they are of; give --json one SOCKET"));
+        return Err(CliError::parameters("JSON lines do not say which server they are of; use --json one SOCKET"));
     }
     let sockets = args.sockets.iter();
     let streams = sockets.map(|socket| Ok((connect(socket)?, socket.display().to_string())));
@@ -71,7 +71,7 @@ pub fn run(args: &TopArgs) -> Result<(), CliError> {
 fn connect(socket: &Path) -> Result<UnixStream, CliError> {
     UnixStream::connect(socket).map_err(|error| {
         CliError::device(format!(
-            "no statistics at {}: {error}; give the socket of a running `cryptline serve --stats SOCKET`",
+            "no statistics at {}: {error}; use the socket of a running `cryptline serve --stats SOCKET`",
             socket.display()
         ))
     })
@@ -118,7 +118,7 @@ fn next_line(reader: &mut impl BufRead, socket: &str) -> Result<Option<String>, 
 
 fn nonsense(socket: &str) -> CliError {
     CliError::device(format!(
-        "{socket} does not give cryptline's statistics; give the socket of `cryptline serve --stats SOCKET`"
+        "{socket} does not give cryptline's statistics; use the socket of `cryptline serve --stats SOCKET`"
     ))
 }
 

@@ -53,9 +53,11 @@ The server stays in the foreground, unless --background is given. SIGINT, SIGTER
 requests it has taken, for up to 5 s, flushes every disk and exits with 0, or with 4 if a flush failed.
 
 Examples:
-  cryptline vhost-user disk.img                         ask for the passphrase, private socket
+  # ask for the passphrase, private socket
+  cryptline vhost-user disk.img
   cryptline vhost-user disk.img --socket-path /run/vm1.sock --key-file key
-  cryptline vhost-user disk.img --socket-path vm.sock --background      return once a machine can connect
+  # return once a machine can connect
+  cryptline vhost-user disk.img --socket-path vm.sock --background
   cryptline vhost-user a.img b.img --socket-path a.sock --socket-path b.sock --num-queues 4
 
 Exit codes (as cryptsetup's):
@@ -280,14 +282,14 @@ impl DeviceArgs {
         for (given, option) in [(self.socket_path.len(), "--socket-path"), (self.serial.len(), "--serial")] {
             if given > count {
                 return Err(CliError::parameters(format!(
-                    "{option} is given {given} times for {count} disks; give it once for each TARGET"
+                    "{option} is given {given} times for {count} disks; use it once for each TARGET"
                 )));
             }
         }
         let fds = self.fd.len();
         if fds != 0 && fds != count {
             return Err(CliError::parameters(format!(
-                "--fd is given {fds} times for {count} disks; give it once for each TARGET"
+                "--fd is given {fds} times for {count} disks; use it once for each TARGET"
             )));
         }
         for path in &self.socket_path {
@@ -348,7 +350,7 @@ fn is_among(names: &[String], name: &str) -> bool {
 fn queue_size(text: &str) -> Result<u16, String> {
     match text.parse::<u16>() {
         Ok(size) if size.is_power_of_two() && (QUEUE_SIZE_MIN..=QUEUE_SIZE_MAX).contains(&size) => Ok(size),
-        _ => Err(format!("give a power of two from {QUEUE_SIZE_MIN} to {QUEUE_SIZE_MAX}")),
+        _ => Err(format!("use a power of two from {QUEUE_SIZE_MIN} to {QUEUE_SIZE_MAX}")),
     }
 }
 
@@ -357,7 +359,7 @@ fn serial(text: &str) -> Result<String, String> {
     if text.len() <= SERIAL_MAX && text.bytes().all(is_shown) {
         Ok(text.to_owned())
     } else {
-        Err(format!("give up to {SERIAL_MAX} ASCII characters, none of them a control character"))
+        Err(format!("use up to {SERIAL_MAX} ASCII characters, none of them a control character"))
     }
 }
 

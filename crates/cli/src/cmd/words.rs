@@ -141,7 +141,7 @@ impl Word {
             Self::ConvertKey(args) => {
                 if args.place.inspect()?.kind == VolumeKind::Luks1 {
                     return Err(CliError::parameters(
-                        "only key slots of LUKS2 are converted so; `key convert` makes one of LUKS1 anew",
+                        "only key slots of LUKS2 are converted so; use `key convert` for one of LUKS1",
                     ));
                 }
                 args.run()
@@ -164,7 +164,7 @@ impl Word {
 impl ConfigArgs {
     fn run(&self) -> Result<(), CliError> {
         if self.priority.is_none() && self.label.is_none() && self.subsystem.is_none() {
-            return Err(CliError::parameters("nothing to set; give --priority and --key-slot, --label or --subsystem"));
+            return Err(CliError::parameters("nothing to set; use --priority and --key-slot, --label or --subsystem"));
         }
         if let (Some(priority), Some(slot)) = (self.priority, self.key_slot) {
             changed(self.place.open().set_priority(slot, priority))?;

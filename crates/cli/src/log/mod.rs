@@ -24,6 +24,7 @@ use tracing::Level;
 
 use crate::args::choice::{self, Words};
 use lines::Form;
+pub use time::utc;
 
 /// Name of warnings that the program has for whoever started it.
 const WARNING: &str = "cryptline::warning";

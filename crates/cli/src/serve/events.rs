@@ -26,7 +26,7 @@ pub fn watch_latch(name: &str, gate: &Gate) {
             event = "latched",
             source = name,
             why,
-            "{name}: {why}; no flush succeeds any more until the volume is opened anew"
+            "{name}: {why}; no flush succeeds until the volume is opened again"
         );
     });
 }

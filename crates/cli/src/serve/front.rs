@@ -98,7 +98,7 @@ pub fn check_queues(name: &str, gate: &Gate, queues: u64, option: &str) -> Resul
     }
     let (most, give) = match most {
         0 => ("none".to_owned(), String::new()),
-        most => (most.to_string(), format!("give {option} {most}, or ")),
+        most => (most.to_string(), format!("use {option} {most}, or ")),
     };
     Err(CliError::parameters(format!(
         "{option} {queues}: {name} can have {most} at a time, because of the connections that its NBD server takes; {give}use a server of several connections (as with `qemu-nbd --shared=0`)"

@@ -73,9 +73,16 @@ impl Wanted {
             return Ok(Vec::new());
         }
         let host = self.address.as_deref().unwrap_or("127.0.0.1");
+        // As in a URI.
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let port = self.port.unwrap_or(DEFAULT_PORT);
-        let found = (host, port).to_socket_addrs().map_err(|error| {
-            CliError::parameters(format!("{host} is no address of this machine ({error}); give one with --ip-addr"))
+        let found = (host, port).to_socket_addrs().map_err(|error| match host.rsplit_once(':') {
+            Some((host, port)) if port.parse::<u16>().is_ok() => {
+                CliError::parameters(format!("--ip-addr takes no port; use --ip-addr '{host}' --port {port}"))
+            }
+            _ => {
+                CliError::parameters(format!("{host} is no address of this machine ({error}); use one with --ip-addr"))
+            }
         })?;
         let mut addresses: Vec<SocketAddr> = Vec::new();
         for address in found {
@@ -126,7 +133,7 @@ fn tcp_error(address: SocketAddr, error: &io::Error) -> CliError {
             CliError::parameters(format!("no permission to listen on {address}; choose a --port from 1024 up"))
         }
         io::ErrorKind::AddrNotAvailable => {
-            CliError::parameters(format!("{} is no address of this machine; give one with --ip-addr", address.ip()))
+            CliError::parameters(format!("{} is no address of this machine; use one with --ip-addr", address.ip()))
         }
         _ => CliError::parameters(format!("cannot listen on {address}: {error}")),
     }

@@ -44,7 +44,7 @@ impl FromStr for Place {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = "give ADDRESS:PORT such as 127.0.0.1:9155 or [::]:9155, PORT alone for this machine's \
+        let wrong = "use ADDRESS:PORT such as 127.0.0.1:9155 or [::]:9155, PORT alone for this machine's \
                      own programs, or unix:PATH";
         match text.strip_prefix("unix:") {
             Some("") => Err(wrong.to_owned()),

@@ -171,7 +171,7 @@ impl FrontArgs {
     /// Refuses what contradicts itself.
     pub(super) fn check(&self, targets: &[OsString]) -> Result<(), CliError> {
         if self.volume.table.is_some() && !targets.is_empty() {
-            return Err(CliError::parameters("give either a TARGET or --table, which names its device itself"));
+            return Err(CliError::parameters("use either a TARGET or --table, which names its device itself"));
         }
         if targets.len() > 1 && self.volume.header.is_some() {
             return Err(CliError::parameters(
@@ -199,7 +199,7 @@ fn socket_mode(text: &str) -> Result<Mode, String> {
     let mode = u32::from_str_radix(text, 8).ok();
     mode.filter(|mode| digits && *mode <= 0o777)
         .map(Mode::from_raw_mode)
-        .ok_or_else(|| "give octal permissions up to 777, such as 600 or 660".to_owned())
+        .ok_or_else(|| "use octal permissions up to 777, such as 600 or 660".to_owned())
 }
 
 /// How long to poll.
@@ -241,7 +241,7 @@ fn poll_time(text: &str) -> Result<PollTime, String> {
     }
     let micros = text.parse().ok().filter(|micros| *micros <= 1000);
     let time = micros.map(|micros| PollTime::Fixed(Duration::from_micros(micros)));
-    time.ok_or_else(|| "give microseconds from 0 to 1000, or auto".to_owned())
+    time.ok_or_else(|| "use microseconds from 0 to 1000, or auto".to_owned())
 }
 
 /// From a tenth of a second to an hour.
@@ -250,5 +250,5 @@ fn interval(text: &str) -> Result<Duration, String> {
     seconds
         .filter(|seconds| (0.1..=3600.0).contains(seconds))
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| "give seconds from 0.1 to 3600".to_owned())
+        .ok_or_else(|| "use seconds from 0.1 to 3600".to_owned())
 }

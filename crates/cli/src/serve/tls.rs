@@ -56,13 +56,13 @@ impl TlsArgs {
     pub fn load(&self) -> Result<Option<Renewable>, CliError> {
         if self.tls_verify_peer && self.tls == TlsMode::On {
             return Err(CliError::parameters(
-                "--tls-verify-peer with --tls=on verifies nobody: clients without TLS are served too; give --tls=require",
+                "--tls-verify-peer with --tls=on verifies nobody: clients without TLS are served too; use --tls=require",
             ));
         }
         match (self.tls, &self.tls_certificates) {
             (TlsMode::Off, None) => Ok(None),
             (TlsMode::Off, Some(_)) => {
-                Err(CliError::parameters("--tls-certificates without TLS; give --tls=require, or --tls=on"))
+                Err(CliError::parameters("--tls-certificates without TLS; use --tls=require, or --tls=on"))
             }
             (_, None) => {
                 Err(CliError::parameters("--tls needs --tls-certificates DIR with server-cert.pem and server-key.pem"))

@@ -464,8 +464,8 @@ fn what_cannot_be_mounted_is_refused_in_one_line_with_the_next_step() {
     for (arguments, next) in [
         ("ram:1M", "MOUNTPOINT"),
         ("ram:1M @/none", "make a folder"),
-        ("ram:1M @/full", "give an empty one"),
-        ("ram:1M /dev/null", "give an empty folder"),
+        ("ram:1M @/full", "use an empty one"),
+        ("ram:1M /dev/null", "use an empty folder"),
         ("@/full/file @/full/file", "that is the target"),
         ("ram:1M ram:2M @/full/file", "need an empty folder"),
         ("ram:1M @/empty --name=a --name=b", "one for each"),

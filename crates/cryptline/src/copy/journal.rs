@@ -47,19 +47,19 @@ pub enum ResumeError {
     #[error("only a volume that has its header with it can be filled in several runs")]
     Apart,
     /// The copy there is of something else, or the source has changed since.
-    #[error("{} was copied from another source, or the source has changed since; remove it to begin anew", part.display())]
+    #[error("{} was copied from another source, or the source has changed since; remove it to start over", part.display())]
     Changed {
         /// The unfinished copy.
         part: PathBuf,
     },
     /// The volume that was begun opens with another passphrase.
-    #[error("{} was begun with another passphrase; give that one, or remove it to begin anew", part.display())]
+    #[error("{} was begun with another passphrase; use that one, or remove it to start over", part.display())]
     OtherKey {
         /// The unfinished copy.
         part: PathBuf,
     },
     /// The header that was begun says now that its data has another cipher.
-    #[error("{} says by now that its data is encrypted with {found}; remove it to begin anew", part.display())]
+    #[error("{} says by now that its data is encrypted with {found}; remove it to start over", part.display())]
     OtherCipher {
         /// The unfinished copy.
         part: PathBuf,

@@ -198,7 +198,7 @@ fn device_word(device: &Look) -> Result<String> {
         Some(number) => Ok(number.clone()),
         // What is shown of it would be the name of another file.
         None if device.place.contains(char::REPLACEMENT_CHARACTER) => Err(Problem::Target(format!(
-            "{}: the line is text, and this name is not UTF-8; give a symbolic link with another name, or a loop device",
+            "{}: the line is text, and this name is not UTF-8; use a symbolic link with another name, or a loop device",
             device.place
         ))
         .into()),

@@ -120,7 +120,7 @@ pub enum PartitionError {
         there: String,
     },
     /// More than one partition is called so.
-    #[error("partitions {numbers} are all called {name}; give the number of one")]
+    #[error("partitions {numbers} are all called {name}; use the number of one")]
     Ambiguous {
         /// Partition that was asked for.
         name: String,
@@ -356,7 +356,7 @@ impl FromStr for PartitionName {
         }
         match text.parse() {
             Ok(number) if !text.starts_with('+') => Ok(Self::Number(number)),
-            _ if text.is_empty() => Err("no partition is named; give its number, label or UUID".to_owned()),
+            _ if text.is_empty() => Err("no partition is named; use its number, label or UUID".to_owned()),
             _ => Ok(Self::Text(text.to_owned())),
         }
     }

@@ -112,7 +112,7 @@ fn those_that_are_there_are_listed_where_one_is_not() {
     let many: Vec<_> = (0..20).map(|at| (100 + at, 100 + at, "x")).collect();
     let disk = gpt(512, &many);
     assert!(refusal(&disk, "30").ends_with("16 'x' (512 bytes), and 4 more"));
-    assert!(refusal(&disk, "x").contains("give the number"));
+    assert!(refusal(&disk, "x").contains("use the number"));
 }
 
 #[test]

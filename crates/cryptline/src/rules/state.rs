@@ -94,7 +94,7 @@ fn counters_in(path: &Path) -> Result<BTreeMap<String, u64>> {
     let json: Value = serde_json::from_slice(&text).map_err(|error| wrong(&error.to_string()))?;
     let members = json.as_object().filter(|members| members.len() == 2 && members.get("version") == Some(&json!(1)));
     let counters = members.and_then(|members| members.get("counters")).and_then(Value::as_object);
-    let counters = counters.ok_or_else(|| wrong("it holds no counters of seals"))?;
+    let counters = counters.ok_or_else(|| wrong("there are no counters of seals in it"))?;
     let parsed = counters.iter().map(|(id, counter)| Some((id.clone(), counter.as_str()?.parse().ok()?)));
     Ok(parsed.collect::<Option<_>>().ok_or_else(|| wrong("a counter is no number"))?)
 }

@@ -64,7 +64,7 @@ impl FromStr for Pcrs {
         });
         let mut numbers = numbers;
         let all = numbers.try_fold(Self::NONE, |pcrs, number| pcrs.with(number?));
-        all.ok_or("give numbers from 0 to 23 with + between them, such as 7+11")
+        all.ok_or("use numbers from 0 to 23 with + between them, such as 7+11")
     }
 }
 

@@ -81,7 +81,7 @@ fn header_with_large_copies_that_is_given_up_late_opens_nothing() {
         assert!(matches!(error.problem(), Problem::NoKey), "{error}");
         let opened = Open::medium(memory).passphrase(PHRASE).open();
         let error = opened.err().unwrap().to_string();
-        assert!(error.contains("not a LUKS device"), "{metadata_size:?}: {error}");
+        assert!(error.contains("not a LUKS volume"), "{metadata_size:?}: {error}");
     }
 }
 

@@ -36,7 +36,7 @@ fn two_bad_info_blocks_are_refused() {
     assert!(refused.contains("checksum is wrong, and so is its copy"), "{refused}");
     assert!(check(&medium, true, |_| ()).is_err());
     medium.store(START, &[0; 4096]).unwrap();
-    assert!(refusal(&medium).contains("holds no BTT"));
+    assert!(refusal(&medium).contains("no BTT in it"));
 }
 
 #[test]

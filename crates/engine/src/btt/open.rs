@@ -16,7 +16,7 @@ const ARENAS_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BttError {
     /// There is none.
-    #[error("it holds no BTT (no info block at byte 4096 or 0, and no copy at the end); was it cut short?")]
+    #[error("there is no BTT in it (no info block at byte 4096 or 0, and no copy at the end); was it cut short?")]
     Nothing,
     /// An arena's info block and its copy are both bad.
     #[error("arena {arena}: {primary}, and so is its copy ({copy}); restore the image from a backup")]

@@ -102,7 +102,7 @@ impl Line {
             }
         };
         if len == 0 {
-            return Err(kernel("zero-length target", "give the length in 512-byte sectors"));
+            return Err(kernel("zero-length target", "use the length in 512-byte sectors"));
         }
         let kind = Kind::parse(target)?;
         if start != next_start {

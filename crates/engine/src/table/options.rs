@@ -106,7 +106,7 @@ impl CryptOptions {
             self.integrity = Some(Integrity::parse(text)?);
         } else if let Some(size) = word.strip_prefix("integrity_key_size:").and_then(parse_u32) {
             if size == 0 {
-                let hint = "give the size of the MAC key in bytes";
+                let hint = "use the size of the MAC key in bytes";
                 return Err(kernel("Invalid integrity_key_size argument", hint));
             }
             self.integrity_key_size = Some(size);

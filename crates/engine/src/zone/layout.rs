@@ -43,18 +43,18 @@ impl ZoneLayout {
         let fail = |what: String| Err(LayoutError(what));
         if !zone_size.is_power_of_two() {
             return fail(format!(
-                "a zone size of {zone_size} bytes is no power of two, which the kernel demands; give zone-size={}",
+                "a zone size of {zone_size} bytes is no power of two, which the kernel demands; use zone-size={}",
                 zone_size.max(1).checked_next_power_of_two().unwrap_or(1 << 63)
             ));
         }
         if zone_size < ZONE_SIZE_LEAST {
             return fail(format!(
-                "zones of {zone_size} bytes are too small; give a zone-size of at least {ZONE_SIZE_LEAST}"
+                "zones of {zone_size} bytes are too small; use a zone-size of at least {ZONE_SIZE_LEAST}"
             ));
         }
         if size == 0 || !size.is_multiple_of(zone_size) {
             return fail(format!(
-                "{size} bytes are not whole zones of {zone_size} bytes; make it {} bytes, or give another zone-size",
+                "{size} bytes are not whole zones of {zone_size} bytes; make it {} bytes, or use another zone-size",
                 size.div_ceil(zone_size).max(1).saturating_mul(zone_size)
             ));
         }
@@ -69,7 +69,7 @@ impl ZoneLayout {
                 max_active: 0,
                 write_granularity: 4096,
             }),
-            _ => fail(format!("{count} zones are too many (at most {COUNT_MAX}); give a larger zone-size")),
+            _ => fail(format!("{count} zones are too many (at most {COUNT_MAX}); use a larger zone-size")),
         }
     }
 
@@ -80,12 +80,12 @@ impl ZoneLayout {
         let granularity = self.write_granularity;
         if !GRANULARITIES.contains(&granularity) {
             return fail(format!(
-                "a write granularity of {granularity} bytes; give granularity=512, 1024, 2048 or 4096"
+                "a write granularity of {granularity} bytes; use granularity=512, 1024, 2048 or 4096"
             ));
         }
         if self.capacity > self.zone_size {
             return fail(format!(
-                "a zone capacity of {} bytes is above the zone size of {}; give a smaller zone-capacity",
+                "a zone capacity of {} bytes is above the zone size of {}; use a smaller zone-capacity",
                 self.capacity, self.zone_size
             ));
         }
@@ -97,7 +97,7 @@ impl ZoneLayout {
         }
         if self.conventional >= self.count {
             return fail(format!(
-                "{} conventional zones of {} leave none to be written sequentially; give fewer",
+                "{} conventional zones of {} leave none to be written sequentially; use fewer",
                 self.conventional, self.count
             ));
         }
@@ -182,7 +182,7 @@ mod tests {
         assert!(changed(|it| it.capacity = MIB + 4096).contains("above the zone size"));
         assert!(changed(|it| it.capacity = MIB - 512).contains("multiple"));
         assert!(changed(|it| it.capacity = 0).contains("multiple"));
-        assert!(changed(|it| it.conventional = 64).contains("give fewer"));
+        assert!(changed(|it| it.conventional = 64).contains("use fewer"));
         assert!(changed(|it| it.write_granularity = 8192).contains("granularity=512"));
     }
 

@@ -313,7 +313,7 @@ fn server_that_was_started_anew_is_not_taken_for_the_one_that_has_the_writes() {
     let _again = Background::spawn(&mut command).wait_for_path(&pid, Duration::from_secs(60));
     let refused = Blocking::new(&gate, BackendChoice::Auto).err();
     let text = refused.expect("no such queue").to_string();
-    assert!(text.contains("started anew"), "{text}");
+    assert!(text.contains("was restarted"), "{text}");
     assert_eq!(one.flush(), Err(Fault::Lost));
     assert_eq!(one.flush(), Err(Fault::Latched));
 }

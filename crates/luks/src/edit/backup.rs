@@ -340,7 +340,7 @@ fn key_digest(header: &Header) -> Option<&[u8]> {
 /// Why nothing but a backup may be written over the header that is there.
 fn what_is_barred(bar: &Error) -> String {
     match bar {
-        Error::OtherContents { what, .. } => format!("it holds {what}, whose beginning is overwritten"),
+        Error::OtherContents { what, .. } => format!("it contains {what}, whose beginning is overwritten"),
         Error::NotUnderstood { copy, reason, .. } => {
             format!("the {copy} header copy, which is whole and not understood here ({reason}), is lost")
         }
@@ -351,7 +351,7 @@ fn what_is_barred(bar: &Error) -> String {
 /// Where no header can be read.
 fn what_is_lost(device: &mut (impl Read + Seek), size: u64, error: &Error) -> Result<String, Error> {
     Ok(match (signatures::find(device, size)?, error) {
-        (Some(what), _) => format!("it holds {what}, whose beginning is overwritten"),
+        (Some(what), _) => format!("it contains {what}, whose beginning is overwritten"),
         (None, Error::NotLuks) => "it has no LUKS header; what is at its beginning is overwritten".to_owned(),
         (None, error) => format!("its header cannot be read ({error}) and is overwritten"),
     })

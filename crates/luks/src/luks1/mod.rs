@@ -102,7 +102,7 @@ pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header,
         .odd
         .iter()
         .map(|(_, odd)| {
-            format!("{odd}, so it is passed over; `cryptline header repair` writes anew what follows from the rest")
+            format!("{odd}, so it is skipped; `cryptline header repair` rewrites what follows from the rest")
         })
         .collect();
     Ok(header)

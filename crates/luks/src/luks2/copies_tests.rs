@@ -254,7 +254,7 @@ fn anything_else_is_not_a_luks_device() {
     let noise = Image { bytes: (0..1 << 16).map(|byte: u32| byte.to_le_bytes()[0]).collect() };
     for image in [empty, zeros, noise] {
         let error = image.read().unwrap_err();
-        assert_eq!(error.to_string(), "not a LUKS device: no LUKS header found");
+        assert_eq!(error.to_string(), "not a LUKS volume: no LUKS header found");
         assert_eq!(error.kind(), ErrorKind::Device);
     }
 }

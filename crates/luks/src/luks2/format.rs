@@ -126,7 +126,7 @@ impl Layout {
         let copy_size = options.metadata_size.unwrap_or(COPY_SIZE);
         if !COPY_SIZES.contains(&copy_size) {
             return Err(parameters(format!(
-                "a header copy of {copy_size} bytes is not possible, give a power of two from 16 KiB to 4 MiB"
+                "a header copy of {copy_size} bytes is not possible, use a power of two from 16 KiB to 4 MiB"
             )));
         }
         let header_end = match (data_offset, options.keyslots_size) {
@@ -159,7 +159,7 @@ fn keyslots_size(options: &FormatOptions, room: u64, slot_size: u64) -> Result<u
     let is_possible = size.is_multiple_of(AREA_ALIGNMENT) && (slot_size..=room.min(KEYSLOTS_SIZE_MAX)).contains(&size);
     if !is_possible {
         return Err(parameters(format!(
-            "a place of {size} bytes for key slots is not possible, give a multiple of {AREA_ALIGNMENT} from {slot_size} to {}",
+            "a place of {size} bytes for key slots is not possible, use a multiple of {AREA_ALIGNMENT} from {slot_size} to {}",
             room.min(KEYSLOTS_SIZE_MAX)
         )));
     }
@@ -170,7 +170,7 @@ fn check_sector_size(options: &FormatOptions, data_size: u64) -> Result<u32, Err
     let fits = options.detached || data_size.is_multiple_of(4096);
     let size = options.sector_size.unwrap_or(if fits { 4096 } else { 512 });
     if !(512..=4096).contains(&size) || !size.is_power_of_two() {
-        return Err(parameters(format!("a sector size of {size} bytes is not possible, give 512, 1024, 2048 or 4096")));
+        return Err(parameters(format!("a sector size of {size} bytes is not possible, use 512, 1024, 2048 or 4096")));
     }
     Ok(size)
 }

@@ -52,6 +52,8 @@ fn headers_that_can_not_be_opened_are_refused_by_name() {
     let integrity = json!({"type": "hmac(sha256)", "journal_encryption": "none", "journal_integrity": "none"});
     for (image, kind, expected, opens) in [
         (requiring("time-travel"), Device, "requires 'time-travel'", false),
+        (requiring("opal"), Device, "the header requires encryption by the drive itself (OPAL)", false),
+        (requiring("inline-hw-tags"), Device, "the header requires integrity tags that the drive keeps", false),
         (requiring("online-reencrypt"), Device, "reencryption in progress (requirement 'online-reencrypt')", false),
         (
             requiring("online-reencrypt-v2"),
@@ -66,6 +68,8 @@ fn headers_that_can_not_be_opened_are_refused_by_name() {
         (segment("iv_tweak", json!("8")), Device, "segments.0.iv_tweak: 8", true),
         (segment("type", json!("linear")), Parameters, "not supported yet: segment type 'linear'", true),
         (segment("integrity", integrity), Parameters, "not supported yet: integrity ('hmac(sha256)')", true),
+        (segment("encryption", json!("paes-xts-plain64")), Parameters, "not supported yet: cipher 'xts(paes)'", true),
+        (segment("encryption", json!("aes-xts-own")), Parameters, "not supported yet: IV mode 'own'", true),
         (
             segment("encryption", json!("anubis-xts-plain64")),
             Parameters,

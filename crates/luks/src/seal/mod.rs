@@ -46,7 +46,7 @@ pub enum SealError {
     #[error("the header has {0} seals, and only one can count; remove the others (`cryptline token remove`)")]
     Several(usize),
     /// A seal that does not follow the format.
-    #[error("the seal of the header is malformed: {0}; seal the header anew")]
+    #[error("the seal of the header is malformed: {0}; seal the header again")]
     Malformed(String),
     /// A header that programs read differently.
     #[error("the header cannot be sealed or measured: {0}")]
@@ -66,12 +66,12 @@ pub enum SealError {
     },
     /// A seal by another key.
     #[error(
-        "the header is sealed by another {0}, whose id is {1}; if the volume was reencrypted, or the header sealed on purpose, seal it anew"
+        "the header is sealed by another {0}, whose id is {1}; if the volume was reencrypted, or the header sealed on purpose, seal it again"
     )]
     OtherKey(SealKind, String),
     /// The header was changed since.
     #[error(
-        "the header is not as it was sealed; somebody has changed it; compare it with a backup, and seal it anew only if it is right"
+        "the header is not as it was sealed; somebody has changed it; compare it with a backup, and seal it again only if it is right"
     )]
     Changed,
     /// The header was put back, or the seal is older than others that were seen.

@@ -58,7 +58,7 @@ pub fn folder(given: Option<&Path>) -> Result<PathBuf> {
     match given {
         Some(folder) if folder.is_dir() => Ok(folder.to_owned()),
         Some(other) => {
-            fail!("--on {}: give a folder that exists; files are made in it and removed", other.display())
+            fail!("--on {}: use a folder that exists; files are made in it and removed", other.display())
         }
         None if Path::new(SHARED_MEMORY).is_dir() => Ok(SHARED_MEMORY.into()),
         None => Ok(std::env::temp_dir()),
@@ -91,7 +91,7 @@ pub fn make(bytes: u64, folder: &Path) -> Result<(Vec<Way>, String)> {
 }
 
 fn memory(bytes: u64) -> Result<SharedMemory> {
-    SharedMemory::new(usize::try_from(bytes)?).of("no memory for a medium; give a smaller --size")
+    SharedMemory::new(usize::try_from(bytes)?).of("no memory for a medium; use a smaller --size")
 }
 
 /// A mapped file without a name: it is gone when this program ends, however it ends.

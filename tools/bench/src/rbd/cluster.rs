@@ -32,10 +32,10 @@ impl Cluster {
             require(&["rbd"], "ceph-common")?;
             return Ok(Self { conf: conf.clone(), pool: args.pool.clone(), node: None, _folder: None });
         }
-        require(&PROGRAMS, &format!("{PACKAGES}, or give --conf of a cluster"))?;
+        require(&PROGRAMS, &format!("{PACKAGES}, or use --conf of a cluster"))?;
         if args.pool != cryptline_peers::ceph::POOL {
             let own = cryptline_peers::ceph::POOL;
-            fail!("--pool {}: a cluster of this program's own has the pool {own}; give --conf too", args.pool);
+            fail!("--pool {}: a cluster of this program's own has the pool {own}; use --conf too", args.pool);
         }
         let folder = tempfile::Builder::new().prefix("cryptline-rbd-").tempdir()?;
         let node = Node::start(folder.path(), OPTIONS).of("cannot start a cluster")?;

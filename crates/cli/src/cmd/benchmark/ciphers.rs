@@ -109,7 +109,7 @@ pub fn cases(words: &[String], key_bits: Option<usize>) -> Result<Vec<Case>, Cli
     }
     match (cases.is_empty(), key_bits) {
         (true, Some(bits)) => Err(CliError::parameters(format!(
-            "--key-size {bits}: no cipher takes such a key; give for example 256 or 512"
+            "--key-size {bits}: no cipher takes such a key; use for example 256 or 512"
         ))),
         _ => Ok(cases),
     }
@@ -180,7 +180,7 @@ fn threads(cores: usize) -> BTreeSet<usize> {
 
 fn key_len(bits: usize) -> Result<usize, CliError> {
     if !bits.is_multiple_of(8) || bits > KEY_LEN_MAX * 8 {
-        return Err(CliError::parameters(format!("--key-size {bits}: give a multiple of 8 bits, such as 512")));
+        return Err(CliError::parameters(format!("--key-size {bits}: use a multiple of 8 bits, such as 512")));
     }
     Ok(bits / 8)
 }

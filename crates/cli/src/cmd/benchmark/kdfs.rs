@@ -82,7 +82,7 @@ pub fn cases(names: &[String]) -> Result<Vec<Case>, CliError> {
 fn hash_of(name: &str) -> Result<Hash, CliError> {
     let Some(hash) = name.strip_prefix("pbkdf2-") else {
         return Err(CliError::parameters(format!(
-            "--kdf {name}: there is no such function; give argon2id, argon2i, pbkdf2 or pbkdf2-HASH, such as pbkdf2-sha256"
+            "--kdf {name}: there is no such function; use argon2id, argon2i, pbkdf2 or pbkdf2-HASH, such as pbkdf2-sha256"
         )));
     };
     Hash::by_name(hash).map_err(|error| CliError::parameters(format!("--kdf {name}: {error}")))

@@ -35,14 +35,16 @@ const SECONDS_MAX: f64 = 3600.0;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  cryptline benchmark                                      everything, in about 20 seconds
+  # everything, in about 20 seconds
+  cryptline benchmark
   cryptline benchmark --cipher aes-xts-plain64 --key-size 512
   cryptline benchmark --kdf argon2id --kdf pbkdf2-sha512
   cryptline benchmark --json | jq '.ciphers[] | select(.threads == 1)'
-  cryptline benchmark --compare-cryptsetup --no-cipher     unlocking, compared with cryptsetup
+  # unlocking, compared with cryptsetup
+  cryptline benchmark --compare-cryptsetup --no-cipher
 
 No disk is read or written. --cipher alone measures only ciphers and --kdf alone only key derivation
-functions; give both to measure both. Each speed is the median of several samples after a warm-up,
+functions; use both to measure both. Each speed is the median of several samples after a warm-up,
 with buffers that fit the L2 cache. CRYPTLINE_CPU selects the cipher implementation.
 docs/benchmark-json.md describes the JSON.")]
 pub struct BenchmarkArgs {
@@ -115,7 +117,7 @@ fn seconds(given: f64) -> Result<Duration, CliError> {
     if given > 0.0 && given <= SECONDS_MAX {
         Ok(Duration::from_secs_f64(given))
     } else {
-        Err(CliError::parameters(format!("--seconds {given}: give more than 0 and at most {SECONDS_MAX}")))
+        Err(CliError::parameters(format!("--seconds {given}: use more than 0 and at most {SECONDS_MAX}")))
     }
 }
 

@@ -18,7 +18,8 @@ use crate::size;
 Examples:
   cryptline btt create disk.btt --size 1G
   cryptline btt create disk.btt --size 64M --sector-size 512
-  cryptline btt create --force /mnt/pmem/disk.btt     over an existing file or device, in place
+  # over an existing file or device, in place
+  cryptline btt create --force /mnt/pmem/disk.btt
 
 With --size a new file is made: whole under its name, or not at all. Without it the file or device
 is there already and everything on it is lost. The table is opened again before success is reported.

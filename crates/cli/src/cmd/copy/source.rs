@@ -35,7 +35,7 @@ pub fn refuse_same(source: &Path, destination: &Target) -> Result<(), CliError> 
 }
 
 /// Advice where the options of a new volume have the usual names.
-const OF_SOURCE: &str = "; if the volume was made so, give --from-accept-cipher with that cipher";
+const OF_SOURCE: &str = "; if the volume was made so, use --from-accept-cipher with that cipher";
 
 impl From<'_> {
     /// Tells if it has to be opened with a key. Nothing is asked for yet, nor is standard input read.

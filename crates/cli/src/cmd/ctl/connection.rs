@@ -33,7 +33,7 @@ impl Connection {
         let name = socket.display().to_string();
         let stream = UnixStream::connect(socket).map_err(|error| {
             CliError::device(format!(
-                "no server at {name}: {error}; give the socket of a running `cryptline serve --control SOCKET`"
+                "no server at {name}: {error}; use the socket of a running `cryptline serve --control SOCKET`"
             ))
         })?;
         let stream = BufReader::new(stream);
@@ -57,7 +57,7 @@ impl Connection {
         let next = if geteuid().is_root() {
             format!(", who would get the volume key; --server-user {number} says that this is right")
         } else {
-            ", neither root nor you; give the socket of your own server".to_owned()
+            ", neither root nor you; use the socket of your own server".to_owned()
         };
         Err(refused(&format!("user {number}"), &next))
     }
@@ -101,7 +101,7 @@ impl Connection {
     }
 
     fn nonsense(&self) -> CliError {
-        CliError::device(format!("{} is no control socket; give that of `cryptline serve --control SOCKET`", self.name))
+        CliError::device(format!("{} is no control socket; use that of `cryptline serve --control SOCKET`", self.name))
     }
 }
 

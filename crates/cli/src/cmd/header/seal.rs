@@ -24,7 +24,8 @@ Examples:
   cryptline header sign disk.img
   cryptline header sign disk.img --cover keyslots,tokens
   cryptline header sign disk.img --seal-key seal.key
-  cryptline header sign old.img --seal-file old.seal          LUKS1
+  # seal a LUKS1 header
+  cryptline header sign old.img --seal-file old.seal
 
 The volume is unlocked first. The seal is of what decides how the data is encrypted and where it lies, and of the UUID; not of key slots and tokens unless --cover says so, so that passphrases can come and go. docs/header-seal.md has its format.
 
@@ -116,7 +117,8 @@ impl VerifyArgs {
 Examples:
   cryptline header measure disk.img
   cryptline header measure disk.img --hash sha384
-  cryptline header measure disk.img --canonical | sha256sum     another number: of the text alone
+  # another number: of the text alone
+  cryptline header measure disk.img --canonical | sha256sum
 
 No key is needed. The measurement is of what a seal is of, without key slots and tokens. What has been measured into a TPM or a log is then demanded of the header where the volume is opened (`cryptline help serve`).
 

@@ -51,11 +51,12 @@ impl BackupArgs {
 #[command(after_help = "\
 Examples:
   cryptline header restore disk.img --file disk.header
-  cryptline header restore disk.img --file disk.header -q       ask nothing
+  # ask nothing
+  cryptline header restore disk.img --file disk.header -q
 
 The key slots of the backup take the place of those that are there, so this is asked for first, or given with -q. A
 backup whose data begins elsewhere, or of another length, is refused. One of a header that could only be read, as before
-`repair --force`, is written back as it was. It cannot be done in one step: if it is cut off, give the same command again.
+`repair --force`, is written back as it was. It cannot be done in one step: if it is cut off, use the same command again.
 
 Exit codes: 0 restored, 1 invalid parameters, not confirmed, or the backup does not fit, 4 wrong device or I/O error,
 5 in use.")]
@@ -93,7 +94,8 @@ impl RestoreArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  cryptline header uuid disk.img                      show it
+  # show it
+  cryptline header uuid disk.img
   cryptline header uuid disk.img --random
   cryptline header uuid disk.img --uuid 970e17de-0750-443f-b6ca-2a739c5ff99a
 
@@ -136,9 +138,11 @@ impl UuidArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  cryptline header label disk.img                     show them
+  # show them
+  cryptline header label disk.img
   cryptline header label disk.img --label backup
-  cryptline header label disk.img --label ''          no label
+  # no label
+  cryptline header label disk.img --label ''
 
 Exit codes: 0 success, 1 invalid parameters or LUKS1, 4 wrong device, damaged header or I/O error, 5 in use.")]
 pub struct LabelArgs {
@@ -178,7 +182,8 @@ impl LabelArgs {
 #[command(after_help = "\
 Examples:
   cryptline header convert disk.img --to luks2
-  cryptline header convert disk.img --to luks1            only with PBKDF2 and 512-byte sectors, and without tokens
+  # only with PBKDF2 and 512-byte sectors, and without tokens
+  cryptline header convert disk.img --to luks1
 
 Volume key, UUID, key slots and data stay as they are, and every passphrase opens the volume as before. What the other
 version cannot have is refused by name. A crash at any moment leaves the old header or the new one. A server that has
@@ -222,11 +227,12 @@ impl ConvertArgs {
 Examples:
   cryptline header repair disk.img
   cryptline header repair disk.img --wipe-unused
-  cryptline header repair disk.img --force            at the cost of what is in the way
+  # overwrite what is in the way
+  cryptline header repair disk.img --force
 
-LUKS2 keeps two copies of its header. Where one is damaged or older than the other, both are written anew from the good
+LUKS2 keeps two copies of its header. Where one is damaged or older than the other, both are rewritten from the good
 one. LUKS1 has one copy: where key slots lie follows from the length of the key, so what a disk signature has overwritten
-of that is written anew.
+of that is rewritten.
 
 --force goes further, so save the header with `cryptline header backup` first:
   a device that holds something else by now gets its header back, and loses what lies in its place

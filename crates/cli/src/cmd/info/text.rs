@@ -80,7 +80,7 @@ fn general(page: &mut Page, found: &Inspection, header: &Info, refused: Option<&
     page.line_of("Flags", Some(header.flags.join(" ")));
     page.line_of("Requirements", Some(header.requirements.join(" ")));
     page.line("Device size", &bytes(found.device_size));
-    page.line_of("Clear disk", found.data_size.as_ref().ok().map(|size| bytes(*size)));
+    page.line_of("Usable", found.data_size.as_ref().ok().map(|size| bytes(*size)));
     page.line_of("Not served", refused);
     for warning in &header.warnings {
         page.line("Warning", warning);

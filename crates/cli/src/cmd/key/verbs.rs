@@ -29,10 +29,14 @@ pub const PRIORITIES: &Words<Priority> = &[
 Examples:
   cryptline key add disk.img
   cryptline key add disk.img --key-file old --new-key-file new
-  cryptline key add disk.img --volume-key-file vk            where no passphrase is known any more
-  cryptline key add disk.img --new-key-slot 5 --key-slot 0   unlock by slot 0, write slot 5
-  cryptline key add disk.img --recovery > key.txt            a random recovery key
-  cryptline key add disk.img --unbound --key-size 256        a passphrase for another key
+  # where no passphrase is known any more
+  cryptline key add disk.img --volume-key-file vk
+  # unlock by slot 0, write slot 5
+  cryptline key add disk.img --new-key-slot 5 --key-slot 0
+  # a random recovery key
+  cryptline key add disk.img --recovery > key.txt
+  # a passphrase for another key
+  cryptline key add disk.img --unbound --key-size 256
 
 The new key slot is the lowest that is free. --key-slot alone is the new one, as with cryptsetup; with
 --new-key-slot it is the one to unlock by.
@@ -200,7 +204,8 @@ impl ChangeArgs {
 Examples:
   cryptline key remove disk.img
   cryptline key remove disk.img --key-file old
-  cryptline key remove disk.img old                      the same
+  # the passphrase in the file old
+  cryptline key remove disk.img old
 
 The last key slot is removed only after a question, or with -q.
 
@@ -246,8 +251,10 @@ impl RemoveArgs {
 #[command(after_help = "\
 Examples:
   cryptline key kill disk.img 3
-  cryptline key kill disk.img 3 --key-file other       a passphrase that stays
-  cryptline key kill disk.img 3 -q                     without a passphrase
+  # a passphrase that stays
+  cryptline key kill disk.img 3 --key-file other
+  # without a passphrase
+  cryptline key kill disk.img 3 -q
 
 Without -q, a passphrase of another key slot is needed first, so that one is known to be left.
 
@@ -308,8 +315,10 @@ impl KillArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  cryptline key priority disk.img 1 prefer       try key slot 1 first
-  cryptline key priority disk.img 2 ignore       try key slot 2 only when it is named
+  # try key slot 1 first
+  cryptline key priority disk.img 1 prefer
+  # try key slot 2 only when it is named
+  cryptline key priority disk.img 2 ignore
 
 Exit codes: 0 changed, 1 invalid parameters or LUKS1, 4 wrong device, damaged header or I/O error, 5 in use.")]
 pub struct PriorityArgs {

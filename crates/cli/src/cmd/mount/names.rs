@@ -29,13 +29,13 @@ impl<'a> Names<'a> {
         }
         // A table is one disk.
         if given.len() > targets.len().max(1) {
-            return Err(CliError::parameters("more --name than TARGETs; give one for each, in their order"));
+            return Err(CliError::parameters("more --name than TARGETs; use one for each, in their order"));
         }
         for (index, name) in given.iter().enumerate() {
             let is_odd = ["", ".", ".."].contains(&name.as_str()) || name.contains(['/', '\0']);
             if is_odd || name.len() > NAME_MAX {
                 return Err(CliError::parameters(format!(
-                    "--name {name:?}: give the name of a file, without a slash and with {NAME_MAX} bytes at most"
+                    "--name {name:?}: use the name of a file, without a slash and with {NAME_MAX} bytes at most"
                 )));
             }
             if clashes(&given[..index], name) {

@@ -41,13 +41,13 @@ impl Place {
         let kind = fs::metadata(point).map_err(failed)?;
         let over = if kind.is_dir() {
             if fs::read_dir(point).map_err(failed)?.next().is_some() {
-                return Err(CliError::parameters(format!("{shown}: the folder is not empty; give an empty one")));
+                return Err(CliError::parameters(format!("{shown}: the folder is not empty; use an empty one")));
             }
             Over::Folder
         } else if kind.is_file() {
             Over::File
         } else {
-            return Err(CliError::parameters(format!("{shown}: neither a folder nor a file; give an empty folder")));
+            return Err(CliError::parameters(format!("{shown}: neither a folder nor a file; use an empty folder")));
         };
         let point = fs::canonicalize(point).map_err(failed)?;
         // A folder with a mount is not empty.
@@ -77,7 +77,7 @@ impl Place {
         let mut paths = parsed.iter().filter_map(Target::path).chain(header);
         if paths.any(|path| identity(path) == own) {
             return Err(CliError::parameters(format!(
-                "{}: that is the target; give an empty folder or another file",
+                "{}: that is the target; use an empty folder or another file",
                 self.point.display()
             )));
         }

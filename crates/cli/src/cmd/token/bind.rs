@@ -22,11 +22,13 @@ Examples:
   cryptline token bind disk.img tang http://tang.example
   cryptline token bind disk.img tang http://tang.example --thumbprint uAprhr4HADpaEdRcS3pmVLh4u2tyFLFmZ3rWC4gN7xI
   cryptline token bind disk.img sss '{\"t\": 2, \"pins\": {\"tang\": [{\"url\": \"a\"}, {\"url\": \"b\"}, {\"url\": \"c\"}]}}'
-  cryptline token bind disk.img tpm2                       the machine must boot as it has booted now (PCR 7)
+  # the machine must boot as it has booted now (PCR 7)
+  cryptline token bind disk.img tpm2
   cryptline token bind disk.img tpm2 --pcrs 7+11 --with-pin
   cryptline token bind disk.img fido2 --with-pin
   cryptline token bind disk.img exec '{\"key\": \"disk\"}' --token-helper vault=/etc/vault.json
-  cryptline serve disk.img                                 asks nothing while one of them answers
+  # asks nothing while one of them answers
+  cryptline serve disk.img
 
 A new key slot gets a random passphrase that is kept in the header.
 
@@ -147,8 +149,8 @@ impl BindArgs {
             (By::Fido2, None) => self.to_security_key(header)?,
             (By::Fido2, Some(_)) => return Err(CliError::parameters("a security key has no URL; leave it out")),
             (By::Exec, config) => self.to_helper(header, config.unwrap_or("{}"))?,
-            (By::Tang, None) => return Err(CliError::parameters("give the URL of the server")),
-            (By::Sss, None) => return Err(CliError::parameters("give the configuration")),
+            (By::Tang, None) => return Err(CliError::parameters("add the URL of the server")),
+            (By::Sss, None) => return Err(CliError::parameters("add the configuration of the group, in JSON")),
             (By::Tpm2, Some(_)) => {
                 return Err(CliError::parameters("a TPM has no URL; leave it out"));
             }

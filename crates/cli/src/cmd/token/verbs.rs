@@ -134,10 +134,10 @@ impl ImportArgs {
         };
         read.map_err(|error| CliError::device(format!("cannot read {name}: {error}")))?;
         if bytes.len() as u64 > JSON_LEN_MAX {
-            return Err(CliError::parameters(format!("{name} is longer than any token; give the file with its JSON")));
+            return Err(CliError::parameters(format!("{name} is longer than any token; use the file with its JSON")));
         }
         String::from_utf8(bytes)
-            .map_err(|_| CliError::parameters(format!("{name} is no text; give the file with the token's JSON")))
+            .map_err(|_| CliError::parameters(format!("{name} is no text; use the file with the token's JSON")))
     }
 }
 
@@ -209,7 +209,7 @@ fn save(path: &Path, json: &str) -> Result<(), CliError> {
     let mut options = File::options();
     let created = options.write(true).create_new(true).mode(0o600).open(path);
     let mut file = created.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => CliError::busy(format!("{name} exists already; give another name")),
+        io::ErrorKind::AlreadyExists => CliError::busy(format!("{name} exists already; use another name")),
         _ => CliError::device(format!("cannot make {name}: {error}")),
     })?;
     let written = file.write_all(json.as_bytes()).and_then(|()| cryptline_sys::sync_all(&file));

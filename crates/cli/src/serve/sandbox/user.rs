@@ -26,7 +26,7 @@ impl Identity {
             (_, Some(gid)) => gid,
             (Some((uid, None)), None) => {
                 return Err(CliError::parameters(format!(
-                    "--user {uid}: no such user is known, so neither is the group; give --group too"
+                    "--user {uid}: no such user is known, so neither is the group; use --group too"
                 )));
             }
             (Some((_, Some(primary))), None) => *primary,

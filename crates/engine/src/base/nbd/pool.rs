@@ -25,7 +25,7 @@ const PATIENCE_FOR_MORE: Duration = Duration::from_secs(5);
 /// The first connection may have taken so many times less.
 const SLOWER: u32 = 4;
 
-const STARTED_ANEW: &str = "the server was started anew or does not answer; open the volume again";
+const RESTARTED: &str = "the server was restarted or does not answer; open the volume again";
 
 /// How long a server that ends may take from one connection to the next.
 const PATIENCE_FOR_END: Duration = Duration::from_secs(5);
@@ -293,7 +293,7 @@ impl Shared {
             if !is_used {
                 self.lose();
             }
-            return Err(self.server.error(STARTED_ANEW));
+            return Err(self.server.error(RESTARTED));
         }
         state.idle.clear();
         servers.witness = None;
@@ -345,7 +345,7 @@ impl Shared {
             } else {
                 self.lose();
             }
-            return Err(self.server.error(STARTED_ANEW));
+            return Err(self.server.error(RESTARTED));
         }
         let link = Link::new(line).map_err(OpenError::Ring)?;
         servers.made = Some(Instant::now());

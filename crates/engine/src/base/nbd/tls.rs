@@ -85,6 +85,12 @@ impl Secure {
     }
 }
 
+/// A name of a certificate as people write it: `DnsName("host")` is host, `IpAddress(::1)` is ::1.
+fn bare(name: &str) -> &str {
+    let inner = name.split_once('(').and_then(|(_, name)| name.strip_suffix(')'));
+    inner.unwrap_or(name).trim_matches('"')
+}
+
 /// Why there is no TLS with a server, and what to do.
 pub(super) fn explained(error: &Error) -> String {
     use AlertDescription as Alert;
@@ -100,8 +106,8 @@ pub(super) fn explained(error: &Error) -> String {
                     .to_owned()
             }
             Certificate::NotValidForNameContext { presented, .. } => format!(
-                "the server's certificate is for {}; give the right one as tls-hostname=NAME in the URI",
-                presented.join(", ")
+                "the server's certificate is for {}; use the right one as tls-hostname=NAME in the URI",
+                presented.iter().map(|name| bare(name)).collect::<Vec<_>>().join(", ")
             ),
             Certificate::Other(why) if format!("{why:?}").contains("CaUsedAsEndEntity") => {
                 "the server's certificate is that of an authority; make one of its own for the server, with basicConstraints=CA:FALSE"
@@ -179,7 +185,7 @@ fn certificates(path: &PathBuf) -> Result<Vec<CertificateDer<'static>>, String> 
     let chain: Result<Vec<_>, _> = chain.collect();
     let chain = chain.map_err(|error| unusable(path, &error))?;
     if chain.is_empty() {
-        return Err(unusable(path, &"it holds no certificate in PEM form"));
+        return Err(unusable(path, &"there is no certificate in PEM form in it"));
     }
     Ok(chain)
 }

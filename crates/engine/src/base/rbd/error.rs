@@ -71,17 +71,17 @@ fn why(name: &RbdName, what: RbdCall, error: &io::Error, errno: Errno) -> String
     match (what, errno) {
         (RbdCall::Configure, _) => match &name.conf {
             Some(conf) => format!(
-                "cannot read {} ({error}); give ?conf=PATH of the cluster's configuration",
+                "cannot read {} ({error}); use ?conf=PATH of the cluster's configuration",
                 conf.display()
             ),
-            None => format!("cannot read the cluster's configuration ({error}); give ?conf=PATH"),
+            None => format!("cannot read the cluster's configuration ({error}); use ?conf=PATH"),
         },
-        (RbdCall::Connect, Errno::TIMEDOUT) => "the cluster's monitors do not answer in time; look for them with `ceph -s`, or give ?conf=PATH of the right cluster".to_owned(),
+        (RbdCall::Connect, Errno::TIMEDOUT) => "the cluster's monitors do not answer in time; look for them with `ceph -s`, or use ?conf=PATH of the right cluster".to_owned(),
         (RbdCall::Connect, Errno::NOENT | Errno::NXIO) => format!(
-            "no monitor or no keyring of client.{id} is known ({error}); give ?conf=PATH with `mon host` and `keyring`, and ?id=NAME of another client"
+            "no monitor or no keyring of client.{id} is known ({error}); use ?conf=PATH with `mon host` and `keyring`, and ?id=NAME of another client"
         ),
         (RbdCall::Connect, Errno::PERM | Errno::ACCESS | Errno::NOTSUP) => format!(
-            "the cluster does not let in client.{id} ({error}); give ?id=NAME and a keyring that `ceph auth get` shows"
+            "the cluster does not let in client.{id} ({error}); use ?id=NAME and a keyring that `ceph auth get` shows"
         ),
         (_, Errno::SHUTDOWN) => {
             "the cluster has shut this client out; see `ceph osd blocklist ls`".to_owned()
@@ -103,7 +103,7 @@ fn why(name: &RbdName, what: RbdCall, error: &io::Error, errno: Errno) -> String
             format!("there is no such snapshot of the image; `rbd snap ls {spec}` lists them")
         }
         (RbdCall::Open | RbdCall::Lock | RbdCall::Watch, Errno::PERM | Errno::ACCESS) => format!(
-            "client.{id} may not write to it ({error}); open it read-only, or give ?id=NAME of one that may"
+            "client.{id} may not write to it ({error}); open it read-only, or use ?id=NAME of one that may"
         ),
         (what, _) => format!("cannot {}: {error}", step(what)),
     }

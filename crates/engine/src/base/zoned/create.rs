@@ -175,7 +175,7 @@ fn make_state(
     let sequential = layout.start_of(layout.conventional);
     if has_data(image.file(), sequential) {
         return Err(OpenError::Geometry(format!(
-            "{path} has data behind byte {sequential} and no zone state ({} is missing); restore that, or give an empty file for a new device",
+            "{path} has data behind byte {sequential} and no zone state ({} is missing); restore that, or use an empty file for a new device",
             state_path.display()
         )));
     }

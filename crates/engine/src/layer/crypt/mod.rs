@@ -268,7 +268,7 @@ fn zones_above(below: &Geometry, start: u64, size: Option<u64>, sector: u32) -> 
     }
     if size.is_some_and(|size| !size.is_multiple_of(zone_size) && start + size != below.size) {
         return fail(format!(
-            "a volume of {} bytes is not whole zones of {zone_size} bytes; give a size that is",
+            "a volume of {} bytes is not whole zones of {zone_size} bytes; use a size that is",
             size.unwrap_or_default()
         ));
     }
@@ -349,7 +349,7 @@ fn logical_block<'a>(
     let wanted = wanted.unwrap_or(largest);
     if !wanted.is_power_of_two() || !(512..=largest).contains(&wanted) {
         return Err(OpenError::Geometry(format!(
-            "a logical block of {wanted} bytes is not possible: give a power of two from 512 to the \
+            "a logical block of {wanted} bytes is not possible: use a power of two from 512 to the \
              cipher sector, {largest}"
         )));
     }

@@ -119,7 +119,7 @@ impl SubBlockDevice {
         let block = options.logical_block;
         if !block.is_power_of_two() || block > sector {
             return Err(OpenError::Geometry(format!(
-                "a logical block of {block} bytes is not possible: give a power of two up to the \
+                "a logical block of {block} bytes is not possible: use a power of two up to the \
                  sector, {sector}"
             )));
         }

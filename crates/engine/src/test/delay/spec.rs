@@ -108,11 +108,11 @@ impl DelaySpec {
                 let count = value.parse::<usize>().ok();
                 let count = count.filter(|count| (1..=PARALLEL_MAX).contains(count));
                 self.parallel =
-                    Some(count.ok_or_else(|| format!("parallel={}: give 1 to {PARALLEL_MAX}", brief(value)))?);
+                    Some(count.ok_or_else(|| format!("parallel={}: use 1 to {PARALLEL_MAX}", brief(value)))?);
             }
             "rate" => self.rate = Some(parse_rate(value)?),
             "seed" => {
-                self.seed = value.parse().map_err(|_| format!("seed={}: give a whole number", brief(value)))?;
+                self.seed = value.parse().map_err(|_| format!("seed={}: use a whole number", brief(value)))?;
             }
             other => {
                 return Err(format!(
@@ -177,7 +177,7 @@ fn parse_rate(text: &str) -> Result<u64, String> {
     let number = number.parse::<u64>().ok();
     let rate = number.zip(units::bytes_in(unit)).and_then(|(number, scale)| number.checked_mul(scale));
     rate.filter(|&rate| rate >= RATE_MIN)
-        .ok_or_else(|| format!("rate={}: give bytes per second, from 64K, such as 200M", brief(text)))
+        .ok_or_else(|| format!("rate={}: use bytes per second, from 64K, such as 200M", brief(text)))
 }
 
 fn quoted(text: &str) -> String {

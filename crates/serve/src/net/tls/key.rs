@@ -40,9 +40,9 @@ fn obstacle(file: &[u8]) -> Option<&'static str> {
     } else if has("DSA PRIVATE KEY") {
         Some("it is a DSA key, which TLS does not use any more; make one with `openssl genpkey -algorithm ED25519`")
     } else if has("CERTIFICATE") {
-        Some("it holds a certificate and no private key; are the two files swapped?")
+        Some("this is a certificate, not a private key; are the two files swapped?")
     } else if has("PUBLIC KEY") {
-        Some("it holds a public key; give the private one")
+        Some("this is a public key; use the private one")
     } else if file.first() == Some(&DER) && std::str::from_utf8(file).is_err() {
         Some("it is in DER form; convert it with `openssl pkey -inform DER -in OLD -out NEW`")
     } else {

@@ -17,7 +17,7 @@ pub struct Subject {
 /// A text that names no subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "give attributes of the certificate's subject as RFC 4514 has them, such as CN=alice or CN=alice,O=Example (as `openssl x509 -noout -subject -nameopt RFC2253` prints them)"
+    "use attributes of the certificate's subject as RFC 4514 has them, such as CN=alice or CN=alice,O=Example (as `openssl x509 -noout -subject -nameopt RFC2253` prints them)"
 )]
 pub struct SubjectError;
 

@@ -162,7 +162,7 @@ fn without_the_witness_nobody_new_is_served_and_those_who_are_lose_nothing() {
     succeeds(&mut first, write());
     closed.recv().unwrap();
     let refused = Channel::open(&gate, BackendChoice::Auto, 4).err().unwrap().to_string();
-    assert!(refused.contains("started anew"), "{refused}");
+    assert!(refused.contains("was restarted"), "{refused}");
     succeeds(&mut first, Request::flush(2));
 }
 
