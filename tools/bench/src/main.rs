@@ -8,15 +8,16 @@
 //! zoned     sequential writes to encrypted zones     │                              └─ --html (page.html draws the JSON)
 //! rbd       images of a Ceph cluster                ─┤
 //! peers     other people's servers, over NBD         │    servers   rows of tables: started, checked, loaded
-//! doors     every front of the server                │    setting   images, processors, other programs
-//! images    whole images, encrypted and decrypted   ─┘    fio       load on sockets and mounts
-//!                                                         load      load on media of this process, and virtqueues
+//! busy      the same, beside busy processes          │    setting   images, processors, other programs
+//! doors     every front of the server                │    fio       load on sockets and mounts
+//! images    whole images, encrypted and decrypted   ─┘    load      load on media of this process, and virtqueues
 //! ```
 //!
 //! A report exists only when everything was measured: a plan that fails ends with one line, and writes no file.
 
 #![forbid(unsafe_code)]
 
+mod busy;
 mod contents;
 mod doors;
 mod error;
@@ -79,6 +80,8 @@ enum Chosen {
     Subblock(subblock::SubBlockArgs),
     /// Compare cryptline with other servers of encrypted disks, over NBD
     Peers(peers::PeersArgs),
+    /// Measure latency beside busy processes, by dispatch mode and beside nbdkit and qemu-nbd
+    Busy(busy::BusyArgs),
     /// Compare the fronts with each other and with those of qemu-storage-daemon
     Doors(doors::DoorsArgs),
     /// Measure the overhead of a request on RAM, persistent memory and BTT
@@ -89,6 +92,9 @@ enum Chosen {
     Images(whole::ImagesArgs),
     /// Compare encryption of Ceph images with librbd's own
     Rbd(rbd::RbdArgs),
+    /// Be one of the busy processes of `busy`
+    #[command(hide = true)]
+    Hog(busy::hogs::HogArgs),
 }
 
 fn main() -> ExitCode {
@@ -98,11 +104,13 @@ fn main() -> ExitCode {
         Chosen::Sweep(args) => sweep::measure(args, runs),
         Chosen::Subblock(args) => subblock::measure(args, runs),
         Chosen::Peers(args) => peers::measure(args, runs),
+        Chosen::Busy(args) => busy::measure(args, runs),
         Chosen::Doors(args) => doors::measure(args, runs),
         Chosen::Media(args) => media::measure(args, runs),
         Chosen::Zoned(args) => zoned::measure(args, runs),
         Chosen::Images(args) => whole::measure(args, runs),
         Chosen::Rbd(args) => rbd::measure(args, runs),
+        Chosen::Hog(args) => args.run(),
     });
     match measured {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,17 +16,24 @@ use crate::report::{Direction, Pattern, Quantity, Report, Shape};
 use crate::servers::{Contest, Disk, Door, Server, check_contents, compare};
 use crate::setting::{ServerArgs, Setting};
 
+/// A peer's command line for the encrypted image.
+pub const NBDKIT: &str =
+    "nbdkit --foreground --exit-with-parent --unix={socket} --filter=luks file file={luks1} passphrase=+{key}";
+
+/// A peer's command line for the encrypted image.
+pub const QEMU_NBD: &str = "qemu-nbd --persistent --shared=4 --socket={socket} --object secret,id=key,file={key,} --image-opts driver=luks,key-secret=key,file.driver=file,file.filename={luks1,}";
+
 #[rustfmt::skip]
 const SERVERS: [Server; 12] = [
     Server::new("cryptline", Door::Nbd, Disk::Luks, "cryptline serve --exit-with-parent --direct=off --unix={socket} --key-file={key} {luks1}"),
     Server::new("cryptline-asleep", Door::Nbd, Disk::Luks, "cryptline serve --exit-with-parent --direct=off --poll-us=0 --unix={socket} --key-file={key} {luks1}"),
     // Any key size: the null cipher has no key.
     Server::new("cryptline-plain", Door::Nbd, Disk::Plain, "cryptline serve --exit-with-parent --direct=off --unix={socket} --type=plain --cipher=cipher_null-ecb --key-size=256 {plain}"),
-    Server::new("qemu-nbd", Door::Nbd, Disk::Luks, "qemu-nbd --persistent --shared=4 --socket={socket} --object secret,id=key,file={key,} --image-opts driver=luks,key-secret=key,file.driver=file,file.filename={luks1,}"),
+    Server::new("qemu-nbd", Door::Nbd, Disk::Luks, QEMU_NBD),
     Server::new("qemu-nbd-plain", Door::Nbd, Disk::Plain, "qemu-nbd --persistent --shared=4 --socket={socket} --format=raw {plain}"),
     Server::new("qsd", Door::Nbd, Disk::Luks, "qemu-storage-daemon --object secret,id=key,file={key,} --blockdev driver=file,node-name=file,filename={luks1,} --blockdev driver=luks,node-name=disk,key-secret=key,file=file --nbd-server max-connections=4,addr.type=unix,addr.path={socket,} --export type=nbd,id=nbd,node-name=disk,name=disk,writable=on"),
     Server::new("qsd-plain", Door::Nbd, Disk::Plain, "qemu-storage-daemon --blockdev driver=file,node-name=disk,filename={plain,} --nbd-server max-connections=4,addr.type=unix,addr.path={socket,} --export type=nbd,id=nbd,node-name=disk,name=disk,writable=on"),
-    Server::new("nbdkit", Door::Nbd, Disk::Luks, "nbdkit --foreground --exit-with-parent --unix={socket} --filter=luks file file={luks1} passphrase=+{key}"),
+    Server::new("nbdkit", Door::Nbd, Disk::Luks, NBDKIT),
     Server::new("nbdkit-plain", Door::Nbd, Disk::Plain, "nbdkit --foreground --exit-with-parent --unix={socket} file file={plain}"),
     Server::new("cryptline-over-nbd", Door::Nbd, Disk::Luks, "cryptline serve --exit-with-parent --unix={socket} --key-file={key} {below-uri}"),
     Server::new("nbdkit-over-nbd", Door::Nbd, Disk::Luks, "nbdkit --foreground --exit-with-parent --unix={socket} --filter=luks nbd socket={below} passphrase=+{key}"),

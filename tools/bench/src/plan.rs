@@ -33,7 +33,7 @@ pub struct Plan {
     pub title: &'static str,
     pub medium: String,
     pub runs: Runs,
-    /// Those that follow each other with the same load are a group.
+    /// Those that follow each other with the same load and limit are a group.
     pub rows: Vec<Row>,
     pub notes: Vec<String>,
 }
@@ -90,9 +90,10 @@ impl Plan {
     /// Gives every way its turns, and sums up the rows. Each notes what share of the processors other programs had.
     pub fn run(mut self, mut turn: impl FnMut(&Row, Turn) -> Result<Sample>) -> Result<Report> {
         let mut groups: Vec<Range<usize>> = Vec::new();
-        for (row, Row { shape, .. }) in self.rows.iter().enumerate() {
+        let alike = |one: &Row, other: &Row| one.shape == other.shape && one.quota == other.quota;
+        for (row, one) in self.rows.iter().enumerate() {
             match groups.last_mut() {
-                Some(group) if self.rows[group.start].shape == *shape => group.end = row + 1,
+                Some(group) if alike(&self.rows[group.start], one) => group.end = row + 1,
                 _ => groups.push(row..row + 1),
             }
         }

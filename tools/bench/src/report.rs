@@ -87,6 +87,8 @@ pub struct Row {
     #[serde(flatten)]
     pub shape: Shape,
     pub hogs: u32,
+    /// Processors that the server may use together, where a control group limits it.
+    pub quota: Option<f64>,
     pub bytes_per_second: f64,
     pub spread: f64,
     pub samples: Vec<f64>,

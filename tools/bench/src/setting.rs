@@ -95,10 +95,14 @@ impl Setting {
 
     /// For servers and what they are asked.
     pub fn of_servers(args: &ServerArgs, size: u64, versions: &[Version]) -> Result<Self> {
-        if size < SIZE_MIN || !size.is_multiple_of(1 << 20) {
-            fail!("--size {size}: use a multiple of 1M, at least {}", size::human(SIZE_MIN));
-        }
+        check_size(size)?;
         Self::new(&args.dir, size, versions, Programs::find(&args.program)?, !args.no_pin)
+    }
+
+    /// For servers and clients that run wherever the scheduler puts them.
+    pub fn anywhere(dir: &Path, size: u64, versions: &[Version], programs: Programs) -> Result<Self> {
+        check_size(size)?;
+        Self::new(dir, size, versions, programs, false)
     }
 
     /// A file in the folder.
@@ -166,12 +170,17 @@ impl Setting {
         Job { cpu: self.pins.map(|pins| pins.client), ..Job::timed(shape, WARM_UP, time, start) }
     }
 
-    /// Adds the setting to a report. Without processors of their own, and with less than enough, servers have no goals.
-    pub fn describe(&self, report: &mut Report) {
+    /// Adds images and commands to a report. With less than enough there are no goals.
+    pub fn describe_images(&self, report: &mut Report) {
         report.medium.clone_from(&self.images.medium);
         report.commands.append(&mut self.commands.borrow_mut());
         let (rounds, seconds, size) = ENOUGH;
         report.weak_below(rounds, seconds, (self.images.size, size));
+    }
+
+    /// Adds the setting to a report. Without processors of their own, servers have no goals either.
+    pub fn describe(&self, report: &mut Report) {
+        self.describe_images(report);
         report.notes.push(match self.pins {
             Some(Pins { server, client, below }) => format!(
                 "All servers run on processor {server}, those that others lie over on {below}, and those that make load on {client}."
@@ -182,4 +191,11 @@ impl Setting {
             }
         });
     }
+}
+
+fn check_size(size: u64) -> Result<()> {
+    if size < SIZE_MIN || !size.is_multiple_of(1 << 20) {
+        fail!("--size {size}: use a multiple of 1M, at least {}", size::human(SIZE_MIN));
+    }
+    Ok(())
 }

@@ -34,7 +34,7 @@ const ZONED: [&str; 5] = ["zoned", "--size=1M", "--runs=2", "--seconds=0.001", "
 const MEDIA: [&str; 3] = ["media", "--size=1M", "--runs=3"];
 
 /// The figures of each plan. A name is for ever: whoever compares reports of years finds them by it.
-const FIGURES: [(&str, &[&str]); 9] = [
+const FIGURES: [(&str, &[&str]); 10] = [
     ("inline", &["inline_over_plain_null", "queue_over_plain_null", "inline_over_queue_aes", "inline_over_model"]),
     (
         "sweep",
@@ -120,6 +120,23 @@ const FIGURES: [(&str, &[&str]); 9] = [
             "rbd_added_cpu_over_librbd_luks2",
             "rbd_512_write_over_plain",
             "rbd_used_over_live_after_fstrim",
+        ],
+    ),
+    (
+        "busy",
+        &[
+            "busy_p99_inline_over_queue",
+            "busy_p99_inline_over_nbdkit",
+            "busy_p99_inline_over_qemu_nbd",
+            "busy_p99_auto_over_queue",
+            "busy_20_p99_inline_over_queue",
+            "busy_20_p99_inline_over_nbdkit",
+            "busy_20_p99_inline_over_qemu_nbd",
+            "busy_20_p99_auto_over_queue",
+            "busy_50_p99_inline_over_queue",
+            "busy_50_p99_inline_over_nbdkit",
+            "busy_50_p99_inline_over_qemu_nbd",
+            "busy_50_p99_auto_over_queue",
         ],
     ),
 ];

@@ -1,6 +1,7 @@
 //! Plans that start servers and other programs: a whole report or none, and nothing left behind.
 
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 
 use cryptline_peers::Background;
 
@@ -303,4 +304,100 @@ fn nightly_rbd_measures_each_way_with_a_cluster_of_its_own() {
         assert!(!is_space || figure["value"].as_f64().is_some_and(|it| it <= 1.1), "{figure}");
     }
     assert!(is_empty(folder.path()), "the cluster's folder is left");
+}
+
+/// The figures of `busy`.
+fn busy_figures() -> &'static [&'static str] {
+    FIGURES.iter().find(|(bench, _)| *bench == "busy").expect("a plan").1
+}
+
+/// The options of a quick `busy`, of our own servers alone.
+const BUSY: [&str; 2] = ["--busy=2", "--servers=inline,queue"];
+
+#[test]
+fn busy_measures_our_own_modes_beside_busy_processes_and_says_what_it_could_not() {
+    in_folder(["fio"], |program, dir| {
+        let json = report(of_servers("busy", dir, program).args(BUSY));
+        let rows = array(&json, "rows");
+        let limited = rows.iter().filter(|row| !row["quota"].is_null()).count();
+        check_rows(&json, 2 + limited);
+        assert!(rows.iter().all(|row| row["hogs"] == 2 && row["block"] == 4096 && row["depth"] == 8), "{json}");
+        for name in busy_figures() {
+            let figure = figure(&json, name);
+            let note = figure["note"].as_str().expect("a note");
+            let is_limited = name.starts_with("busy_20") || name.starts_with("busy_50");
+            if is_limited && limited == 0 {
+                assert!(note.starts_with("could not be measured: no control group can be made: "), "{note}");
+                assert!(json["warnings"].to_string().contains("no control group can be made"), "{json}");
+            } else if name.ends_with("inline_over_queue") {
+                is_number(&figure["value"]);
+                continue;
+            } else {
+                assert!(note.starts_with("needs "), "{note}");
+            }
+            assert_eq!((&figure["value"], &figure["goal"], &figure["met"]), (&Value::Null, &Value::Null, &Value::Null));
+        }
+        if limited > 0 {
+            let quotas: Vec<_> = rows.iter().filter_map(|row| row["quota"].as_f64()).collect();
+            assert_eq!(quotas, [0.2, 0.2, 0.5, 0.5]);
+            let commands = array(&json, "commands").iter().filter_map(Value::as_str);
+            let words: Vec<&str> = commands.flat_map(|line| line.split(' ')).collect();
+            let groups: BTreeSet<_> = words.iter().filter(|word| word.ends_with("/cgroup.procs")).collect();
+            assert_eq!(groups.len(), 2, "{json}");
+            assert!(groups.iter().all(|entry| !Path::new(entry).exists()), "{groups:?} are left");
+        }
+    });
+}
+
+#[test]
+fn busy_names_peers_that_are_missing() {
+    in_folder([], |program, dir| {
+        let run = peer::run(of_servers("busy", dir, program).env("PATH", ""), TIMEOUT).exited_with(1);
+        for part in ["fio (package fio)", "nbdkit (package nbdkit)", "qemu-nbd (package qemu-utils)", "--servers"] {
+            assert!(run.stderr_text().contains(part), "no {part} in: {run}");
+        }
+    });
+}
+
+/// Processes whose command line begins with these words, by their ids.
+fn hogs_of(parent: u32) -> Vec<PathBuf> {
+    let line = format!("\0hog\0{parent}\0");
+    let processes = fs::read_dir("/proc").expect("processes").flatten();
+    let has = |path: &PathBuf| fs::read(path.join("cmdline")).is_ok_and(|it| it.ends_with(line.as_bytes()));
+    processes.map(|entry| entry.path()).filter(has).collect()
+}
+
+#[test]
+fn busy_processes_die_with_a_bench_that_is_killed() {
+    let (Some(program), Some(_)) = (program(), peer::require("fio")) else {
+        return;
+    };
+    let dir = folder();
+    let mut command = bench(["busy", "--size=16M", "--rounds=10000", "--seconds=0.5", "--dir"]);
+    command.arg(dir.path()).arg("--program").arg(&program).args(BUSY).stdin(Stdio::null());
+    let mut bench = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    while hogs_of(bench.id()).len() < 2 {
+        assert!(bench.try_wait().expect("a child").is_none(), "it ended");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    bench.kill().expect("it runs");
+    while !hogs_of(bench.id()).is_empty() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    bench.wait().expect("it was killed");
+}
+
+#[test]
+fn nightly_busy_gives_every_figure_beside_every_peer() {
+    in_folder(["fio", "nbdkit", "qemu-nbd"], |program, dir| {
+        let json = report(&mut of_servers("busy", dir, program));
+        let is_limited = array(&json, "rows").iter().any(|row| !row["quota"].is_null());
+        check_rows(&json, if is_limited { 15 } else { 5 });
+        for name in busy_figures().iter().filter(|name| is_limited || !name.contains("0_p99")) {
+            let figure = figure(&json, name);
+            is_number(&figure["value"]);
+            // One short round on a small disk is no proof of anything.
+            assert_eq!((&figure["goal"], &figure["met"]), (&Value::Null, &Value::Null));
+        }
+    });
 }

@@ -1,0 +1,205 @@
+//! Latency on a machine whose processors are all in use: what the 2020 dm-devel thread is about.
+//!
+//! ```text
+//! for each share of a processor          all, and 20 % and 50 % of one by a control group, as a pod has them
+//!     for each server, in turns          cryptline by each mode, nbdkit, qemu-nbd
+//!         busy processes ─► server ─► fio over NBD ─► all of them ended
+//! ```
+//!
+//! Nothing is pinned: the scheduler places server, client and busy processes as it does for everybody. The busy processes
+//! belong to a turn and are waited for in it, so that their time does not count as that of other programs.
+
+mod group;
+pub mod hogs;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use cryptline::luks::format::Version;
+use cryptline::size;
+
+use crate::error::{Of as _, Result, fail};
+use crate::fio::{self, Target};
+use crate::images::{FOLDER, SOCKET};
+use crate::load::Job;
+use crate::machine::cores;
+use crate::peers;
+use crate::plan::{Plan, RunArgs, unique};
+use crate::process::Left;
+use crate::programs::{ProgramArgs, Programs};
+use crate::report::{Comparison, Direction, Pattern, Quantity, Report, Row, Sample, Shape};
+use crate::servers::{Disk, Door, Server, check_contents, open};
+use crate::setting::Setting;
+use group::Group;
+use hogs::Hogs;
+
+#[rustfmt::skip]
+const SERVERS: [Server; 5] = [
+    Server::new("inline", Door::Nbd, Disk::Luks, "cryptline serve --exit-with-parent --direct=off --dispatch=inline --unix={socket} --key-file={key} {luks1}"),
+    Server::new("auto", Door::Nbd, Disk::Luks, "cryptline serve --exit-with-parent --direct=off --dispatch=auto --unix={socket} --key-file={key} {luks1}"),
+    Server::new("queue", Door::Nbd, Disk::Luks, "cryptline serve --exit-with-parent --direct=off --dispatch=queue --unix={socket} --key-file={key} {luks1}"),
+    Server::new("nbdkit", Door::Nbd, Disk::Luks, peers::NBDKIT),
+    Server::new("qemu-nbd", Door::Nbd, Disk::Luks, peers::QEMU_NBD),
+];
+
+/// The load of every turn.
+const LOAD: Shape = Shape::new(Direction::Read, Pattern::Random, 4096, 8);
+/// Hundredths of a processor that a server may use, beside those without a limit.
+const QUOTAS: [u32; 2] = [20, 50];
+
+/// Figures: the name, the quota, and who is compared with whom.
+#[rustfmt::skip]
+const CONTESTS: [(&str, Option<u32>, &str, &str); 12] = [
+    ("busy_p99_inline_over_queue", None, "inline", "queue"),
+    ("busy_p99_inline_over_nbdkit", None, "inline", "nbdkit"),
+    ("busy_p99_inline_over_qemu_nbd", None, "inline", "qemu-nbd"),
+    ("busy_p99_auto_over_queue", None, "auto", "queue"),
+    ("busy_20_p99_inline_over_queue", Some(20), "inline", "queue"),
+    ("busy_20_p99_inline_over_nbdkit", Some(20), "inline", "nbdkit"),
+    ("busy_20_p99_inline_over_qemu_nbd", Some(20), "inline", "qemu-nbd"),
+    ("busy_20_p99_auto_over_queue", Some(20), "auto", "queue"),
+    ("busy_50_p99_inline_over_queue", Some(50), "inline", "queue"),
+    ("busy_50_p99_inline_over_nbdkit", Some(50), "inline", "nbdkit"),
+    ("busy_50_p99_inline_over_qemu_nbd", Some(50), "inline", "qemu-nbd"),
+    ("busy_50_p99_auto_over_queue", Some(50), "auto", "queue"),
+];
+
+/// Options of the measurement.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline-bench busy                           everything, in about three minutes
+  cryptline-bench busy --busy 8 --rounds 9       beside eight busy processes, for longer
+
+Serves one LUKS1 image by cryptline in each dispatch mode, by nbdkit's luks filter and by qemu-nbd, and has fio read 4 KiB
+at random, 8 in flight, over NBD, beside processes that use all the processor time they get. Then the same with each
+server in a control group that may use 20 % and 50 % of a processor, as pods are limited; where no such group can be made
+(it takes root, or a group that was delegated), the report says so and those figures have no value.
+
+Needs the Debian packages fio, nbdkit and qemu-utils; --servers leaves out what is not there.")]
+pub struct BusyArgs {
+    /// Busy processes [default: two for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    busy: Option<u32>,
+
+    /// Servers [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "SERVER", value_parser = PossibleValuesParser::new(SERVERS.map(|it| it.name)))]
+    servers: Vec<String>,
+
+    /// Folder for the images and sockets; they are removed at the end
+    #[arg(long, value_name = "DIR", default_value = FOLDER)]
+    dir: PathBuf,
+
+    #[command(flatten)]
+    program: ProgramArgs,
+}
+
+/// A server under a limit, in its turns.
+struct Way<'a> {
+    server: &'static Server,
+    quota: Option<u32>,
+    group: Option<&'a Group>,
+}
+
+/// Measures.
+pub fn measure(args: &BusyArgs, runs: RunArgs) -> Result<Report> {
+    let runs = runs.or(256 << 20, 5, 1.0)?;
+    let usual = u32::try_from(cores().saturating_mul(2))?;
+    let hogs = args.busy.unwrap_or(usual);
+    let is_asked = |server: &&Server| args.servers.is_empty() || args.servers.iter().any(|name| name == server.name);
+    let servers: Vec<&'static Server> = SERVERS.iter().filter(is_asked).collect();
+    let programs = Programs::find(&args.program)?;
+    let needed = unique(servers.iter().flat_map(|server| server.programs()));
+    let missing: Vec<_> = needed.iter().filter_map(|name| programs.missing(name)).collect();
+    if !missing.is_empty() {
+        fail!("{}; install it, or leave it out by --servers", missing.join(", "));
+    }
+    let setting = &Setting::anywhere(&args.dir, runs.size, &[Version::Luks1], programs)?;
+    check_contents(setting, servers.iter().copied())?;
+
+    let groups = QUOTAS.map(|quota| (quota, Group::make(quota)));
+    let mut limits: Vec<(Option<u32>, Option<&Group>)> = vec![(None, None)];
+    limits.extend(groups.iter().filter_map(|(quota, group)| Some((Some(*quota), Some(group.as_ref().ok()?)))));
+    let of_limit = |&(quota, group)| servers.iter().map(move |&server| Way { server, quota, group });
+    let ways: Vec<Way<'_>> = limits.iter().flat_map(of_limit).collect();
+    let plan = Plan {
+        bench: "busy",
+        title: "Small reads beside busy processes",
+        medium: String::new(),
+        runs,
+        rows: ways.iter().map(|way| way.row(setting, hogs)).collect(),
+        notes: notes(setting, hogs, &needed),
+    };
+    let mut report = plan.run(|row, turn| {
+        let job = setting.job(row.shape, runs.time, u64::from(turn.run) + 1);
+        ways[turn.row].turn(setting, &job, row.hogs)
+    })?;
+    setting.stop.check()?;
+    setting.describe_images(&mut report);
+    let unless = (hogs != usual).then_some("no goal: it is for two busy processes for each processor");
+    for (name, quota, of, to) in CONTESTS {
+        let group = groups.iter().find(|(one, _)| quota == Some(*one)).map(|(_, group)| group);
+        let needs = match group {
+            Some(Err(error)) => format!("could not be measured: {error}"),
+            _ => format!("needs {of} and {to}"),
+        };
+        let [of, to] = [of, to].map(|server| name_of(server, quota));
+        let pairs = vec![(of, vec![to])];
+        report.compare(&Comparison { name, of: Quantity::P99, pairs, needs, ..Comparison::default() }.unless(unless));
+    }
+    let lacks = groups.iter().find_map(|(_, group)| group.as_ref().err());
+    report.warnings.extend(lacks.map(|why| format!("{why}, so no server was limited to a share of a processor")));
+    Ok(report)
+}
+
+impl Way<'_> {
+    fn row(&self, setting: &Setting, hogs: u32) -> Row {
+        let is_ours = self.server.line.starts_with("cryptline");
+        Row {
+            name: name_of(self.server.name, self.quota),
+            server: self.server.line.split(' ').next().map(str::to_owned),
+            dispatch: is_ours.then(|| self.server.name.to_owned()),
+            hogs,
+            quota: self.quota.map(|percent| f64::from(percent) / 100.0),
+            ..self.server.row(LOAD, setting)
+        }
+    }
+
+    /// A turn: the busy processes first, so that the server starts beside them as well.
+    fn turn(&self, setting: &Setting, job: &Job, hogs: u32) -> Result<Sample> {
+        let mut hogs = Hogs::start(hogs)?;
+        let socket = setting.path(SOCKET);
+        let target = Target::Nbd(socket.clone(), "");
+        let mut command = setting.command(self.server.line);
+        if let Some(group) = self.group {
+            group.prefix(&mut command);
+        }
+        let ready = || open(&target).map(drop).of("not yet");
+        let process = setting.start(None, self.server.name, command, Left::Socket(socket), ready)?;
+        let sample = process.turn(|| fio::load(setting, &target, job))?;
+        hogs.check()?;
+        Ok(sample)
+    }
+}
+
+/// Builds the name of a row.
+fn name_of(server: &str, quota: Option<u32>) -> String {
+    let limit = quota.map_or(String::new(), |percent| format!(", with {percent} % of a processor"));
+    format!("{server}, {}{limit}", LOAD.title())
+}
+
+fn notes(setting: &Setting, hogs: u32, needed: &[&str]) -> Vec<String> {
+    vec![
+        format!(
+            "LUKS1, aes-xts-plain64, 512-bit key, 512-byte sectors, {} of clear disk, through the page cache. Before, each server gave the SHA-256 of what was written, {}.",
+            size::human(setting.images.size),
+            setting.images.sha256
+        ),
+        format!(
+            "Beside each server ran {hogs} busy processes of the same priority, from before its start until after the last read. Nothing was pinned: servers, fio and busy processes ran on any processor."
+        ),
+        "inline, auto and queue are cryptline's dispatch modes; queue is our imitation of dm-crypt's queues. fio uses its nbd engine (libnbd, one connection). A share of a processor is that of a control group, in periods of 100 ms, of the server alone.".into(),
+        setting.programs.versions(needed),
+    ]
+}
