@@ -13,7 +13,7 @@ use cryptline::engine::btt::BttError;
 use cryptline::engine::table::TableError;
 use cryptline::luks::Error as LuksError;
 use cryptline::luks::seal::SealError;
-use cryptline::{Contents, Problem, ResizeError, ResumeError, RulesError};
+use cryptline::{Contents, CopyError, Problem, ResizeError, ResumeError, RulesError};
 use cryptline_cipher::SpecError;
 use cryptline_nbd::ProtocolError;
 use cryptline_serve::device::AttachError;
@@ -200,7 +200,7 @@ impl CliError {
             Problem::Luks(LuksError::DoubtedCipher(_)) => {
                 "; if the volume was made so, use --to-accept-cipher with that cipher"
             }
-            Problem::NoPlace(_) | Problem::CopyNoPlace => "",
+            Problem::NoPlace(_) | Problem::Copy(CopyError::NoPlace) => "",
             _ => {
                 let (message, advice) = words(&error);
                 return Self::new(error.kind(), message).advised(advice);

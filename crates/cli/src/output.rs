@@ -28,16 +28,33 @@ pub fn say_bare(line: &str) {
 /// # Errors
 /// Exit code 4 when standard output takes no more, such as a full disk; not for a closed pipe.
 pub fn print(text: &str) -> Result<(), CliError> {
+    print_bytes(text.as_bytes())
+}
+
+/// Writes what need not be text, such as the name of a file.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_bytes(text: &[u8]) -> Result<(), CliError> {
     if HUSHED.load(Ordering::Relaxed) {
         return Ok(());
     }
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(text).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(CliError::device(format!("cannot write to standard output: {error}")))
         }
         _ => Ok(()),
     }
+}
+
+/// Writes `text` to standard error, where standard output is for something else.
+///
+/// # Errors
+/// Exit code 4 where it takes no more.
+pub fn print_to_stderr(text: &[u8]) -> Result<(), CliError> {
+    let written = io::stderr().lock().write_all(text);
+    written.map_err(|error| CliError::device(format!("cannot write to standard error: {error}")))
 }
 
 /// Writes a line to standard output: `text` without anything that would end it before.

@@ -16,7 +16,7 @@ pub use cryptline_luks::ErrorKind;
 
 use crate::VolumeKind;
 use crate::contents::Contents;
-use crate::copy::{Left, ResumeError};
+use crate::copy::{CopyError, Left, ResumeError};
 use crate::direction::Direction;
 use crate::header::ResizeError;
 use crate::partition::PartitionError;
@@ -332,12 +332,9 @@ pub enum Problem {
     /// A source of no bytes.
     #[error("it is empty, so there is nothing to copy")]
     NothingToCopy,
-    /// Zones are not copied.
-    #[error("it has zones; disks with zones are not copied")]
-    CopyZones,
-    /// No copy can be made there.
-    #[error("copies go into files, devices, volumes, Ceph images and to NBD URIs")]
-    CopyNoPlace,
+    /// A copy cannot be made so.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
     /// Unknown contents of the holes of a device.
     #[error("holes can be kept in a new file only")]
     HolesOfDevice,
@@ -533,6 +530,7 @@ impl Problem {
             Self::Partition(error) => error.kind(),
             Self::Resize(error) => error.kind(),
             Self::Resume(error) => error.kind(),
+            Self::Copy(error) => error.kind(),
             Self::Rules(error) => error.kind(),
             Self::Device(_)
             | Self::Tang(_)

@@ -83,7 +83,7 @@ pub use cryptline_luks::KdfLimits;
 pub use cryptline_sys::SecretBuf;
 
 pub use contents::Contents;
-pub use copy::{Copied, Copy, CopySource, Holes, Left, ResumeError};
+pub use copy::{Copied, Copy, CopyError, CopyHash, CopyHashed, CopySource, Holes, Left, ResumeError};
 pub use create::{Create, CreateBtt, Created, CreatedBtt, Progress};
 pub use direction::Direction;
 pub use disk::Disk;

@@ -2,6 +2,8 @@
 
 mod ending;
 mod folder;
+mod pipe;
+mod report;
 mod show;
 mod source;
 
@@ -11,17 +13,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
-use cryptline::{Copied, Copy, Create, DispatchOptions, Holes, Mode, Open, Problem, Target, Tokens, Zeroes};
-use serde_json::json;
+use cryptline::{
+    Copied, Copy, CopyHash, Create, DispatchOptions, Holes, Mode, Open, PartitionName, Problem, Target, Tokens, Zeroes,
+};
 
 use crate::CliError;
 use crate::args::choice::{self, Words};
 use crate::args::{KeyArgs, Remembered, Taker, ToArgs, TokenArgs, refuse_shared_input};
 use crate::cmd::create::HOLES;
-use crate::error::on_one_line;
-use crate::output::{print_report, warn_of};
-use crate::size;
+use crate::output::warn_of;
 pub(super) use folder::FileSystem;
+pub(super) use report::Report;
 pub(super) use show::Show;
 pub(super) use source::From;
 
@@ -53,6 +55,10 @@ Examples:
   cryptline copy - 'nbd://storage/disk1' < disk.raw
   # go on where the same command was cut off
   cryptline copy disk.luks out.raw --resume
+  # compressed, with hashes of what was decrypted
+  cryptline copy disk.luks - --hash sha256,md5 | xz > disk.raw.xz
+  # one partition of the decrypted disk
+  cryptline copy disk.luks part.raw --partition 2
 
 mke2fs makes the file system of dir:DIR in memory, so there must be room for it there. Owners and modes of the files
 stay as they are; nothing should change in the folder meanwhile. `create --size` sets the size of the file system, too.
@@ -68,6 +74,10 @@ have room for all of the source and hold nothing yet, unless you use --force: th
 read first, and all of it where only the end of a stream tells how much comes. It keeps a part of the
 copy if that ends early.
 
+With `-` as DST the decrypted bytes go to standard output, which must be a file or a pipe, and everything that is said
+goes to standard error. --hash prints the hashes of what was decrypted as sha256sum does; their name is `-` unless DST is
+a new file, which then has just these bytes.
+
 Exit codes: 0 copied, 1 invalid parameters, 2 wrong passphrase, 3 out of memory, 4 a disk or server
 failed, is full or too small, --verify found a difference, or stopped by a signal, 5 the destination
 exists or holds data (see --force), or one of them is in use.")]
@@ -76,7 +86,7 @@ pub struct CopyArgs {
     #[arg(value_name = "SRC")]
     pub source: PathBuf,
 
-    /// New file, or an existing LUKS volume, block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH or btt:PATH
+    /// New file, or an existing LUKS volume, block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH or btt:PATH; `-` for standard output
     #[arg(value_name = "DST")]
     pub destination: PathBuf,
 
@@ -91,6 +101,15 @@ pub struct CopyArgs {
     /// Keep what was copied if it ends early, even by kill -9 or a power cut, and go on from there with the same command
     #[arg(long)]
     pub resume: bool,
+
+    /// Hash what is decrypted while it is copied: md5, sha1, sha256, sha512, or several of them
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub hash: Vec<CopyHash>,
+
+    /// Copy only this partition of the decrypted disk: a number, label or UUID. A partition of SRC itself is
+    /// `SRC?partition=N`
+    #[arg(long, value_name = "N|LABEL|UUID")]
+    pub partition: Option<PartitionName>,
 
     /// Read the LUKS header of the source from FILE
     #[arg(long, value_name = "FILE")]
@@ -144,25 +163,25 @@ pub struct How {
 /// As the help says.
 pub fn run(args: &CopyArgs) -> Result<(), CliError> {
     let began = Instant::now();
-    if args.destination == Path::new("-") {
-        return Err(CliError::parameters(
-            "a disk is not copied to standard output; use a file, or serve the disk and read it with `nbdcopy URI -`",
-        ));
-    }
-    let destination = Target::parse(&args.destination)?;
+    let output = pipe::is_meant(&args.destination).then(|| pipe::open(args)).transpose()?;
+    let destination = if output.is_some() { pipe::target()? } else { Target::parse(&args.destination)? };
     source::refuse_same(&args.source, &destination)?;
     let from = From {
         name: &args.source,
         how: &args.how,
         header: args.header.as_deref(),
+        partition: args.partition.as_ref(),
+        is_alone: output.is_some() || !args.hash.is_empty(),
         keys: args.keys.of_target(&args.source),
         tokens: args.tokens.clone(),
         key_option: "--key-file",
         file_system: FileSystem::default(),
     };
-    let is_volume = !args.encrypt && args.is_volume(&destination)?;
+    let is_volume = !args.encrypt && output.is_none() && args.is_volume(&destination)?;
     let keys = args.to.keys().of_target(&args.destination);
-    args.check_destination(&destination, is_volume, &keys)?;
+    if output.is_none() {
+        args.check_destination(&destination, is_volume, &keys)?;
+    }
     from.refuse_needed(&destination)?;
     let is_luks = from.is_luks()?;
     let [disk, key] = from.takers(is_luks);
@@ -178,10 +197,14 @@ pub fn run(args: &CopyArgs) -> Result<(), CliError> {
         .replace(args.force)
         .holes(args.holes)
         .verify(args.how.verify)
+        .hashes(args.hash.as_slice())
         .stop(show.stop())
         .on_progress(show.observer());
     let copy = if args.resume { copy.resume(from.choices()) } else { copy };
-    let copied = if args.encrypt {
+    let is_piped = output.is_some();
+    let copied = if let Some(output) = output {
+        copy.into_stream(output, pipe::NAME)
+    } else if args.encrypt {
         args.create(copy, &show)
     } else if is_volume {
         let tokens = args.to.tokens().choice(&keys)?;
@@ -193,7 +216,10 @@ pub fn run(args: &CopyArgs) -> Result<(), CliError> {
     show.clear();
     let copied = copied.map_err(CliError::of_copy)?;
     warn_of(&copied.warnings);
-    report(&args.source, &args.destination, &copied, began, args.how.json, "")
+    let destination = args.destination.as_path();
+    let is_file = !args.encrypt && !is_volume && destination.is_file();
+    let report = Report { source: &args.source, destination, copied: &copied, began, is_piped, is_file };
+    report.print(args.how.json, "")
 }
 
 impl CopyArgs {
@@ -266,33 +292,4 @@ impl CopyArgs {
 /// The threads of a copy are as many as there are cores: none is idle that could help.
 fn inline(open: Open) -> Open {
     open.dispatch(DispatchOptions { both: Some(Mode::Inline), ..DispatchOptions::default() })
-}
-
-/// Says what was copied, and for people `more`.
-pub(super) fn report(
-    source: &Path,
-    destination: &Path,
-    copied: &Copied,
-    began: Instant,
-    as_json: bool,
-    more: &str,
-) -> Result<(), CliError> {
-    let (source, destination) = (source.display(), destination.display());
-    let (bytes, seconds) = (copied.bytes, began.elapsed().as_secs_f64());
-    let skipped = match copied.skipped {
-        0 => String::new(),
-        skipped => format!(", including {} of holes", size::human(skipped)),
-    };
-    let verified = if copied.verified { " and verified" } else { "" };
-    let copied_bytes = size::human(bytes);
-    let line = format!("{destination}: {copied_bytes} copied from {source} in {seconds:.1} s{skipped}{verified}");
-    let report = json!({
-        "source": source.to_string(),
-        "destination": destination.to_string(),
-        "bytes": bytes,
-        "skipped": copied.skipped,
-        "seconds": seconds,
-        "verified": copied.verified,
-    });
-    print_report(as_json, &report, &format!("{}\n{more}", on_one_line(&line)))
 }

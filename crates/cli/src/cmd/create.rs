@@ -19,7 +19,7 @@ pub use new::{NewVolume, VERSIONS};
 use crate::CliError;
 use crate::args::choice::{self, Words};
 use crate::args::{FromArgs, Taker, refuse_shared_input};
-use crate::cmd::copy::{FileSystem, From, How, Show, report};
+use crate::cmd::copy::{FileSystem, From, How, Report, Show};
 use crate::output::for_shell;
 use crate::progress::Spinner;
 use crate::size;
@@ -184,6 +184,8 @@ impl CreateArgs {
             name: source,
             how: &self.how,
             header: self.from_keys.header.as_deref(),
+            partition: None,
+            is_alone: false,
             keys: self.from_keys.keys().of_target(source),
             tokens: self.from_keys.tokens(),
             key_option: "--from-key-file",
@@ -215,7 +217,9 @@ impl CreateArgs {
         if let Some(copied) = &created.copied {
             crate::output::warn_of(&copied.warnings);
             let told = self.told(&options, created.data_size);
-            report(source, &self.file, copied, began, self.how.json, &told)?;
+            let destination = self.file.as_path();
+            let report = Report { source, destination, copied, began, is_piped: false, is_file: false };
+            report.print(self.how.json, &told)?;
         }
         Ok(())
     }

@@ -50,8 +50,8 @@ pub(super) enum Piece {
     Read { offset: u64, len: usize },
     /// Known to be zeros.
     Zeros { offset: u64, len: usize },
-    /// In the buffer.
-    Here { offset: u64, len: usize },
+    /// In the buffer, and of it what came: behind that are zeros.
+    Here { offset: u64, len: usize, came: usize },
 }
 
 impl Feed<'_> {
@@ -108,8 +108,9 @@ impl Stream<'_> {
         self.position += len as u64;
         // The end may lie inside a block; the buffer has other bytes from before there.
         buffer[len..].fill(0);
+        let came = len;
         let len = len.next_multiple_of(self.block).min(wanted.max(len));
-        Ok((len > 0).then_some(Piece::Here { offset, len }))
+        Ok((len > 0).then_some(Piece::Here { offset, len, came }))
     }
 
     /// Waits for bytes, and for nothing else once they are no longer wanted.

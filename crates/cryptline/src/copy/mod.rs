@@ -4,6 +4,7 @@
 //! CopySource ─┬─ a volume's clear disk       into_file     a new file with the clear bytes
 //!             ├─ a target's bytes         ─► into_volume   a volume that is there
 //!             └─ a stream                    into_target   a device, as it is
+//!                                            into_stream   a pipe
 //!                                            Create::fill    a new volume
 //! ```
 //!
@@ -20,8 +21,10 @@
 //! anew, in a file by its header, on a device before there is one, since data found wrong must not open.
 
 mod feed;
+mod hashes;
 mod journal;
 mod marks;
+mod outlet;
 mod place;
 mod source;
 mod sums;
@@ -38,10 +41,11 @@ use std::sync::atomic::AtomicBool;
 
 use cryptline_engine::BackendChoice;
 
+pub use hashes::{CopyHash, CopyHashed};
 pub use journal::ResumeError;
 pub(crate) use journal::{Found, Journal, Room};
 pub use source::CopySource;
-pub use trouble::Left;
+pub use trouble::{CopyError, Left};
 
 pub(crate) use transfer::{Moved, Transfer};
 pub(crate) use trouble::Trouble;
@@ -112,6 +116,7 @@ pub struct Copy {
     pub(crate) source: CopySource,
     pub(crate) holes: Holes,
     pub(crate) verify: bool,
+    pub(crate) hashes: Vec<CopyHash>,
     pub(crate) stop: Arc<AtomicBool>,
     replace: bool,
     /// Choices other than the source that decide about the bytes, where the copy can go on later.
@@ -130,6 +135,8 @@ pub struct Copied {
     pub skipped: u64,
     /// The destination was read again, and has the same.
     pub verified: bool,
+    /// Hashes of all bytes of the source, as they were copied.
+    pub hashed: Vec<CopyHashed>,
     /// Facts that the user should know.
     pub warnings: Vec<Warning>,
 }
@@ -142,6 +149,7 @@ impl Copy {
             source,
             holes: Holes::default(),
             verify: false,
+            hashes: Vec::new(),
             stop: Arc::default(),
             replace: false,
             resume: None,
@@ -156,6 +164,9 @@ impl Copy {
 
         /// Opens the destination anew, reads all of it, and compares that with hashes of what was read of the source.
         fn verify(yes: bool) { verify = yes }
+
+        /// Hashes all bytes of the source, in the pass that copies them.
+        fn hashes(functions: impl Into<Vec<CopyHash>>) { hashes = functions.into() }
 
         /// Replaces a file that exists, or what is on the device or in the volume.
         fn replace(yes: bool) { replace = yes }

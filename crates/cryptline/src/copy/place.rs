@@ -12,7 +12,7 @@ use cryptline_engine::{Gate, OpenError};
 use super::journal::{Journal, ResumeError};
 use super::transfer::{Moved, Transfer};
 use super::worker::Zeros;
-use super::{Copied, Copy, Left, Trouble};
+use super::{Copied, Copy, CopyError, Left, Trouble};
 use crate::base::{Access, BaseDevice, Source};
 use crate::create::{Draft, Progress, what_is_there};
 use crate::error::Problem;
@@ -31,8 +31,8 @@ impl Copy {
         match &target {
             Target::Path(path) if is_file_or_new(path)? => self.into_file(path),
             target if self.resume.is_some() => Err(Problem::Resume(ResumeError::Destination).on(target)),
-            target if target.is_memory() => Err(Problem::CopyNoPlace.on(target)),
-            Target::Table(_) | Target::Zoned(_) => Err(Problem::CopyNoPlace.on(&target)),
+            target if target.is_memory() => Err(Problem::Copy(CopyError::NoPlace).on(target)),
+            Target::Table(_) | Target::Zoned(_) => Err(Problem::Copy(CopyError::NoPlace).on(&target)),
             _ => self.into_device(&Source::Target(target)),
         }
     }
@@ -189,7 +189,7 @@ impl Copy {
     pub(crate) fn copied(&mut self, moved: Moved, more: Vec<Warning>) -> Copied {
         let mut warnings = self.source.take_warnings();
         warnings.extend(more);
-        Copied { bytes: moved.bytes, skipped: moved.skipped, verified: self.verify, warnings }
+        Copied { bytes: moved.bytes, skipped: moved.skipped, verified: self.verify, hashed: moved.hashed, warnings }
     }
 
     /// Refuses a destination that cannot take all of it, before anything is written.
@@ -209,10 +209,10 @@ impl Copy {
     pub(crate) fn refuse_zones(&self, dest: Option<&Gate>, name: &str) -> Result<()> {
         let has_zones = |gate: &Gate| gate.geometry().zones.is_some();
         if dest.is_some_and(has_zones) {
-            return Err(Problem::CopyZones.on(name));
+            return Err(Problem::Copy(CopyError::Zones).on(name));
         }
         match self.source.gate() {
-            Some(gate) if has_zones(gate) => Err(Problem::CopyZones.on(self.source.name())),
+            Some(gate) if has_zones(gate) => Err(Problem::Copy(CopyError::Zones).on(self.source.name())),
             _ => Ok(()),
         }
     }

@@ -3,13 +3,16 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use cryptline_engine::Gate;
 use cryptline_engine::base::{DirectMode, Image};
+use cryptline_engine::blocking::Blocking;
+use cryptline_engine::{BackendChoice, Gate};
 
 use sha2::{Digest, Sha256};
 
+use super::Trouble;
 use crate::base::{Access, BaseDevice, Source};
 use crate::error::Problem;
 use crate::places::Spot;
@@ -159,11 +162,7 @@ impl CopySource {
     /// Refuses a destination that lies on the same file or block device, or has bytes in common with it elsewhere. What
     /// a stream has read of a file, and will, is not known: it may be all of it.
     pub(crate) fn refuse_same(&self, destination: &Target) -> Result<()> {
-        let own = self.spot.clone().or_else(|| self.target.as_ref()?.spot());
-        let same = match own.zip(destination.spot()) {
-            Some((own, destination)) => own.overlaps(&destination),
-            None => false,
-        };
+        let same = destination.spot().is_some_and(|destination| self.lies_on(&destination));
         let path = self.target.as_ref().and_then(Target::path);
         let same = same || path.is_some_and(|path| destination.is_on(path));
         let same = same || self.target.as_ref().map_or(Ok(false), |own| remote::overlap_there(own, destination))?;
@@ -173,6 +172,21 @@ impl CopySource {
         };
         if same || is_called_so {
             return Err(Problem::SameFile.on(destination));
+        }
+        Ok(())
+    }
+}
+
+impl CopySource {
+    fn lies_on(&self, destination: &Spot) -> bool {
+        let own = self.spot.clone().or_else(|| self.target.as_ref()?.spot());
+        own.is_some_and(|own| own.overlaps(destination))
+    }
+
+    /// Refuses a file that is open and lies on the same bytes, which is called `name`.
+    pub(super) fn refuse_same_file(&self, destination: &File, name: &str) -> Result<()> {
+        if self.lies_on(&Spot::of_open(destination)) {
+            return Err(Problem::SameFile.on(name));
         }
         Ok(())
     }
@@ -221,6 +235,27 @@ impl Open {
 }
 
 impl CopySource {
+    /// Returns the bytes from `end`, where the last whole block ends.
+    pub(super) fn rest(&self, end: u64, backend: BackendChoice) -> std::result::Result<Vec<u8>, Trouble> {
+        let Bytes::Device { gate, size, file } = &self.bytes else {
+            return Ok(Vec::new());
+        };
+        let left = usize::try_from(size - end).expect("less than a block");
+        let mut rest = vec![0; left];
+        if left == 0 {
+            return Ok(rest);
+        }
+        let whole = usize::try_from(gate.size().min(*size) - end).expect("less than a block");
+        let mut source = Blocking::new(gate, backend).map_err(Trouble::Open)?;
+        let read = source.read_at(end, &mut rest[..whole]);
+        read.map_err(|fault| Trouble::Read { offset: end, fault })?;
+        if let Some(file) = file {
+            let read = file.read_exact_at(&mut rest[whole..], end + whole as u64);
+            read.map_err(Trouble::Stream)?;
+        }
+        Ok(rest)
+    }
+
     pub(crate) fn gate(&self) -> Option<&Gate> {
         match &self.bytes {
             Bytes::Device { gate, .. } => Some(gate),

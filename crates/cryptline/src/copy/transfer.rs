@@ -1,8 +1,7 @@
 //! All threads of a copy: started, watched, and brought to one end.
 
-use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{BackendChoice, Gate};
 
 use super::feed::{CHUNK, Feed, Grow, PADDED, Stream};
+use super::hashes::{CopyHash, CopyHashed, Hashes};
 use super::marks::Marks;
 use super::source::{Bytes, CopySource};
 use super::sums::{Comparison, Sum};
@@ -35,6 +35,8 @@ pub(crate) struct Transfer<'a> {
     pub zeros: Zeros,
     /// Remember what was read.
     pub sums: bool,
+    /// Hash what was read.
+    pub hashes: &'a [CopyHash],
     pub stop: &'a AtomicBool,
     /// Makes room in the destination, for a stream.
     pub grow: Option<Grow<'a>>,
@@ -50,6 +52,7 @@ pub(crate) struct Moved {
     /// Of them, those that did not have to be written.
     pub skipped: u64,
     pub sums: Vec<Sum>,
+    pub hashed: Vec<CopyHashed>,
 }
 
 impl<'a> Transfer<'a> {
@@ -60,8 +63,8 @@ impl<'a> Transfer<'a> {
         zeros: Zeros,
         tell: &'a dyn Fn(Progress<'_>) -> crate::Result<()>,
     ) -> Self {
-        let Copy { source, backend, verify, stop, .. } = copy;
-        Self { source, dest, backend: *backend, zeros, sums: *verify, stop, grow: None, again: None, tell }
+        let Copy { source, backend, verify, hashes, stop, .. } = copy;
+        Self { source, dest, backend: *backend, zeros, sums: *verify, hashes, stop, grow: None, again: None, tell }
     }
 
     /// From where the journal of an earlier one has ended.
@@ -82,12 +85,14 @@ impl<'a> Transfer<'a> {
         let of = self.source.size();
         let from = self.again.map_or(0, |journal| journal.mark);
         (self.tell)(Progress::Copied { bytes: from, of }).map_err(Trouble::Told)?;
+        let hashes = self.start_hashes(from)?;
         let shared = Shared {
             feed,
             dest: self.dest,
             backend: self.backend,
             zeros: self.zeros,
             sums: self.sums,
+            hashes: hashes.map(Mutex::new),
             marks: Marks::new(WORKERS_MAX, from),
             flushed: match self.again {
                 Some(_) => (end / PARTS).clamp(4 * CHUNK as u64, FLUSHED),
@@ -134,8 +139,9 @@ impl<'a> Transfer<'a> {
         if self.sums {
             sums.extend(self.sums_before(from)?);
         }
+        let mut hashes = shared.hashes.map(|it| it.into_inner().unwrap_or_else(PoisonError::into_inner));
         if let Bytes::Device { .. } = self.source.bytes {
-            sums.extend(self.copy_rest(end)?.filter(|_| self.sums));
+            sums.extend(self.copy_rest(end, hashes.as_mut())?.filter(|_| self.sums));
         }
         let mut dest = Blocking::new(self.dest, self.backend).map_err(Trouble::Open)?;
         dest.flush().map_err(Trouble::Flush)?;
@@ -143,7 +149,9 @@ impl<'a> Transfer<'a> {
             return Err(Trouble::Changed);
         }
         (self.tell)(Progress::Copied { bytes, of }).map_err(Trouble::Told)?;
-        Ok(Moved { bytes, skipped: shared.skipped.into_inner(), sums })
+        assert!(hashes.as_ref().is_none_or(|it| it.len == bytes), "all that was copied was hashed");
+        let hashed = hashes.map_or_else(Vec::new, Hashes::finish);
+        Ok(Moved { bytes, skipped: shared.skipped.into_inner(), sums, hashed })
     }
 
     /// Where the chunks come from, and where the last whole block ends.
@@ -172,6 +180,9 @@ impl<'a> Transfer<'a> {
     }
 
     fn workers(&self, chunks: usize) -> usize {
+        if !self.hashes.is_empty() {
+            return 1;
+        }
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let source = match &self.source.bytes {
             Bytes::Device { gate, .. } => gate.most_queues(),
@@ -208,25 +219,34 @@ impl<'a> Transfer<'a> {
         Ok(sums.into_iter().flatten().collect())
     }
 
+    /// Starts hashing, with what the source has where an earlier run has copied it.
+    fn start_hashes(&self, mark: u64) -> Result<Option<Hashes>, Trouble> {
+        let Some(mut hashes) = Hashes::start(self.hashes)? else { return Ok(None) };
+        let Some(gate) = self.source.gate().filter(|_| mark > 0) else { return Ok(Some(hashes)) };
+        let mut source = Blocking::new(gate, self.backend).map_err(Trouble::Open)?;
+        let mut bytes = vec![0; CHUNK];
+        for offset in (0..mark).step_by(CHUNK) {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Trouble::Stopped);
+            }
+            let read = source.read_at(offset, &mut bytes);
+            read.map_err(|fault| Trouble::Read { offset, fault })?;
+            hashes.add(&bytes);
+        }
+        Ok(Some(hashes))
+    }
+
     /// Copies what lies behind the last block that both sides have, and zeros up to the end of the destination's.
-    fn copy_rest(&self, end: u64) -> Result<Option<Sum>, Trouble> {
-        let Bytes::Device { gate, size, file } = &self.source.bytes else {
+    fn copy_rest(&self, end: u64, hashes: Option<&mut Hashes>) -> Result<Option<Sum>, Trouble> {
+        let mut rest = self.source.rest(end, self.backend)?;
+        if rest.is_empty() {
             return Ok(None);
-        };
-        let left = usize::try_from(size - end).expect("less than a block");
-        if left == 0 {
-            return Ok(None);
+        }
+        if let Some(hashes) = hashes {
+            hashes.add(&rest);
         }
         let block = self.dest.geometry().logical_block as usize;
-        let mut rest = vec![0; left.next_multiple_of(block)];
-        let whole = usize::try_from(gate.size().min(*size) - end).expect("less than a block");
-        let mut source = Blocking::new(gate, self.backend).map_err(Trouble::Open)?;
-        let read = source.read_at(end, &mut rest[..whole]);
-        read.map_err(|fault| Trouble::Read { offset: end, fault })?;
-        if let Some(file) = file {
-            let read = file.read_exact_at(&mut rest[whole..left], end + whole as u64);
-            read.map_err(Trouble::Stream)?;
-        }
+        rest.resize(rest.len().next_multiple_of(block), 0);
         let mut dest = Blocking::new(self.dest, self.backend).map_err(Trouble::Open)?;
         let written = dest.write_at(end, &rest, false);
         written.map_err(|fault| Trouble::Write { offset: end, fault })?;

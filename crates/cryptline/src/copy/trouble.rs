@@ -6,7 +6,40 @@ use std::io;
 use cryptline_engine::{Fault, OpenError};
 use rustix::io::Errno;
 
-use crate::error::{Error, Problem};
+use crate::error::{Error, ErrorKind, Problem};
+
+/// Why a copy cannot be made there, or not so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// Zones are not copied.
+    #[error("it has zones; disks with zones are not copied")]
+    Zones,
+    /// No copy can be made there.
+    #[error("copies go into files, devices, volumes, Ceph images and to NBD URIs")]
+    NoPlace,
+    /// A stream cannot be verified.
+    #[error("a stream cannot be read back")]
+    OneWay,
+    /// Copy of one stream into another.
+    #[error("a stream is not copied into another one; use `cat`, or `tee` and `sha256sum`")]
+    PassesOn,
+    /// The end of a pipe has no reader any more.
+    #[error("its reader has ended after {written} bytes, which are not all")]
+    Unread {
+        /// The bytes that were written.
+        written: u64,
+    },
+}
+
+impl CopyError {
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Unread { .. } => ErrorKind::Device,
+            _ => ErrorKind::Parameters,
+        }
+    }
+}
 
 /// Why a copy ended early.
 #[derive(Debug)]
@@ -37,6 +70,10 @@ pub(crate) enum Trouble {
     Stream(io::Error),
     /// A stream has ended before its first byte.
     Empty,
+    /// Whoever read the copy has ended.
+    Unread {
+        written: u64,
+    },
     /// There is more than room for.
     Full {
         room: u64,
@@ -95,6 +132,7 @@ impl Trouble {
             Self::Stopped => return Problem::CopyStopped(left).on(dest),
             Self::Changed => return Problem::CopyChanged(left).on(source),
             Self::Empty => return Problem::NothingToCopy.on(source),
+            Self::Unread { written } => return Problem::Copy(CopyError::Unread { written }).on(dest),
             Self::Full { room } => return Problem::CopyFull { room, left }.on(source),
             Self::Differs { offset } => return Problem::CopyDiffers { offset, left }.on(dest),
             Self::Ring(error) => (dest, "wait for", None, fault(&error)),

@@ -1,21 +1,23 @@
 //! One thread of a copy: its own ring, its own queues into both sides, several chunks in flight.
 //!
 //! ```text
-//! feed ─► read ─► [hash] ─► runs ─┬─ data ──► write
-//!                                 └─ zeros ─► nothing, write-zeroes or write
+//! feed ─► read ─► [hash] ─► [sum] ─► runs ─┬─ data ──► write
+//!                                          └─ zeros ─► nothing, write-zeroes or write
 //! ```
 //!
 //! Between the first chunk and the last nothing is allocated, and the workers share only counters.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cryptline_engine::{Arena, BackendChoice, Buffer, Channel, Completion, Fault, Gate, Operation, Request, Submitted};
-use cryptline_sys::is_zero;
+use cryptline_sys::{is_zero, lock};
 
 use super::Trouble;
 use super::feed::{CHUNK, Feed, Piece, is_set};
+use super::hashes::Hashes;
 use super::marks::{Held, Marks};
 use super::sums::Sum;
 
@@ -53,6 +55,8 @@ pub(super) struct Shared<'a> {
     pub backend: BackendChoice,
     pub zeros: Zeros,
     pub sums: bool,
+    /// Hashes of the whole: then there is one worker.
+    pub hashes: Option<Mutex<Hashes>>,
     pub marks: Marks,
     /// A flush each time so many bytes are written, which bounds what the page cache still has to write.
     pub flushed: u64,
@@ -86,12 +90,28 @@ pub(super) struct Worker<'w, 'a> {
     arena: Arc<Arena>,
     done: Vec<Completion>,
     sums: Vec<Sum>,
+    /// Chunks that are still to be hashed, in their order: those that were taken from the feed since the first of
+    /// them. Empty without hashes.
+    turns: VecDeque<Turn>,
     /// Ranges that the destination cannot zero.
     unzeroed: Vec<(u64, usize)>,
     can_zero: bool,
     held: Held<'w>,
     /// Everything before this was written when the flush began that is under way.
     flushing: Option<u64>,
+}
+
+/// A chunk before it is hashed.
+enum Turn {
+    /// Still to be read.
+    Awaited {
+        offset: u64,
+    },
+    Read {
+        offset: u64,
+        buffer: Buffer,
+    },
+    Zeros(usize),
 }
 
 impl<'w, 'a> Worker<'w, 'a> {
@@ -116,6 +136,7 @@ impl<'w, 'a> Worker<'w, 'a> {
             arena,
             done: Vec::with_capacity(DEPTH as usize),
             sums: Vec::with_capacity(if shared.sums { chunks } else { 0 }),
+            turns: VecDeque::with_capacity(if shared.hashes.is_some() { BEGUN } else { 0 }),
             unzeroed: Vec::with_capacity(DEPTH as usize),
             can_zero: shared.dest.geometry().write_zeroes,
             held: Held::new(&shared.marks, DEPTH as usize),
@@ -133,7 +154,7 @@ impl<'w, 'a> Worker<'w, 'a> {
             if self.shared.is_over() {
                 return Err(Trouble::Stopped);
             }
-            let mut is_full = self.channel.in_flight() >= BEGUN;
+            let mut is_full = self.is_full();
             while self.done.is_empty() && !is_full && (is_fed || !self.unzeroed.is_empty()) {
                 match self.arena.take() {
                     None => is_full = true,
@@ -143,7 +164,7 @@ impl<'w, 'a> Worker<'w, 'a> {
                     // Hands over what there is: the next bytes may be long in coming.
                     self.channel.poll(&mut self.done).map_err(Trouble::Ring)?;
                 }
-                is_full |= self.channel.in_flight() >= BEGUN;
+                is_full |= self.is_full();
                 if self.shared.is_over() {
                     return Err(Trouble::Stopped);
                 }
@@ -158,6 +179,11 @@ impl<'w, 'a> Worker<'w, 'a> {
             self.channel.ring_mut().wake_by(Instant::now() + PATIENCE);
             self.channel.wait(&mut self.done).map_err(Trouble::Ring)?;
         }
+    }
+
+    /// Enough is begun.
+    fn is_full(&self) -> bool {
+        self.channel.in_flight() >= BEGUN || self.turns.len() >= BEGUN
     }
 
     /// Begins a chunk; `false` at the end of the source.
@@ -175,16 +201,27 @@ impl<'w, 'a> Worker<'w, 'a> {
             None => return Ok(false),
             Some(Piece::Read { offset, len }) => {
                 buffer.set_len(len);
+                if shared.hashes.is_some() {
+                    self.turns.push_back(Turn::Awaited { offset });
+                }
                 self.submit(0, Request::read(offset, buffer, 0));
             }
-            Some(Piece::Here { offset, len }) => {
+            Some(Piece::Here { offset, len, came }) => {
                 buffer.set_len(len);
+                if let Some(hashes) = &shared.hashes {
+                    // They come in their order.
+                    lock(hashes).add(&buffer[..came]);
+                }
                 self.write(offset, buffer);
             }
             Some(Piece::Zeros { offset, len }) => {
                 buffer.set_len(len);
                 if shared.sums {
                     self.sums.push(Sum::of_zeros(offset, len));
+                }
+                if shared.hashes.is_some() {
+                    self.turns.push_back(Turn::Zeros(len));
+                    self.take_turns();
                 }
                 if shared.zeros == Zeros::Write || (shared.zeros == Zeros::Make && !self.can_zero) {
                     buffer.fill(0);
@@ -209,6 +246,12 @@ impl<'w, 'a> Worker<'w, 'a> {
     fn end(&mut self, completion: Completion) -> Result<(), Trouble> {
         let Request { offset, operation, token } = completion.request;
         match (operation, completion.result) {
+            (Operation::Read(buffer), Ok(())) if self.shared.hashes.is_some() => {
+                let is_it = |turn: &&mut Turn| matches!(turn, Turn::Awaited { offset: it } if *it == offset);
+                let turn = self.turns.iter_mut().find(is_it).expect("it was noted when it was submitted");
+                *turn = Turn::Read { offset, buffer };
+                self.take_turns();
+            }
             (Operation::Read(buffer), Ok(())) => {
                 self.write(offset, buffer);
                 self.held.remove(offset);
@@ -240,6 +283,23 @@ impl<'w, 'a> Worker<'w, 'a> {
             (_, Ok(())) => {}
         }
         Ok(())
+    }
+
+    /// Hashes the chunks whose turn it is, and writes them.
+    fn take_turns(&mut self) {
+        let shared = self.shared;
+        let Some(hashes) = &shared.hashes else { return };
+        while let Some(turn) = self.turns.pop_front() {
+            match turn {
+                Turn::Awaited { .. } => return self.turns.push_front(turn),
+                Turn::Zeros(len) => lock(hashes).add_zeros(len as u64),
+                Turn::Read { offset, buffer } => {
+                    lock(hashes).add(&buffer);
+                    self.write(offset, buffer);
+                    self.held.remove(offset);
+                }
+            }
+        }
     }
 
     /// Writes a chunk: each run of data and each of zeros as it deserves.

@@ -7,7 +7,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use cryptline::{Copy, CopySource, Create, Error, Fault, Left, Open, Plain, Problem, Progress};
+use cryptline::{Copy, CopyHash, CopySource, Create, Error, Fault, Left, Open, Plain, Problem, Progress};
+
+use sha2::{Digest, Sha256};
 
 use crate::common::{Event, Memory as Disk, PHRASE, cheap, make};
 
@@ -390,5 +392,26 @@ fn holes_of_any_size_are_passed_over() {
         let mut found = [0; 512];
         copy.read_exact_at(&mut found, at).unwrap();
         assert_eq!(found, [7; 512]);
+    }
+}
+
+#[test]
+fn copy_into_a_file_or_a_stream_is_hashed_in_the_order_of_its_bytes() {
+    const SIZE: usize = (37 << 20) + 777;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let file = File::create(path("from")).unwrap();
+    // Holes of whole chunks, which are not read, and of less.
+    for mib in (0..37_u8).filter(|mib| mib % 5 != 3) {
+        file.write_all_at(&vec![mib + 1; (1 << 20) - 4096], u64::from(mib) << 20).unwrap();
+    }
+    file.write_all_at(&[5; 777], (SIZE - 777) as u64).unwrap();
+    let bytes = std::fs::read(path("from")).unwrap();
+    let copy = || Copy::new(CopySource::raw(path("from")).unwrap()).hashes([CopyHash::Sha256]);
+    let of_file = copy().into_file(path("to")).unwrap();
+    let of_stream = copy().into_stream(File::create(path("stream")).unwrap(), "stream").unwrap();
+    for (copied, name) in [(of_file, "to"), (of_stream, "stream")] {
+        assert_eq!(copied.hashed[0].value, Sha256::digest(&bytes).to_vec(), "{name}");
+        assert!(std::fs::read(path(name)).unwrap() == bytes, "{name}");
     }
 }

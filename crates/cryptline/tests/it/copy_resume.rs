@@ -7,8 +7,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cryptline::{
-    Copied, Copy, CopySource, Create, Error, ErrorKind, Left, Open, Plain, Problem, Progress, ResumeError,
+    Copied, Copy, CopyHash, CopySource, Create, Error, ErrorKind, Left, Open, Plain, Problem, Progress, ResumeError,
 };
+use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use crate::common::{cheap, edit};
@@ -85,6 +86,16 @@ fn why(error: &Error) -> &ResumeError {
         Problem::Resume(why) => why,
         _ => panic!("{error}"),
     }
+}
+
+#[test]
+fn copy_that_goes_on_hashes_the_whole_source() {
+    let lab = Lab::new();
+    lab.cut();
+    assert!(lab.mark() > 0);
+    let copied = lab.copy().hashes([CopyHash::Sha256]).into_file(&lab.dest).unwrap();
+    assert_eq!(copied.hashed[0].value, Sha256::digest(fs::read(&lab.source).unwrap()).to_vec());
+    assert!(lab.is_copied());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use cryptline::luks::Error as LuksError;
-use cryptline::{CopySource, DirectMode, Open, Problem, Target, Zeroes};
+use cryptline::{CopySource, DirectMode, Open, PartitionName, Problem, Target, Zeroes};
 
 use super::{FileSystem, How, folder, inline};
 use crate::CliError;
@@ -17,6 +17,10 @@ pub struct From<'a> {
     pub name: &'a Path,
     pub how: &'a How,
     pub header: Option<&'a Path>,
+    /// Partition of the decrypted disk.
+    pub partition: Option<&'a PartitionName>,
+    /// One thread copies, so that other cores may help to decrypt.
+    pub is_alone: bool,
     pub keys: KeyArgs,
     pub tokens: TokenArgs,
     /// The option that names its key file.
@@ -84,7 +88,8 @@ impl From<'_> {
     pub fn choices(&self) -> String {
         let zeroes = if self.how.zeroes == Zeroes::Detect { "detect" } else { "decrypt" };
         let header = self.header.map_or_else(String::new, |it| it.display().to_string());
-        format!("zeroes={zeroes} raw={} header={header}", self.how.from_raw)
+        let partition = self.partition.map_or_else(String::new, |it| format!(" partition={it}"));
+        format!("zeroes={zeroes} raw={} header={header}{partition}", self.how.from_raw)
     }
 
     /// Opens it.
@@ -96,6 +101,12 @@ impl From<'_> {
             return self.standard_input();
         }
         if !is_luks {
+            if self.partition.is_some() {
+                return Err(CliError::parameters(format!(
+                    "{}: it has no LUKS header, so --partition names no part of it; use 'SRC?partition=N'",
+                    self.name.display()
+                )));
+            }
             if !self.keys.is_empty() {
                 let name = self.name.display();
                 return Err(CliError::parameters(format!(
@@ -108,7 +119,8 @@ impl From<'_> {
             }
             return Ok(CopySource::raw(self.name)?);
         }
-        let open = inline(Open::target(Target::parse(self.name)?));
+        let open = Open::target(Target::parse(self.name)?);
+        let open = if self.is_alone { open } else { inline(open) };
         let open = self
             .keys
             .trusting(open, Open::accept_cipher, Open::header_rules)
@@ -119,6 +131,7 @@ impl From<'_> {
             .keys(self.keys.clone())
             .kdf_limits(self.keys.kdf_limits())
             .with(self.header, Open::header)
+            .with(self.partition.cloned(), Open::partition)
             .with(self.tokens.choice(&self.keys)?, Open::tokens)
             .with(self.keys.key_slot, Open::key_slot);
         let volume = open.open().map_err(|error| {
