@@ -19,8 +19,8 @@ const LINE_MAX: u64 = 4 << 20;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 SOCKET is the argument of `cryptline serve --stats SOCKET`. On a terminal, the display is updated in \
-place; press q or Ctrl-C to quit, and s, n, i, b or l to sort the exports. 60 columns are enough. Otherwise \
-each sample is printed as one line per export. The first sample covers the time since the server started; \
+place, one line per export. Press Up or Down to select one, Enter to show or hide all its figures; s, n, i, b or l to \
+sort; q or Ctrl-C to quit. 60 columns are enough. Otherwise each sample is printed as one line per export. The first sample covers the time since the server started; \
 each later one, the time since the previous one.")]
 pub struct TopArgs {
     /// The statistics sockets of the servers

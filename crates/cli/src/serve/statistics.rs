@@ -48,8 +48,8 @@ pub struct ExportSample {
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Operations {
-    read: OperationSample,
-    write: OperationSample,
+    pub read: OperationSample,
+    pub write: OperationSample,
     flush: OperationSample,
     other: OperationSample,
 }

@@ -1,11 +1,14 @@
 //! Display of `cryptline top`.
 //!
 //! ```text
-//! view     a sample as text, for a terminal or for a log
+//! view     figures as text; a sample for a log
+//! list     samples as a screen: a line for each export
 //! screen   the terminal: drawn in place, left as it was found
 //! ```
 
+mod list;
 pub mod screen;
-pub mod view;
+mod view;
 
-pub use view::{Sort, sample_lines};
+pub use list::Sort;
+pub use view::sample_lines;

@@ -9,7 +9,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::low_level::pipe;
 
-use super::view::{Shown, Sort, screen_lines};
+use super::list::{Focus, Shown, Sort, screen_lines};
 use crate::CliError;
 use crate::serve::statistics::Sample;
 
@@ -55,7 +55,7 @@ struct Watch {
     sources: Vec<Source>,
     /// Last figures of each server.
     shown: Vec<Shown>,
-    sort: Sort,
+    focus: Focus,
     /// Has a byte after SIGWINCH.
     resized: UnixStream,
     /// Has a byte after a signal that ends us.
@@ -74,7 +74,7 @@ impl Watch {
         Ok(Self {
             sources,
             shown,
-            sort,
+            focus: Focus { sort, ..Focus::default() },
             resized: signal_pipe(&[SIGWINCH])?,
             ended: signal_pipe(&[SIGINT, SIGTERM, SIGHUP])?,
         })
@@ -88,13 +88,18 @@ impl Watch {
                 return Ok(Event::Quit);
             }
             if keys {
-                match pressed()? {
-                    Pressed::Quit => return Ok(Event::Quit),
-                    Pressed::Sort(sort) => {
-                        self.sort = sort;
-                        return Ok(Event::Redraw);
+                let mut is_known = false;
+                for key in pressed()? {
+                    match key {
+                        Key::Quit => return Ok(Event::Quit),
+                        Key::Sort(sort) => self.focus.sort = sort,
+                        Key::Move(lines) => self.focus.move_by(&self.shown, lines),
+                        Key::Details => self.focus.toggle(&self.shown),
                     }
-                    Pressed::Nothing => {}
+                    is_known = true;
+                }
+                if is_known {
+                    return Ok(Event::Redraw);
                 }
             }
             if resized {
@@ -160,7 +165,7 @@ impl Watch {
         {
             (rows, columns) = (usize::from(size.ws_row), usize::from(size.ws_col));
         }
-        let lines = screen_lines(&self.shown, self.sort, columns);
+        let lines = screen_lines(&self.shown, &self.focus, columns, rows);
         let mut frame = String::from("\x1b[H");
         for (index, line) in lines.iter().take(rows).enumerate() {
             if index > 0 {
@@ -232,31 +237,67 @@ fn drain(pipe: &mut UnixStream) -> io::Result<()> {
 }
 
 /// Wish of the user.
-enum Pressed {
-    Nothing,
-    Sort(Sort),
+#[derive(Debug, PartialEq, Eq)]
+enum Key {
     Quit,
+    Sort(Sort),
+    /// So many lines further down.
+    Move(isize),
+    Details,
 }
 
-/// q, Q, Ctrl-C, Ctrl-D and a keyboard that went away quit.
-fn pressed() -> io::Result<Pressed> {
+/// Lines of a page.
+const PAGE: isize = 10;
+
+/// Returns the keys that were pressed; a keyboard that went away quits.
+fn pressed() -> io::Result<Vec<Key>> {
     let mut keys = [0; 64];
-    let keys = match rustix::io::read(rustix::stdio::stdin(), &mut keys) {
-        Ok(0) => return Ok(Pressed::Quit),
-        Ok(length) => &keys[..length],
-        Err(rustix::io::Errno::INTR) => return Ok(Pressed::Nothing),
-        Err(error) => return Err(error.into()),
-    };
-    if keys.iter().any(|key| matches!(key, b'q' | b'Q' | 3 | 4)) {
-        return Ok(Pressed::Quit);
+    match rustix::io::read(rustix::stdio::stdin(), &mut keys) {
+        Ok(0) => Ok(vec![Key::Quit]),
+        Ok(length) => Ok(keys_in(&keys[..length])),
+        Err(rustix::io::Errno::INTR) => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
     }
-    // Of several the last; an arrow or a function key is none of them.
-    let is_sequence = keys.contains(&0x1b);
-    let mut sorts = keys.iter().rev().filter_map(|&key| Sort::of_key(key));
-    Ok(match sorts.next() {
-        Some(sort) if !is_sequence => Pressed::Sort(sort),
-        _ => Pressed::Nothing,
-    })
+}
+
+/// Of q, Ctrl-C, Ctrl-D, Enter, the letters of [`Sort`] and the keys that move; others are nothing.
+fn keys_in(mut bytes: &[u8]) -> Vec<Key> {
+    let mut keys = Vec::new();
+    while let [first, rest @ ..] = bytes {
+        bytes = rest;
+        let key = match first {
+            0x1b => {
+                let len = sequence_len(rest);
+                let (sequence, rest) = rest.split_at(len);
+                bytes = rest;
+                match sequence {
+                    b"[A" | b"OA" => Some(Key::Move(-1)),
+                    b"[B" | b"OB" => Some(Key::Move(1)),
+                    b"[5~" => Some(Key::Move(-PAGE)),
+                    b"[6~" => Some(Key::Move(PAGE)),
+                    _ => None,
+                }
+            }
+            b'q' | b'Q' | 3 | 4 => Some(Key::Quit),
+            b'\r' | b'\n' => Some(Key::Details),
+            b'k' => Some(Key::Move(-1)),
+            b'j' => Some(Key::Move(1)),
+            _ => Sort::of_key(*first).map(Key::Sort),
+        };
+        keys.extend(key);
+    }
+    keys
+}
+
+/// Bytes of an arrow or function key behind its escape: `[`, parameters and a last byte, or `O` and a byte.
+fn sequence_len(bytes: &[u8]) -> usize {
+    match bytes {
+        [b'[', rest @ ..] => {
+            rest.iter().position(|byte| (0x40..0x7f).contains(byte)).map_or(bytes.len(), |end| end + 2)
+        }
+        [b'O', _, ..] => 2,
+        _ => 0,
+    }
 }
 
 /// The other screen, without echo; dropped, it is as before.
@@ -289,5 +330,19 @@ impl Drop for Terminal {
         if let Some(before) = &self.before {
             let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, before);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_told_apart_from_parts_of_others() {
+        assert_eq!(keys_in(b"n\x1b[A\x1bOB\r"), [Key::Sort(Sort::Name), Key::Move(-1), Key::Move(1), Key::Details]);
+        assert_eq!(keys_in(b"\x1b[6~\x1b[5~j"), [Key::Move(PAGE), Key::Move(-PAGE), Key::Move(1)]);
+        // F5 and Ctrl-Left have letters and digits of their own; an escape alone is nothing.
+        assert_eq!(keys_in(b"\x1b[15~\x1b[1;5D\x1b"), []);
+        assert_eq!(keys_in(b"x\x03"), [Key::Quit]);
     }
 }
