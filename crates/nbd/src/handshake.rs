@@ -122,6 +122,12 @@ impl Handshake {
         self.refusal.as_ref()
     }
 
+    /// Tells if the client has sent nothing so far.
+    #[must_use]
+    pub fn is_untouched(&self) -> bool {
+        self.state == State::ClientFlags && self.pending.is_empty()
+    }
+
     /// The first bytes of a connection, to be sent before any input is read.
     #[must_use]
     pub fn greeting(&self) -> [u8; GREETING_LEN] {
@@ -309,7 +315,10 @@ impl Handshake {
                 }
                 return Step::NeedMore;
             }
-            Answer::List => self.offer.exports().iter().for_each(|export| replies.server(export)),
+            Answer::List => {
+                self.refusal = None;
+                self.offer.exports().iter().for_each(|export| replies.server(export));
+            }
             Answer::StructuredReply => self.structured_replies = true,
             Answer::StartTls | Answer::Abort => {}
         }
@@ -383,6 +392,7 @@ impl Handshake {
             return Err((rep::ERR_BLOCK_SIZE_REQD, "ask for the block sizes (NBD_INFO_BLOCK_SIZE)"));
         }
         replies.ack();
+        self.refusal = None;
         if option == opt::INFO {
             return Ok(Step::NeedMore);
         }

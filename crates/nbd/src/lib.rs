@@ -40,5 +40,5 @@ pub mod wire;
 pub use export::{BlockSizes, Capabilities, ExportInfo, OfferError, ServerOffer, TlsMode, TransmissionFlags};
 pub use handshake::{Handshake, Negotiated, Progress, ProtocolError, Refusal, Step};
 pub use reply::NbdError;
-pub use request::{Command, ExportLimits, Rejection, RequestHeader, parse_request, validate};
+pub use request::{Command, DRAIN_MAX, ExportLimits, Rejection, RequestHeader, parse_request, validate};
 pub use uri::NbdUri;

@@ -53,13 +53,13 @@ pub struct Negotiated {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No export has this name, of which this is the beginning.
-    #[error("it asked for the export {0:?}, which does not exist; nbdinfo --list shows the names")]
+    #[error("refused: the export {0:?} does not exist; nbdinfo --list shows the names")]
     UnknownExport(String),
     /// TLS is required.
-    #[error("it did not use TLS, which this server requires (nbds://)")]
+    #[error("refused: client did not use TLS, which this server requires (nbds://)")]
     TlsRequired,
     /// TLS is not offered.
-    #[error("it asked for TLS, which is off here")]
+    #[error("refused: client asked for TLS, which is off here")]
     NoTls,
 }
 
@@ -86,10 +86,10 @@ pub enum ProtocolError {
     #[error("client sent option {0} without having agreed to fixed newstyle")]
     NotFixedNewstyle(u32),
     /// `EXPORT_NAME` before TLS where TLS is required.
-    #[error("client chose an export before starting TLS; it must use TLS (nbds://)")]
+    #[error("refused: client did not use TLS, which this server requires (nbds://)")]
     TlsRequired,
     /// `EXPORT_NAME` with a name that is not offered.
-    #[error("client chose an export that does not exist; nbdinfo --list shows the names")]
+    #[error("refused: client chose an export that does not exist; nbdinfo --list shows the names")]
     UnknownExport,
     /// `EXPORT_NAME` with a name longer than the protocol allows.
     #[error("client sent an export name of {0} bytes; at most 4096 are allowed")]

@@ -87,7 +87,8 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<(), CliError> {
     let _watch = device.watch();
     forget_mounts(wanted);
     let successor: Arc<AtomicBool> = Arc::default();
-    let watched = if device.can_be_handed_over() { asked.watch(stopper, Arc::clone(&successor)) } else { Ok(()) };
+    let watched =
+        if device.can_be_handed_over() { asked.watch(stopper.clone(), Arc::clone(&successor)) } else { Ok(()) };
     let path = device.path();
     let queues = device.queues().unwrap_or(wanted.queues);
     let mut state = state_of(volume, wanted, path.clone().into(), queues);
@@ -110,7 +111,13 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<(), CliError> {
     let _ = failures.known.set((state.clone(), volume.gate().clone()));
     manager.ready();
     tracing::info!(event = "ready", device = path, "{path} can be used");
-    serve(device, volume.gate(), &state, &successor)
+    let ended = serve(device, volume.gate(), &state, &successor);
+    match &ended {
+        Ok(()) if successor.load(Ordering::SeqCst) => stopper.tell_of_end("a successor goes on", 0),
+        Ok(()) => stopper.tell_of_end("the volume is flushed", 0),
+        Err(error) => stopper.tell_of_end(&error.to_string(), error.exit_code()),
+    }
+    ended
 }
 
 /// Prepares the volume for what a server before has left.

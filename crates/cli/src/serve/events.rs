@@ -7,6 +7,10 @@ use cryptline_serve::vhost_user::Event as FrontEnd;
 use tracing::Level;
 
 use super::log::Log;
+use crate::CliError;
+
+/// Characters of what a client has said that are told.
+const NAME_MAX: usize = 64;
 
 /// A volume is open. Which key slot opened it is no secret: the header shows them all.
 pub fn opened(volume: &Volume) {
@@ -94,6 +98,25 @@ fn of_one(level: Level, event: &str, client: &Client, message: &str) {
         export = client.export,
         "{message}"
     );
+}
+
+/// Commands that change nothing; a screen asks for these several times a second.
+const QUESTIONS: [&str; 2] = ["list", "stats"];
+
+/// Tells of a command on the control socket, once it is carried out, or why it was not.
+pub fn of_command(user: u32, command: &str, name: Option<&str>, why: Option<&CliError>) {
+    let level = if QUESTIONS.contains(&command) { Level::DEBUG } else { Level::INFO };
+    let cut = |text: &str| text.chars().take(NAME_MAX).collect::<String>();
+    let (command, name, why) = (cut(command), name.map(cut), why.map(ToString::to_string));
+    let of = name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
+    let outcome = why.as_deref().unwrap_or("done");
+    tell!(level, event = "control", user, command, export = name, why, "user {user}: {command}{of}: {outcome}");
+}
+
+/// Tells of somebody who may not control the server.
+pub fn of_stranger(user: Option<u32>) {
+    let whose = user.map_or_else(|| "an unknown user".to_owned(), |user| format!("user {user}"));
+    tracing::warn!(event = "refused", place = whose, "the control socket has refused {whose}");
 }
 
 /// Tells of a virtual machine.

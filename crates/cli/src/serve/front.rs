@@ -160,6 +160,7 @@ pub struct Entered<'a> {
     /// All but its first lines, which have been said.
     banner: Banner,
     stop: StopHandle,
+    stopper: Stopper,
     manager: Arc<Notifier>,
     /// Dropped last.
     _cleanup: Cleanup,
@@ -304,7 +305,7 @@ impl<'a> Opened<'a> {
         if let Some(path) = &self.options.pidfile {
             pidfile::write(path, &self.cleanup)?;
         }
-        let captive = command.map(|command| command.start(self.input, self.stopper)).transpose()?;
+        let captive = command.map(|command| command.start(self.input, self.stopper.clone())).transpose()?;
         let entered = self.sandbox.enforce(&Server {
             needs,
             volumes: &self.volumes,
@@ -331,6 +332,7 @@ impl<'a> Opened<'a> {
                 captive,
                 banner,
                 stop: self.stop,
+                stopper: self.stopper,
                 manager: self.manager,
                 _cleanup: self.cleanup,
             }),
@@ -376,13 +378,16 @@ impl Entered<'_> {
             tracing::info!(event = "ready", "clients can connect");
             run(&self.stop)
         });
-        let how = if matches!(flushed, Ok(Ok(()))) { "all volumes flushed" } else { "not all volumes flushed" };
-        tracing::info!(event = "stopped", "stopped; {how}");
         let status = self.captive.take().map_or(0, Captive::finish);
-        match flushed? {
-            Ok(()) => Ok(ExitCode::from(status)),
-            Err((name, fault)) => Err(CliError::device(self.volumes.lost(self.banner.noun, &name, fault))),
+        let noun = self.banner.noun;
+        let ended = flushed.and_then(|flushed| {
+            flushed.map_err(|(name, fault)| CliError::device(self.volumes.lost(noun, &name, fault)))
+        });
+        match &ended {
+            Ok(()) => self.stopper.tell_of_end(&format!("all {noun}s flushed"), status),
+            Err(error) => self.stopper.tell_of_end(&error.to_string(), error.exit_code()),
         }
+        ended.map(|()| ExitCode::from(status))
     }
 
     /// Says the rest of the banner. Standard output belongs to the client or command where there is one.

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use cryptline_serve::StopHandle;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -11,7 +11,7 @@ use rustix::fs::{FileType, fstat};
 use rustix::stdio::{stderr, stdin, stdout};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
-use signal_hook::low_level::emulate_default_handler;
+use signal_hook::low_level::{emulate_default_handler, signal_name};
 
 use super::cleanup::Remover;
 use super::notify::Notifier;
@@ -23,12 +23,14 @@ pub struct Stopper {
     handle: StopHandle,
     manager: Arc<Notifier>,
     stopping: Arc<AtomicBool>,
+    /// Its number, where a signal was the first to ask.
+    signal: Arc<AtomicI32>,
 }
 
 impl Stopper {
     /// For the server that `handle` stops.
     pub fn new(handle: StopHandle, manager: Arc<Notifier>) -> Self {
-        Self { handle, manager, stopping: Arc::default() }
+        Self { handle, manager, stopping: Arc::default(), signal: Arc::default() }
     }
 
     /// `false` where the server had been asked before.
@@ -39,6 +41,14 @@ impl Stopper {
     /// Tells if the server has been asked to end.
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Tells that the server has ended: what the signal was, if one was the first to ask for it, what has become of the last
+    /// flush, and with which code the process ends.
+    pub fn tell_of_end(&self, flushed: &str, exit_code: u8) {
+        let signal = signal_name(self.signal.load(Ordering::SeqCst));
+        let by = signal.map(|name| format!(" by {name}")).unwrap_or_default();
+        tracing::info!(event = "stopped", signal, exit_code, "stopped{by}; {flushed}");
     }
 
     /// The same; does something else first.
@@ -75,7 +85,9 @@ pub fn watch(stopper: Stopper, remover: Remover, mut reload: Option<Reload>) -> 
                 stopper.manager.reload(reload);
                 continue;
             }
-            if stopper.stop() {
+            if stopper.stop_after(|| stopper.signal.store(signal, Ordering::SeqCst)) {
+                let name = signal_name(signal).unwrap_or_default();
+                tracing::info!(event = "stopping", signal = name, "{name}: the server stops");
                 continue;
             }
             remover.remove_all();

@@ -61,15 +61,71 @@ fn json_tells_of_the_key_slot_and_of_clients_with_their_bytes() {
 }
 
 #[test]
-fn without_options_nothing_is_said_of_clients_that_behave() {
+fn without_options_only_those_who_are_refused_are_told_of() {
     let Some(nbdinfo) = peer::require("nbdinfo") else {
         return;
     };
     let server = Server::start(["ram:1M"]);
     nbdinfo.run(["--size", &server.uri]).success();
+    nbdinfo.run(["--list", &server.uri]).success();
+    for _ in 0..3 {
+        // As a health check does.
+        drop(UnixStream::connect(socket_of(&server.uri)).unwrap());
+    }
     let wrong = server.uri.replacen(":///", ":///nothing", 1);
     assert!(!nbdinfo.run(["--size", &wrong]).status.success());
-    assert_eq!(server.stop().stderr_text(), "");
+    let said = server.stop().stderr_text();
+    let is_told = said.contains("(user ") && said.contains("): refused: the export \"nothing\" does not exist");
+    assert!(is_told && said.lines().count() == 1, "{said}");
+}
+
+/// A client that has read beyond the longest read that there may be, as an old QEMU does, and leaves.
+fn ask_for_too_much(server: &Server) {
+    let mut socket = UnixStream::connect(socket_of(&server.uri)).unwrap();
+    socket.read_exact(&mut [0; 18]).unwrap();
+    // EXPORT_NAME, which takes the name for the rest.
+    let hello = [&1u32.to_be_bytes()[..], b"IHAVEOPT", &1u32.to_be_bytes(), &0u32.to_be_bytes()];
+    socket.write_all(&hello.concat()).unwrap();
+    socket.read_exact(&mut [0; 8 + 2 + 124]).unwrap();
+    let request = |command: u32, length: u32| {
+        let cookie_and_offset = [0; 16];
+        [&0x2560_9513_u32.to_be_bytes()[..], &command.to_be_bytes(), &cookie_and_offset, &length.to_be_bytes()].concat()
+    };
+    socket.write_all(&request(0, 64 << 20)).unwrap();
+    let mut reply = [0; 16];
+    socket.read_exact(&mut reply).unwrap();
+    assert_eq!(reply[4..8], 22u32.to_be_bytes(), "EINVAL");
+    socket.write_all(&request(2, 0)).unwrap();
+    assert_eq!(socket.read(&mut reply).unwrap(), 0);
+}
+
+#[test]
+fn farewells_of_a_client_and_of_the_server_say_how_it_went() {
+    let server = Server::start(["ram:64M", "--log=json", "--log-level=info", "--socket-mode=600"]);
+    ask_for_too_much(&server);
+    let ended = server.process.stop().exited_with(0);
+    let events = objects(&ended.stderr_text());
+    let left = &of(&events, "disconnected")[0];
+    assert_eq!(left["errors"], 1, "{ended}");
+    assert!(left["message"].as_str().unwrap().ends_with("0 bytes read, 0 written, 1 requests failed"), "{ended}");
+    assert_eq!(of(&events, "stopping")[0]["signal"], "SIGTERM");
+    let stopped = &of(&events, "stopped")[0];
+    assert_eq!((&stopped["signal"], &stopped["exit_code"]), (&"SIGTERM".into(), &0.into()));
+    assert_eq!(stopped["message"], "stopped by SIGTERM; all exports flushed");
+}
+
+#[test]
+fn server_whose_last_flush_failed_does_not_say_that_all_are_flushed() {
+    let fault = ["--fault", "flush:after=0"];
+    let server = Server::start(["ram:1M", "--log=json", "--log-level=info"].into_iter().chain(fault));
+    let ended = server.process.stop().exited_with(4);
+    let stopped = &of(&objects(&ended.stderr_text()), "stopped")[0];
+    assert_eq!((&stopped["signal"], &stopped["exit_code"]), (&"SIGTERM".into(), &4.into()));
+    let message = stopped["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("stopped by SIGTERM; export \"") && message.contains("the last flush failed"),
+        "{ended}"
+    );
 }
 
 /// A client that asks for an export of this name, and leaves when it is refused.
@@ -115,7 +171,8 @@ fn names_that_clients_send_forge_no_lines() {
             assert_eq!(of(&events, "opened").len(), 1, "{said}");
             assert!(ended[0]["why"].as_str().unwrap().contains("does not exist"));
         } else {
-            let is_dated = |line: &str| line.starts_with("20") && line.contains("Z INFO ");
+            let is_dated =
+                |line: &str| line.starts_with("20") && (line.contains("Z INFO ") || line.contains("Z WARN "));
             assert!(said.lines().all(is_dated), "{said}");
         }
     }

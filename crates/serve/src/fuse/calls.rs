@@ -12,7 +12,8 @@ use super::replies::Form;
 use super::waiting::{self, Parked, buffers_of, needs};
 use super::wire::{FuseWire, Tag};
 use super::{PARTS, TRANSFER_MAX};
-use crate::lane::{Asked, CHUNK, Room, Work};
+use crate::lane::{Asked, CHUNK, Room, Taken, Work};
+use crate::stats::OperationKind;
 
 /// Runs looked up for one search of a hole: each is a system call or two.
 const EXTENTS_MAX: usize = 256;
@@ -36,7 +37,7 @@ const SEEK_HOLE: u32 = 4;
 
 impl FuseWire {
     /// A request for the lane, or `None` where the call was answered, wants no answer, or has to wait.
-    pub(super) fn judge(&mut self, message: Message) -> Option<Asked<Tag>> {
+    pub(super) fn judge(&mut self, message: Message) -> Option<Taken<Tag>> {
         let parsed = message.parse();
         if let Some((header, Ok(call))) = &parsed
             && let Some(disk) = self.has_its_share(*header, call)
@@ -45,8 +46,8 @@ impl FuseWire {
             return None;
         }
         let Message { mut batch, .. } = message;
-        let asked = parsed.and_then(|(header, call)| self.settle(None, header, call));
-        if let Some(Asked { tag: Tag::Message(tag), work: Work::Write { .. }, length, .. }) = asked {
+        let taken = parsed.and_then(|(header, call)| self.settle(None, header, call));
+        if let Some(Taken::Asked(Asked { tag: Tag::Message(tag), work: Work::Write { .. }, length, .. })) = taken {
             let mut buffers = [const { None }; PARTS];
             for (place, buffer) in buffers.iter_mut().zip(batch.take_buffers()) {
                 *place = Some(buffer);
@@ -56,7 +57,7 @@ impl FuseWire {
             }
         }
         self.intake.put_back(batch);
-        asked
+        taken
     }
 
     /// The disk of a call that has to wait, since it holds much of this lane already.
@@ -68,16 +69,16 @@ impl FuseWire {
     }
 
     /// A request that was parked; `None` where it was answered, or there are no buffers for it yet.
-    pub(super) fn judge_parked(&mut self, disk: usize, parked: Parked, room: &Room) -> Option<Asked<Tag>> {
+    pub(super) fn judge_parked(&mut self, disk: usize, parked: Parked, room: &Room) -> Option<Taken<Tag>> {
         let Some(buffers) = waiting::buffers(&parked.data, room) else {
             self.waiting.put_back(disk, parked);
             return None;
         };
-        let asked = self.settle(None, parked.header, Ok(parked.call))?;
-        if let Asked { tag: Tag::Message(tag), length, .. } = asked {
+        let taken = self.settle(None, parked.header, Ok(parked.call))?;
+        if let Taken::Asked(Asked { tag: Tag::Message(tag), length, .. }) = taken {
             self.keep(tag, length, buffers).for_each(drop);
         }
-        Some(asked)
+        Some(taken)
     }
 
     /// Keeps the data of a write of `length` bytes. What is left over of its buffers.
@@ -98,7 +99,7 @@ impl FuseWire {
     }
 
     /// The same for a request in an entry.
-    pub(super) fn judge_entry(&mut self, index: usize) -> Option<Asked<Tag>> {
+    pub(super) fn judge_entry(&mut self, index: usize) -> Option<Taken<Tag>> {
         let parse = |head: &[u8], rest: &[u8], len| abi::parse(head, rest, len);
         let parsed = self.entries.with_message(index, parse).flatten();
         let Some((header, call)) = parsed else {
@@ -110,8 +111,9 @@ impl FuseWire {
     }
 
     /// Answers a call, or asks the lane to serve it. It has come in an entry, or as a message.
-    fn settle(&mut self, entry: Option<usize>, header: Header, call: Result<Call, Errno>) -> Option<Asked<Tag>> {
+    fn settle(&mut self, entry: Option<usize>, header: Header, call: Result<Call, Errno>) -> Option<Taken<Tag>> {
         let mut body = Body::new();
+        let kind = call.as_ref().ok().and_then(kind_of);
         let verdict = call.and_then(|call| self.decide(header, call, &mut body));
         let (form, device, length) = match verdict {
             Ok(Verdict::Silence) if entry.is_none() => return None,
@@ -129,17 +131,24 @@ impl FuseWire {
             // An entry's memory is there.
             (Tag::Entry(_), Ok(Verdict::Serve(_, Work::Read { .. }, offset, _))) => {
                 self.waiting.begin(device, 0);
-                return Some(Asked { tag, work: Work::Read { whole: false }, offset, length });
+                return Some(Taken::Asked(Asked { tag, work: Work::Read { whole: false }, offset, length }));
             }
             (tag, Ok(Verdict::Serve(_, work, offset, _))) => {
                 let asked = Asked { tag, work, offset, length };
                 self.begin_share(device, &asked);
-                return Some(asked);
+                return Some(Taken::Asked(asked));
             }
             (Tag::Message(index), Ok(_)) => self.replies.end_with(index, body.as_bytes()),
-            (Tag::Message(index), Err(errno)) => self.replies.end(index, Err(errno)),
             (Tag::Entry(index), Ok(_)) => self.entries.end_with(index, body.as_bytes()),
-            (Tag::Entry(index), Err(errno)) => self.entries.end(index, Err(errno), 0),
+            (tag, Err(errno)) => {
+                match tag {
+                    Tag::Message(index) => self.replies.end(index, Err(errno)),
+                    Tag::Entry(index) => self.entries.end(index, Err(errno), 0),
+                }
+                let nodes = &self.start.nodes;
+                let kind = kind.filter(|_| matches!(nodes.kind(header.node), Some(Kind::Disk(_))));
+                return kind.map(|kind| Taken::Refused(nodes.device(header.node), kind));
+            }
         }
         None
     }
@@ -231,6 +240,16 @@ impl FuseWire {
             _ => return Err(Errno::INVAL),
         }
         Ok(Verdict::Answer)
+    }
+}
+
+/// Kind of a call about data, as the statistics count it. Other calls are no requests to a disk.
+fn kind_of(call: &Call) -> Option<OperationKind> {
+    match call {
+        Call::Read { .. } => Some(OperationKind::Read),
+        Call::Write { .. } | Call::Allocate { .. } => Some(OperationKind::Write),
+        Call::Sync => Some(OperationKind::Flush),
+        _ => None,
     }
 }
 

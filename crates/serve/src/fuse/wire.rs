@@ -98,8 +98,8 @@ impl FuseWire {
         while !self.is_stopping && room.has_job() {
             let index = self.entries.next()?;
             self.entries_in_a_row += 1;
-            if let Some(asked) = self.judge_entry(index) {
-                return Some(Taken::Asked(asked));
+            if let Some(taken) = self.judge_entry(index) {
+                return Some(taken);
             }
         }
         None
@@ -108,15 +108,15 @@ impl FuseWire {
     /// Takes what has waited for a share of the lane, and has it now.
     fn take_waiting(&mut self, room: &Room) -> Option<Taken<Tag>> {
         while self.can_take(room) {
-            let asked = match self.waiting.next_parked() {
+            let taken = match self.waiting.next_parked() {
                 Some((disk, parked)) => self.judge_parked(disk, parked, room),
                 None => {
                     let message = self.waiting.next_held()?;
                     self.judge(message)
                 }
             };
-            if let Some(asked) = asked {
-                return Some(Taken::Asked(asked));
+            if taken.is_some() {
+                return taken;
             }
         }
         None
@@ -126,8 +126,8 @@ impl FuseWire {
         self.entries_in_a_row = 0;
         while self.can_take(room) {
             let message = self.intake.next()?;
-            if let Some(asked) = self.judge(message) {
-                return Some(Taken::Asked(asked));
+            if let Some(taken) = self.judge(message) {
+                return Some(taken);
             }
         }
         None

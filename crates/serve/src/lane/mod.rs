@@ -159,13 +159,13 @@ impl<W: Wire> Lane<W> {
     /// asking is answered to the end.
     ///
     /// A lane that is told to abandon its work ends at the next chunk, with an error if requests were
-    /// unfinished. What is in flight is left to the system: none of it was acknowledged.
+    /// unfinished. So does one whose peer [broke the protocol](Wire::breach). What is in flight is left to the system: none of it was acknowledged.
     pub fn run(&mut self) -> io::Result<()> {
         let result = self.serve();
         if let Some(meter) = self.meters.first() {
             meter.set_last_times(self.times());
         }
-        result
+        result.and_then(|()| self.wire.breach().map_or(Ok(()), |breach| Err(io::Error::other(breach))))
     }
 
     /// Returns what has been done so far.

@@ -11,7 +11,7 @@ pub struct Tally {
     pub read: u64,
     /// Bytes written.
     pub written: u64,
-    /// Requests that failed.
+    /// Requests that failed, or were refused.
     pub errors: u64,
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cryptline_engine::{Arena, Buffer, Fault, Ring, ZoneAction};
 
 use super::{CHUNK, SMALL};
+use crate::stats::OperationKind;
 
 /// A front's protocol as a lane sees it.
 ///
@@ -15,7 +16,7 @@ use super::{CHUNK, SMALL};
 /// ```
 ///
 /// A wire checks what it takes: the range lies inside the device, and a change is allowed. It answers by
-/// itself what it refuses and what needs no device. Its replies collect until [`arm`](Self::arm).
+/// itself what it refuses, which the lane counts, and what needs no device. Its replies collect until [`arm`](Self::arm).
 pub trait Wire {
     /// Data that the wire needs about a request when it answers: an NBD cookie, a descriptor's index, a FUSE unique.
     type Tag: Copy;
@@ -85,6 +86,11 @@ pub trait Wire {
     /// Tells if the peer is known to be gone, so that nobody waits for an answer.
     fn is_gone(&self) -> bool {
         false
+    }
+
+    /// Why the wire takes no more, where the peer has broken the protocol.
+    fn breach(&self) -> Option<String> {
+        None
     }
 }
 
@@ -161,6 +167,8 @@ impl Work {
 pub enum Taken<T> {
     /// A request. Taken only while the room [has a job](Room::has_job).
     Asked(Asked<T>),
+    /// A request of this kind, for the device of this number, that may not be carried out; the wire has answered it.
+    Refused(usize, OperationKind),
     /// The bytes that [`Wire::bring`] has put off; `None` when they will never come.
     Bytes(JobId, Option<Buffer>),
 }

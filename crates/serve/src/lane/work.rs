@@ -1,6 +1,6 @@
 //! Jobs: from what the wire takes, over chunks begun while there are buffers, to their ends.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cryptline_engine::{Buffer, Completion, Fault, Operation, Request, Submitted};
 use rustix::io::Errno;
@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use super::Lane;
 use super::job::Job;
 use super::wire::{Asked, Brought, Chunk, JobId, Taken, Wire, Work};
+use crate::stats::OperationKind;
 
 /// Chunks of long jobs begun between two looks for the peer: 2 MiB of them.
 const CHUNKS_UNWATCHED: u32 = 8;
@@ -30,8 +31,16 @@ impl<W: Wire> Lane<W> {
             match self.wire.take(&self.room) {
                 Some(Taken::Asked(asked)) => self.begin(asked),
                 Some(Taken::Bytes(job, data)) => self.bytes_came(job, data),
+                Some(Taken::Refused(device, kind)) => self.refused(device, kind),
                 None => break,
             }
+        }
+    }
+
+    fn refused(&mut self, device: usize, kind: OperationKind) {
+        self.tally.errors += 1;
+        if let Some(meter) = self.meters.get(device) {
+            meter.record(kind, 0, Duration::ZERO, true);
         }
     }
 

@@ -86,8 +86,7 @@ impl Event {
     pub fn is_trouble(&self) -> bool {
         match self {
             Self::Accepted(_) | Self::Began(_) => false,
-            // Clients that only look what there is do so as well.
-            Self::Ended { why, .. } => !matches!(why, None | Some(ClientError::Refused(_))),
+            Self::Ended { why, .. } => why.is_some(),
             _ => true,
         }
     }
@@ -116,7 +115,7 @@ pub enum ClientError {
     #[error("client left or stalled during the handshake: {0}")]
     Handshake(#[from] io::Error),
     /// Departure after what it asked for was refused.
-    #[error("left during the handshake: {0}")]
+    #[error("{0}")]
     Refused(Refusal),
     /// TLS was not agreed on.
     #[error("TLS handshake failed: {0}")]

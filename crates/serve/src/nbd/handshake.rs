@@ -34,8 +34,9 @@ pub(super) fn negotiate(
             let refusal = state.refusal().cloned();
             refusal.map_or(Ok(None), |refusal| Err(ClientError::Refused(refusal)))
         }
-        Ok(None) => Ok(None),
-        Err(error) => Err(error),
+        // Somebody has looked whether there is a server.
+        Err(ClientError::Handshake(error)) if state.is_untouched() && has_closed(&error) => Ok(None),
+        other => other.map(|_| None),
     }
 }
 
@@ -59,7 +60,11 @@ fn agree(
                 return Err(why.into());
             }
         }
-        stream.write(&output)?;
+        match stream.write(&output) {
+            // It need not wait for the answer.
+            Err(_) if progress.step == Step::Close => return Ok(None),
+            sent => sent?,
+        }
         output.clear();
         match progress.step {
             Step::NeedMore if progress.consumed > 0 && !input.is_empty() => {}
@@ -78,4 +83,10 @@ fn agree(
             Step::Transmission(negotiated) => return Ok(Some((negotiated, input))),
         }
     }
+}
+
+/// Tells if the other end was closed, rather than silent for too long.
+fn has_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)
 }

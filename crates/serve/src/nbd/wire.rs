@@ -47,6 +47,7 @@ pub(crate) struct NbdWire {
     parts: Vec<Part>,
     /// No more requests are taken: the client said goodbye, is gone, or made no sense.
     closing: bool,
+    breach: Option<String>,
 }
 
 /// Kind of the next bytes from the client.
@@ -113,6 +114,7 @@ impl NbdWire {
             // Every buffer of the lane.
             parts: Vec::with_capacity(JOBS_MAX + LARGE_COUNT),
             closing: false,
+            breach: None,
         })
     }
 }
@@ -174,5 +176,9 @@ impl Wire for NbdWire {
 
     fn is_gone(&self) -> bool {
         self.transport.broken
+    }
+
+    fn breach(&self) -> Option<String> {
+        self.breach.clone()
     }
 }

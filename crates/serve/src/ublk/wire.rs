@@ -29,6 +29,7 @@ use super::OnFailure;
 use super::abi::{Descriptor, Operation};
 use super::zones::Report;
 use crate::lane::{Asked, Brought, Chunk, Room, Taken, Wire, Work};
+use crate::stats::OperationKind;
 
 /// State of a tag.
 #[derive(Default)]
@@ -164,7 +165,7 @@ impl UblkWire {
     }
 
     /// A request that the lane is to serve, if it is to, or the result of one that is not served.
-    fn asked(&mut self, tag: u16) -> Result<Option<Asked<u16>>, i32> {
+    fn asked(&mut self, tag: u16) -> Result<Option<Asked<u16>>, (i32, OperationKind)> {
         let asked = Descriptor::parse(&self.queue.descriptor(tag));
         let slot = &mut self.slots[usize::from(tag)];
         (slot.sector, slot.failed) = (0, None);
@@ -174,7 +175,7 @@ impl UblkWire {
             self.reports.push_back(report);
             return Ok(None);
         }
-        let (work, offset) = self.judge(&asked).map_err(negative)?;
+        let (work, offset) = self.judge(&asked).map_err(|error| (negative(error), kind_of(asked.operation)))?;
         let counted = if has_data(work) { asked.length } else { 0 };
         self.slots[usize::from(tag)].length = count(counted);
         let length = match work {
@@ -213,6 +214,16 @@ fn touch(arena: &Arc<Arena>) {
     drop(all.collect::<Vec<_>>());
 }
 
+/// Kind of a request, as the statistics count it.
+fn kind_of(operation: Operation) -> OperationKind {
+    match operation {
+        Operation::Read => OperationKind::Read,
+        Operation::Write | Operation::Append | Operation::Zero => OperationKind::Write,
+        Operation::Flush => OperationKind::Flush,
+        _ => OperationKind::Other,
+    }
+}
+
 /// Tells if bytes go one way or the other.
 fn has_data(work: Work) -> bool {
     matches!(work, Work::Read { .. } | Work::Write { .. } | Work::Append { .. })
@@ -248,9 +259,10 @@ impl Wire for UblkWire {
             match self.asked(tag) {
                 Ok(Some(asked)) => return Some(Taken::Asked(asked)),
                 Ok(None) => {}
-                Err(result) => {
+                Err((result, kind)) => {
                     self.slots[usize::from(tag)].result = result;
                     self.ready.push_back(tag);
+                    return Some(Taken::Refused(0, kind));
                 }
             }
         }

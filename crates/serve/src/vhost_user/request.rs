@@ -12,6 +12,7 @@ use cryptline_sys::GuestMemory;
 use super::config::{SERIAL, SectorLimits, TRANSFER_MAX};
 use super::queue::{Chain, RingError};
 use crate::lane::Work;
+use crate::stats::OperationKind;
 
 pub(super) const SECTOR: u64 = 512;
 const HEADER: usize = 16;
@@ -50,7 +51,7 @@ pub(super) enum Verdict {
     Identify {
         length: usize,
     },
-    Refuse(Status),
+    Refuse(Status, OperationKind),
 }
 
 /// Where the data of a write begins among the readable bytes.
@@ -68,14 +69,14 @@ pub(super) fn judge(chain: &Chain, memory: &GuestMemory, limits: &SectorLimits) 
     chain.read(memory, 0, &mut header)?;
     let (kind, sector) = (word(&header, 0), long(&header, 8));
     let (to_device, to_driver) = (readable - DATA_AT, writable - 1);
-    let refuse = |status| Ok(Verdict::Refuse(status));
+    let refuse = |status| Ok(Verdict::Refuse(status, counted_as(kind)));
     match kind {
-        kind::IN => Ok(transfer(Work::Read { whole: false }, sector, to_driver, limits)),
+        kind::IN => Ok(transfer(kind, Work::Read { whole: false }, sector, to_driver, limits)),
         kind::OUT | kind::DISCARD | kind::WRITE_ZEROES if limits.read_only => refuse(Status::IoError),
         kind::OUT => {
             let durable = limits.writes_durably();
             let work = Work::Write { durable };
-            Ok(transfer(work, sector, to_device, limits))
+            Ok(transfer(kind, work, sector, to_device, limits))
         }
         kind::FLUSH => Ok(Verdict::Serve { work: Work::Flush, offset: 0, length: 0 }),
         kind::GET_ID => {
@@ -94,33 +95,34 @@ pub(super) fn judge(chain: &Chain, memory: &GuestMemory, limits: &SectorLimits) 
             }
             let mut range = [0; RANGE];
             chain.read(memory, DATA_AT, &mut range)?;
-            Ok(change(kind == kind::DISCARD, range, limits))
+            Ok(change(kind, range, limits))
         }
         _ => refuse(Status::Unsupported),
     }
 }
 
-fn transfer(work: Work, sector: u64, length: u64, limits: &SectorLimits) -> Verdict {
+fn transfer(kind: u32, work: Work, sector: u64, length: u64, limits: &SectorLimits) -> Verdict {
     let is_possible = (1..=TRANSFER_MAX).contains(&length) && length.is_multiple_of(SECTOR);
     match limits.place(sector, length) {
         Some(offset) if is_possible => Verdict::Serve { work, offset, length },
-        _ => Verdict::Refuse(Status::IoError),
+        _ => Verdict::Refuse(Status::IoError, counted_as(kind)),
     }
 }
 
 /// A discard, or a zeroing.
-fn change(is_discard: bool, range: [u8; RANGE], limits: &SectorLimits) -> Verdict {
+fn change(kind: u32, range: [u8; RANGE], limits: &SectorLimits) -> Verdict {
+    let is_discard = kind == kind::DISCARD;
     let (sector, count, flags) = (long(&range, 0), word(&range, 8), word(&range, 12));
     let length = u64::from(count) * SECTOR;
     let place = limits.place(sector, length);
     let most = if is_discard { SectorLimits::RANGE_MAX } else { limits.zeroes_max };
     let is_possible = (1..=most).contains(&count);
     let (Some(offset), true) = (place, is_possible) else {
-        return Verdict::Refuse(Status::IoError);
+        return Verdict::Refuse(Status::IoError, counted_as(kind));
     };
     let known = if is_discard { 0 } else { UNMAP };
     if flags & !known != 0 {
-        return Verdict::Refuse(Status::Unsupported);
+        return Verdict::Refuse(Status::Unsupported, counted_as(kind));
     }
     let durable = limits.writes_durably();
     let work = if is_discard {
@@ -129,6 +131,15 @@ fn change(is_discard: bool, range: [u8; RANGE], limits: &SectorLimits) -> Verdic
         Work::Zero { durable, fast: false, may_unmap: flags & UNMAP != 0 }
     };
     Verdict::Serve { work, offset, length }
+}
+
+/// Kind of a request, as the statistics count it.
+fn counted_as(kind: u32) -> OperationKind {
+    match kind {
+        kind::IN => OperationKind::Read,
+        kind::OUT | kind::WRITE_ZEROES => OperationKind::Write,
+        _ => OperationKind::Other,
+    }
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {

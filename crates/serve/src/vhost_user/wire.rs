@@ -24,8 +24,8 @@ use super::queue::{Chain, Layout, RingError, Virtqueue};
 use super::request::{DATA_AT, Status, Verdict, judge};
 use crate::lane::{Asked, Brought, Chunk, JOBS_MAX, Room, Taken, Wire};
 
-/// Requests that are answered here in one look at the ring: the lane has its orders to read in between.
-const REFUSALS_MAX: u32 = 256;
+/// Questions that are answered here in one look at the ring: the lane has its orders to read in between.
+const ANSWERS_MAX: u32 = 256;
 
 /// How long memory that was taken back may take to come again. Where a machine has it unplugged, it never does.
 const GAP: Duration = Duration::from_secs(2);
@@ -109,7 +109,7 @@ impl<Q: Virtqueue> VringWire<Q> {
     }
 
     fn take_next(&mut self, room: &Room) -> Result<Option<Taken<usize>>, RingError> {
-        for _ in 0..REFUSALS_MAX {
+        for _ in 0..ANSWERS_MAX {
             if !self.is_open() || !room.has_job() {
                 return Ok(None);
             }
@@ -136,7 +136,10 @@ impl<Q: Virtqueue> VringWire<Q> {
                     slot.written = length as u64;
                     self.finish(tag, Status::Ok)?;
                 }
-                Verdict::Refuse(status) => self.finish(tag, status)?,
+                Verdict::Refuse(status, kind) => {
+                    self.finish(tag, status)?;
+                    return Ok(Some(Taken::Refused(0, kind)));
+                }
             }
         }
         Ok(None)

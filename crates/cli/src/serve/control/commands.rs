@@ -18,6 +18,7 @@ use crate::args::DispatchOptions;
 use crate::error::Kind;
 use crate::output::complain;
 use crate::serve::certificates::Again;
+use crate::serve::events;
 use crate::serve::front::Served;
 use crate::serve::statistics::{self, Sampler};
 use crate::serve::volumes::{Volumes, why_lost};
@@ -66,13 +67,15 @@ impl Control {
     }
 
     /// Does what a line says; the reply, with its line end.
-    pub(super) fn answer(self: &Arc<Self>, line: Line, sampler: &mut Sampler) -> Vec<u8> {
+    pub(super) fn answer(self: &Arc<Self>, line: Line, user: u32, sampler: &mut Sampler) -> Vec<u8> {
         let request = parse::<Request>(&line.text).map_err(|error| {
             CliError::parameters(format!("not a command: {error}; send a line such as {{\"execute\": \"list\"}}"))
         });
         let (done, id) = match request {
             Ok(Request { execute, arguments, id }) => {
+                let name = arguments.get("name").and_then(Value::as_str).map(str::to_owned);
                 let done = self.execute(&execute, arguments, line.files, sampler);
+                events::of_command(user, &execute, name.as_deref(), done.as_ref().err());
                 (done, id)
             }
             Err(error) => (Err(error), None),

@@ -150,9 +150,10 @@ fn serve(seat: &Seat, control: &Arc<Control>) {
 }
 
 fn answer_all(seat: &Seat, control: &Arc<Control>) -> End {
-    if let Err(refused) = check_user(&seat.stream) {
-        return End::Refused(refused);
-    }
+    let user = match check_user(&seat.stream) {
+        Ok(user) => user.as_raw(),
+        Err(refused) => return End::Refused(refused),
+    };
     let mut session = Session::new(&seat.stream);
     let mut sampler = control.sampler();
     loop {
@@ -161,7 +162,7 @@ fn answer_all(seat: &Seat, control: &Arc<Control>) -> End {
             Err(end) => return end,
         };
         seat.is_busy.store(true, Ordering::Relaxed);
-        let reply = control.answer(line, &mut sampler);
+        let reply = control.answer(line, user, &mut sampler);
         let sent = send(&seat.stream, &reply);
         seat.is_busy.store(false, Ordering::Relaxed);
         if sent.is_err() {

@@ -8,9 +8,11 @@ use std::os::unix::net::UnixStream;
 use cryptline_sys::peer_of;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+use rustix::process::Uid;
 
 use super::wire::{FILES_MAX, LINE_MAX};
 use crate::CliError;
+use crate::serve::events;
 
 /// Input of a client.
 pub struct Session<'a> {
@@ -115,16 +117,19 @@ pub fn send(mut stream: &UnixStream, line: &[u8]) -> io::Result<()> {
     stream.write_all(line)
 }
 
-/// Verifies that the client may give commands: it is this user, or root.
+/// Verifies that the client may give commands: it is this user, or root. Returns which.
 ///
 /// # Errors
 /// Answer that it gets otherwise.
-pub fn check_user(stream: &UnixStream) -> Result<(), CliError> {
+pub fn check_user(stream: &UnixStream) -> Result<Uid, CliError> {
     let ours = rustix::process::geteuid();
     let theirs = peer_of(stream).map(|peer| peer.uid);
     match theirs {
-        Ok(user) if user == ours || user.is_root() => Ok(()),
-        _ => Err(CliError::parameters(format!("only root and the user {} may control this server", ours.as_raw()))),
+        Ok(user) if user == ours || user.is_root() => Ok(user),
+        user => {
+            events::of_stranger(user.ok().map(Uid::as_raw));
+            Err(CliError::parameters(format!("only root and the user {} may control this server", ours.as_raw())))
+        }
     }
 }
 

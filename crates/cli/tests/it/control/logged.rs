@@ -74,3 +74,24 @@ fn opening_and_losing_an_added_volume_is_logged() {
     wait_until("the loss is told of", || told("latched") == 1);
     controlled.server.process.stop().exited_with(4);
 }
+
+#[test]
+fn commands_are_logged_with_their_user_whether_they_are_done_or_not() {
+    let controlled = Controlled::start(&["ram:1M", "--log=json", "--log-level=info"]);
+    controlled.ctl(&["list"]).success();
+    controlled.ctl(&["flush"]).success();
+    controlled.ctl(&["remove", "no\nsuch"]).exited_with(1);
+    controlled.ctl(&["remove", "a"]).success();
+    let said = controlled.server.stop().stderr_text();
+    let events = said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let commands: Vec<_> = events.filter(|event| event["event"] == "control").collect();
+    let told = |command: &Value| (command["command"].clone(), command["export"].clone(), command["why"].is_string());
+    let expected = [
+        ("flush".into(), Value::Null, false),
+        ("remove".into(), "no\nsuch".into(), true),
+        ("remove".into(), "a".into(), false),
+    ];
+    assert_eq!(commands.iter().map(told).collect::<Vec<_>>(), expected, "{said}");
+    let user = rustix::process::getuid().as_raw();
+    assert!(commands.iter().all(|command| command["user"] == user && command["level"] == "info"), "{said}");
+}

@@ -83,17 +83,19 @@ impl NbdWire {
         self.transport.filling.push_header(failure.as_bytes());
     }
 
-    pub(super) fn block_status(&mut self, header: &RequestHeader, req_one: bool, room: &Room) {
+    /// `false` where it could not be told.
+    pub(super) fn block_status(&mut self, header: &RequestHeader, req_one: bool, room: &Room) -> bool {
         let started = self.terms.meter.is_some().then(Instant::now);
         let status = status::block_status(&self.terms.gate, header, req_one, room, self.terms.context);
-        let failed = status.is_none();
-        match status {
-            Some((buffer, len)) => self.transport.filling.push_payload(buffer, 0, len),
-            None => self.refuse(header.cookie, NbdError::Io),
-        }
+        let Some((buffer, len)) = status else {
+            self.refuse(header.cookie, NbdError::Io);
+            return false;
+        };
+        self.transport.filling.push_payload(buffer, 0, len);
         if let (Some(meter), Some(started)) = (&self.terms.meter, started) {
-            meter.record(OperationKind::Other, 0, started.elapsed(), failed);
+            meter.record(OperationKind::Other, 0, started.elapsed(), false);
         }
+        true
     }
 }
 

@@ -1,10 +1,11 @@
 //! Requests in: from received bytes to what a lane serves, and payloads into their buffers.
 
 use cryptline_engine::{Buffer, Ring};
-use cryptline_nbd::{Command, NbdError, Rejection, RequestHeader, parse_request, validate, wire};
+use cryptline_nbd::{Command, DRAIN_MAX, NbdError, Rejection, RequestHeader, parse_request, validate, wire};
 
 use super::{Expect, Form, NbdWire, REPLY_HEADER_RESERVE, REPLY_PARTS_RESERVE, Tag, Wanted};
 use crate::lane::{Asked, Brought, CHUNK, Chunk, Room, Taken, Work};
+use crate::stats::OperationKind;
 
 /// The rest of a payload is received straight into its buffer when it is at least this long;
 /// below that, receiving ahead saves more system calls than the copy costs.
@@ -84,10 +85,14 @@ impl NbdWire {
             let more = self.transport.refill();
             return if more { Step::Again } else { Step::Wait };
         };
-        let Ok(header) = parse_request(bytes) else {
-            // Out of step: whatever follows would be taken for something else.
-            self.close();
-            return Step::Wait;
+        let header = match parse_request(bytes) {
+            Ok(header) => header,
+            Err(breach) => {
+                // Out of step: whatever follows would be taken for something else.
+                self.breach = Some(breach.to_string());
+                self.close();
+                return Step::Wait;
+            }
         };
         self.transport.consume(wire::REQUEST_LEN);
         match validate(&header, &self.terms.limits) {
@@ -98,9 +103,15 @@ impl NbdWire {
                     Rejection::ReplyAfterDraining { error, length } => {
                         self.expect = Expect::Drain { left: length as usize, cookie: header.cookie, error };
                     }
-                    Rejection::DropConnection => drop(self.close()),
+                    Rejection::DropConnection => {
+                        let length = header.length;
+                        self.breach = Some(format!(
+                            "client announced a write of {length} bytes, and more than {DRAIN_MAX} are not even thrown away"
+                        ));
+                        drop(self.close());
+                    }
                 }
-                Step::Again
+                refused(header.command)
             }
         }
     }
@@ -114,13 +125,13 @@ impl NbdWire {
                 return Step::Again;
             }
             Command::BlockStatus { req_one } => {
-                self.block_status(header, req_one, room);
-                return Step::Again;
+                let is_told = self.block_status(header, req_one, room);
+                return if is_told { Step::Again } else { refused(header.command) };
             }
             // One chunk is at least the 64 KiB that the protocol demands here.
             Command::Read { df: true } if header.length > CHUNK => {
                 self.refuse(header.cookie, NbdError::Overflow);
-                return Step::Again;
+                return refused(header.command);
             }
             Command::Read { .. } => {
                 form = self.form_of_read(header);
@@ -260,4 +271,17 @@ impl NbdWire {
             _ => None,
         }
     }
+}
+
+/// A request with this command that is not carried out.
+fn refused(command: u16) -> Step {
+    Step::Taken(Taken::Refused(
+        0,
+        match command {
+            wire::cmd::READ => OperationKind::Read,
+            wire::cmd::WRITE | wire::cmd::WRITE_ZEROES => OperationKind::Write,
+            wire::cmd::FLUSH => OperationKind::Flush,
+            _ => OperationKind::Other,
+        },
+    ))
 }

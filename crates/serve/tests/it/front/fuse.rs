@@ -404,7 +404,12 @@ fn answer_that_cannot_be_written_is_a_failure_and_the_next_one_is_written() {
 #[test]
 fn calls_that_make_no_sense_are_refused_and_the_next_one_is_served() {
     let over = stack::crypt_over_ram(4 << 20);
-    let (mut kernel, session) = Kernel::of(&over.gate, fuse::sockets(), PIECE_SMALL);
+    let (ours, theirs, _) = fuse::sockets();
+    let mut options = fuse::options(Default::default(), Duration::from_secs(5), |line| panic!("{line}"), || ());
+    let stats = ExportStats::new(true);
+    options.stats = vec![Arc::clone(&stats)];
+    let session = fuse::session(&over.gate, &ours, theirs, options);
+    let mut kernel = Kernel::new(ours, over.gate.size(), PIECE_SMALL);
     let huge = u64::from(u32::MAX);
     for (message, errno) in [
         (fuse::call(4711, 2, &[0; 5], &[]), Errno::NOSYS),
@@ -431,6 +436,8 @@ fn calls_that_make_no_sense_are_refused_and_the_next_one_is_served() {
         let expected = errno.raw_os_error();
         assert_eq!(answer_to(&mut kernel, message), expected, "call {number}");
     }
+    // Requests to the disk have failed; other calls are none.
+    assert_eq!(stats.snapshot().operations.map(|totals| totals.errors), [2, 3, 0, 0]);
     // The mode that it has, and a time.
     for (valid, value) in [(1, 0o100_600), (1 << 4, 0)] {
         assert_eq!(answer_to(&mut kernel, set_attributes(valid, value)), 0);

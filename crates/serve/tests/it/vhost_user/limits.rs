@@ -1,5 +1,7 @@
 //! Limits of what a driver may ask for: ranges of discards and zeroings, segments, queues.
 
+use std::sync::Arc;
+
 use crate::common;
 use cryptline_serve::vhost_user::{DiskError, QUEUE_SIZE_MAX};
 
@@ -156,4 +158,20 @@ fn disk_whose_queues_no_request_fits_into_is_refused() {
         let refused = Server::new(vec![disk], options(BackendChoice::Auto, Duration::from_secs(1))).err();
         assert!(matches!(refused, Some(DiskError::QueueSize(_, it)) if it == size));
     }
+}
+
+#[test]
+fn request_that_is_refused_has_failed() {
+    let over = stack::ram(SIZE);
+    let (folder, front) = listening();
+    let disk = disk("d", &over.gate, front);
+    let stats = Arc::clone(&disk.stats);
+    let _serving = Serving::start(vec![disk], options(BackendChoice::Auto, Duration::from_millis(500)));
+    let mut driver = Driver::start(UnixStream::connect(folder.path().join("socket")).expect("it listens"));
+    let end = SIZE / 512;
+    assert_eq!(driver.run(&read(end, 512)).0, IO_ERROR);
+    assert_eq!(driver.run(&kind(ZEROES, &range(end, 8, 0))).0, IO_ERROR);
+    assert_eq!(driver.run(&kind(77, &[])).0, UNSUPPORTED);
+    works(&mut driver);
+    assert_eq!(stats.snapshot().operations.map(|totals| totals.errors), [1, 1, 0, 1]);
 }
