@@ -3,25 +3,34 @@
 //! docs/metrics.md describes them.
 
 use std::fmt::{self, Write as _};
-use std::time::SystemTime;
 
+use cryptline::{BaseInfo, Info};
 use cryptline_serve::stats::{BUCKETS, OperationKind, OperationTotals, Snapshot, bucket_value};
 
 use super::front::Served;
+use super::process::Process;
 
 /// Upper bounds of the latency histogram are these powers of two of nanoseconds: 1 µs to 17 s. They are bounds
 /// of the buckets that requests are counted in, so nothing is counted on the wrong side.
 const BOUNDS: std::ops::RangeInclusive<usize> = 10..=34;
 
-/// Everything there is to tell of `volumes`, served since `started`.
-pub fn text(volumes: &[Served], started: SystemTime) -> String {
+/// Longest value of a label that a header or a table has written, in characters.
+const LABEL_MAX: usize = 128;
+
+/// Everything there is to tell of `volumes`, served by `process`.
+pub fn text(volumes: &[Served], process: &Process) -> String {
     let exports: Vec<_> = volumes.iter().map(Export::of).collect();
     let mut text = Text::default();
     text.family("cryptline_build_info", "gauge", "1, with the version.");
     text.line("cryptline_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
-    let since = started.duration_since(SystemTime::UNIX_EPOCH);
-    text.family("process_start_time_seconds", "gauge", "When the server started, in seconds since 1970.");
-    text.line("process_start_time_seconds", &[], since.unwrap_or_default().as_secs_f64());
+    for figure in process.figures() {
+        text.family(figure.name, figure.kind, figure.help);
+        text.line(figure.name, &[], figure.value);
+    }
+    text.family("cryptline_export_info", "gauge", "1, with what the export is.");
+    for volume in volumes {
+        text.info(volume);
+    }
     for gauge in GAUGES {
         text.family(gauge.name, gauge.kind, gauge.help);
         for export in &exports {
@@ -171,6 +180,21 @@ impl Text {
         let _ = writeln!(self.0, "{end} {value}");
     }
 
+    fn info(&mut self, volume: &Served) {
+        let info = &volume.info;
+        let cipher: String = info.cipher.chars().take(LABEL_MAX).collect();
+        let (kind, sector_size) = (info.kind.to_string(), info.sector_size.to_string());
+        let labels = [
+            ("export", &*volume.name),
+            ("type", &kind),
+            ("cipher", &cipher),
+            ("sector_size", &sector_size),
+            ("read_only", if info.read_only { "true" } else { "false" }),
+            ("source", source(info)),
+        ];
+        self.line("cryptline_export_info", &labels, 1);
+    }
+
     fn histogram(&mut self, labels: &[(&str, &str)], totals: &OperationTotals) {
         let bucket = format!("{DURATION}_bucket");
         for exponent in BOUNDS {
@@ -185,9 +209,25 @@ impl Text {
             // The last ones stand for no latency that there is.
             .filter(|(_, count)| **count > 0)
             .map(|(index, count)| seconds(bucket_value(index)) * float(*count))
-            .sum();
+            // The sum of nothing is -0.
+            .fold(0.0, |sum, one| sum + one);
         self.line(&format!("{DURATION}_sum"), labels, sum);
         self.line(&format!("{DURATION}_count"), labels, totals.requests);
+    }
+}
+
+/// Kind of what a volume lies on.
+fn source(info: &Info) -> &'static str {
+    match info.base {
+        BaseInfo::File { .. } => "file",
+        BaseInfo::Ram => "ram",
+        BaseInfo::Pmem { .. } => "pmem",
+        BaseInfo::Btt { .. } => "btt",
+        BaseInfo::Zoned(_) => "zoned",
+        BaseInfo::Nbd { .. } => "nbd",
+        BaseInfo::Rbd { .. } => "rbd",
+        BaseInfo::Nothing => "nothing",
+        _ => "other",
     }
 }
 
@@ -211,7 +251,7 @@ fn seconds(nanoseconds: u64) -> f64 {
 
 /// Exact up to 2^53, which is more than a hundred days of nanoseconds; then to 16 digits.
 #[expect(clippy::cast_precision_loss, reason = "the format has doubles; see above")]
-fn float(value: u64) -> f64 {
+pub fn float(value: u64) -> f64 {
     value as f64
 }
 
@@ -237,7 +277,10 @@ mod tests {
         }
         // Longer than the last bound.
         meter.record(OperationKind::Flush, 0, Duration::from_secs(60), false);
-        let text = text(&[served], SystemTime::now());
+        let text = text(&[served], &Process::new());
+        assert!(!text.contains(" -"), "{text}");
+        let info = r#"cryptline_export_info{export="a \"b\"\\\n",type="random key",cipher="aes-xts-plain64",sector_size="4096",read_only="false",source="ram"} 1"#;
+        assert!(text.lines().any(|line| line == info), "{text}");
         let export = r#"export="a \"b\"\\\n""#;
         let of = |name: &str, rest: &str| value(&text, &format!("{name}{{{export}{rest}}}"));
         let read = r#",operation="read""#;

@@ -12,12 +12,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::Mode;
 
 use super::cleanup::Cleanup;
+use super::process::Process;
 use super::volumes::Volumes;
 use super::{metrics, unix};
 use crate::CliError;
@@ -176,8 +177,8 @@ impl MetricsSocket {
     /// # Errors
     /// Exit code 3 where no thread can be started.
     pub fn start(self, volumes: Volumes) -> Result<(), CliError> {
-        let started = SystemTime::now();
-        let answer = move || metrics::text(&volumes.now(), started);
+        let process = Process::new();
+        let answer = move || metrics::text(&volumes.now(), &process);
         std::thread::Builder::new()
             .name("metrics".into())
             .spawn(move || run(&self.listener, &answer))

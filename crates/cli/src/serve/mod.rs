@@ -12,7 +12,7 @@
 //! sandbox              what is given up before the first client          memory  how many clients its limits admit
 //! cleanup              what is removed at the end
 //! statistics           counters to JSON lines      stats_socket  who gets them
-//! metrics              the same to Prometheus' text          metrics_socket  who gets it
+//! metrics              the same to Prometheus' text          metrics_socket  who gets it      process  figures of our own
 //! names                those of several volumes
 //! volumes              what is served now        control  JSON commands for a running server
 //! log                  so many lines about clients and no more          events  what they and the log's fields say
@@ -40,6 +40,7 @@ pub mod options;
 pub mod parent;
 pub mod passed;
 pub mod pidfile;
+pub mod process;
 pub mod run;
 pub mod sandbox;
 pub mod signals;

@@ -71,6 +71,12 @@ fn prometheus_reads_what_clients_did() {
     let all = "cryptline_operation_duration_seconds_bucket{export=a\"b,le=+Inf,operation=read}";
     assert!((sample(&after, all) - count).abs() < 0.5);
     assert!(sample(&after, "cryptline_cipher_seconds_total{export=a\"b}") > 0.0);
+    let info = "cryptline_export_info{cipher=aes-xts-plain64,export=a\"b,read_only=false,sector_size=4096,source=ram,type=random key}";
+    assert!((sample(&after, info) - 1.0).abs() < 1e-9);
+    // Also in the sandbox.
+    for figure in ["process_cpu_seconds_total{}", "process_resident_memory_bytes{}", "process_max_fds{}"] {
+        assert!(sample(&after, figure) > 0.0, "{after}");
+    }
     let size = sample(&after, "cryptline_export_size_bytes{export=a\"b}");
     assert!((size - f64::from(16 << 20)).abs() < 0.5);
     server.stop();
@@ -161,6 +167,17 @@ fn the_dashboard_asks_only_for_what_there_is() {
     assert!(asked.len() > 8, "{asked:?}");
     for name in asked {
         assert!(told.contains(&format!("# TYPE {name} ")), "{name}");
+    }
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().unwrap());
+    let quantiles = targets.filter_map(|target| {
+        let word = |member: &str| target[member].as_str().unwrap();
+        let (quantile, _) = word("expr").strip_prefix("histogram_quantile(")?.split_once(',')?;
+        Some((quantile, word("legendFormat")))
+    });
+    for (quantile, legend) in quantiles {
+        let percent = quantile.parse::<f64>().unwrap() * 100.0;
+        assert!(legend.ends_with(&format!(" p{percent}")), "{quantile} is called {legend}");
     }
     for line in told.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
         let name = line.split(' ').next().unwrap();
