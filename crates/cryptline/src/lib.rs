@@ -97,7 +97,7 @@ pub use info::{BaseInfo, Info, SmallWrites, VolumeKind};
 pub use keyed::Keyed;
 pub use keys::{Key, KeyRequest, Keys};
 pub use medium::Medium;
-pub use open::{Format, Inspection, LuksVersion, Open, Plain, RandomKey, TableOf, Unlocked};
+pub use open::{Examined, Format, HeaderArea, Inspection, LuksVersion, Open, Plain, RandomKey, TableOf, Unlocked};
 pub use partition::{PartitionName, PartitionTable};
 pub use rules::{HeaderRules, RulesError, Signed, hex, parse_measure};
 pub use table::TableLine;

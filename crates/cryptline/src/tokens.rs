@@ -117,6 +117,8 @@ pub(crate) struct NewToken {
 pub(crate) struct Tried {
     /// The volume key, and the key slot and passphrase that gave it.
     pub found: Option<(SecretBuf, u32, SecretBuf)>,
+    /// The token that gave the passphrase.
+    pub token: Option<u32>,
     /// Facts about those that did not unlock it that the user should know.
     pub notes: Vec<Warning>,
 }
@@ -154,7 +156,7 @@ pub(crate) fn unlock(
                 match header.unlock(&mut device, &passphrase, &options) {
                     Ok(Unlocked { key, slot }) => {
                         let found = Some((key, slot, passphrase));
-                        return Ok(Tried { found, notes });
+                        return Ok(Tried { found, token: Some(token.id), notes });
                     }
                     Err(error) => {
                         yielded.insert(token.id, Some(passphrase));
@@ -175,7 +177,7 @@ pub(crate) fn unlock(
     if tokens.only {
         return Err(why_not(&reasons, header, filter).on(name));
     }
-    Ok(Tried { found: None, notes })
+    Ok(Tried { found: None, token: None, notes })
 }
 
 /// Returns what it means that a token's passphrase does not unlock the volume; a device that fails ends the opening.

@@ -58,9 +58,16 @@ pub fn run(args: &InfoArgs) -> Result<(), CliError> {
 }
 
 fn print_header(found: &Inspection, as_json: bool) -> Result<(), CliError> {
-    let info = found.header.info();
-    let refused = found.data_size.as_ref().err().map(|why| format!("{why}{}", luks_advice(why)));
-    let text = text::of(found, &info, refused.as_deref());
+    let text = text::of(found, &found.header.info(), refused(found).as_deref());
+    print_report(as_json, &json_of(found), &text)
+}
+
+fn refused(found: &Inspection) -> Option<String> {
+    found.data_size.as_ref().err().map(|why| format!("{why}{}", luks_advice(why)))
+}
+
+/// Returns all that the header says.
+pub fn json_of(found: &Inspection) -> Value {
     // docs/info-json.md promises that the members stay.
     let mut report = json!({
         "target": found.name,
@@ -68,10 +75,10 @@ fn print_header(found: &Inspection, as_json: bool) -> Result<(), CliError> {
         "detached": found.detached,
         "device_size": found.device_size,
         "data_size": found.data_size.as_ref().ok(),
-        "refused": refused,
+        "refused": refused(found),
     });
-    if let (Value::Object(report), Value::Object(header)) = (&mut report, json!(info)) {
+    if let (Value::Object(report), Value::Object(header)) = (&mut report, json!(found.header.info())) {
         report.extend(header);
     }
-    print_report(as_json, &report, &text)
+    report
 }

@@ -1,5 +1,7 @@
 //! `open --check`: does this passphrase unlock the volume?
 
+mod report;
+
 use std::path::PathBuf;
 use std::slice;
 
@@ -22,6 +24,8 @@ Examples:
   cryptline open --check disk.img --key-file key.bin
   cryptline open --check disk.img --key-file - < key.bin
   cryptline open --check disk.img --key-slot 3 --passphrase-fd 3 3<passphrase.txt
+  # a report for a case file (docs/open-json.md)
+  cryptline open --json disk.img > disk.json
 
 Exit codes: 0 unlocked, 1 invalid parameters, 2 no key available with this passphrase, 3 out of
 memory, 4 wrong device, damaged header, or one whose cipher is missing, broken or not vouched for.
@@ -34,6 +38,10 @@ pub struct OpenArgs {
     /// Check the passphrase or key (the only thing `open` does)
     #[arg(long, alias = "test-passphrase")]
     pub check: bool,
+
+    /// Check, and print a report as JSON: which key it was, the header, its hash, the version and the time
+    #[arg(long)]
+    pub json: bool,
 
     /// Read the LUKS header from FILE instead of the target
     #[arg(long, value_name = "FILE")]
@@ -77,7 +85,7 @@ pub struct OpenArgs {
 /// # Errors
 /// Exit code 2 for a wrong passphrase.
 pub fn run(args: &OpenArgs) -> Result<(), CliError> {
-    if !args.check {
+    if !args.check && !args.json {
         return Err(CliError::parameters(format!(
             "open makes no mapping under /dev/mapper; to use the decrypted disk: cryptline serve {0}; to try a passphrase: cryptline open --check {0}",
             for_shell(&args.target.display().to_string())
@@ -95,21 +103,29 @@ pub fn run(args: &OpenArgs) -> Result<(), CliError> {
         .on_warning(|warning| warn_of(slice::from_ref(warning)))
         .kdf_limits(args.keys.kdf_limits())
         .allow_null_cipher(args.allow_null_cipher)
+        .examine(args.json)
         .with(tokens, Open::tokens)
         .with(args.header.as_ref(), Open::header)
         .with(args.keys.key_slot, Open::key_slot);
     let unlocked = open.unlock()?;
-    let doubted = unlocked.doubted.map(LuksError::DoubtedCipher);
-    let why = unlocked.usable.err().or(doubted);
-    let told = why.as_ref().map(|why| {
+    let doubted = unlocked.doubted.clone().map(LuksError::DoubtedCipher);
+    let why = unlocked.usable.as_ref().err().or(doubted.as_ref());
+    let told = why.map(|why| {
         let advice = luks_advice(why);
         format!("the key is right, but the volume can not be served: {why}{advice}")
     });
+    if args.json {
+        let why = why.map(|why| format!("{why}{}", luks_advice(why)));
+        report::print(&unlocked, args.header.as_deref(), why.as_deref())?;
+    }
     // Who asks whether all is well must not hear that it is.
     if let (Some(told), Some(LuksError::NullCipher(_) | LuksError::ClearSegment(_) | LuksError::DoubtedCipher(_))) =
-        (&told, &why)
+        (&told, why)
     {
         return Err(CliError::device(told));
+    }
+    if args.json {
+        return Ok(());
     }
     crate::output::print(&match unlocked.slot {
         Some(slot) => format!("Key slot {slot} unlocked.\n"),

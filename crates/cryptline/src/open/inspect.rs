@@ -1,10 +1,12 @@
 //! Looking at a header, and trying a key on it: nothing is locked but what must be, and nothing is changed.
 
+use cryptline_luks::edit::Edit;
 use cryptline_luks::seal::{Covers, MeasureHash};
-use cryptline_luks::{Doubted, Header, Segment, SegmentPolicy};
+use cryptline_luks::{Doubted, Error as LuksError, Header, Segment, SegmentPolicy};
 use cryptline_sys::SecretBuf;
+use sha2::{Digest, Sha256};
 
-use super::luks::{check_version, kind, look, look_on, unlock, warnings_of};
+use super::luks::{Opened, check_version, kind, look, look_on, unlock, warnings_of};
 use super::{Format, Open};
 use crate::base::Look;
 use crate::error::Problem;
@@ -35,6 +37,8 @@ pub struct Unlocked {
     pub key: SecretBuf,
     /// The key slot; `None` where it was the volume key itself.
     pub slot: Option<u32>,
+    /// The token whose passphrase opened it.
+    pub token: Option<u32>,
     /// Facts that the user should know.
     pub warnings: Vec<Warning>,
     /// `Ok` where the volume could be opened; otherwise why not.
@@ -45,6 +49,25 @@ pub struct Unlocked {
     pub ciphers: Vec<String>,
     /// The header's measurement by SHA-256, where it has one, for whoever opens it elsewhere.
     pub measure: Option<Vec<u8>>,
+    /// The header, where it was to be [examined](Open::examine).
+    pub examined: Option<Examined>,
+}
+
+/// A header that a key has opened, for the record.
+pub struct Examined {
+    /// The header, and what it says of the volume.
+    pub inspection: Inspection,
+    /// Its place.
+    pub area: HeaderArea,
+}
+
+/// The bytes that a backup of a header has: all of it with its key slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderArea {
+    /// Their number.
+    pub size: u64,
+    /// Their hash.
+    pub sha256: Vec<u8>,
 }
 
 impl Inspection {
@@ -68,17 +91,36 @@ impl Open {
         let detached = self.header.as_deref().map(Look::file).transpose()?;
         let source = detached.as_ref().unwrap_or(&device);
         let header = look_on(source.reader()?, source.size, source.sector, &source.name)?;
-        let policy = SegmentPolicy { allow_null_cipher: self.allow_null_cipher, detached: detached.is_some() };
-        let segments = header.segments(policy);
-        Ok(Inspection {
+        Ok(self.inspected(header, &device))
+    }
+
+    fn inspected(&self, header: Header, device: &Look) -> Inspection {
+        let detached = self.header.is_some();
+        let segments = header.segments(SegmentPolicy { allow_null_cipher: self.allow_null_cipher, detached });
+        Inspection {
             data_size: segments
                 .and_then(|segments| segments.iter().map(|segment| segment.data_size(device.size)).sum()),
             kind: kind(&header),
-            detached: detached.is_some(),
+            detached,
             device_size: device.size,
-            name: device.name,
+            name: device.name.clone(),
             header,
-        })
+        }
+    }
+
+    /// Describes `header`, which was read from `source`, if it still is what is there.
+    fn examined(&self, header: Header, source: &Look, device: &Look) -> Result<Examined> {
+        let failed = |error| Problem::Luks(error).on(&source.name);
+        let mut reader = source.reader()?;
+        let edit = Edit::look(&mut reader, source.size).map_err(failed)?;
+        let said = |header: &Header| serde_json::to_value(header.info()).ok();
+        if said(edit.header()) != said(&header) {
+            return Err(failed(LuksError::ChangedMeanwhile));
+        }
+        let backup = edit.backup(&mut reader, source.size).map_err(failed)?;
+        let bytes = backup.bytes();
+        let area = HeaderArea { size: bytes.len() as u64, sha256: Sha256::digest(bytes).to_vec() };
+        Ok(Examined { inspection: self.inspected(header, device), area })
     }
 
     /// Tries the key on the LUKS header, and does no more. A key slot that is named may keep another key than that of the
@@ -91,15 +133,12 @@ impl Open {
         if let Some(Format::Plain(_) | Format::RandomKey(_)) = self.format {
             return Err(Problem::NothingToTry.on(&target));
         }
-        let (source, size) = match &self.header {
-            // Nobody need have the data at hand to try a key; where it may be long, that is not known to be sound.
-            Some(path) => (Look::file(path)?, target.look().map_or(u64::MAX, |data| data.size)),
-            None => {
-                let look = target.look()?;
-                let size = look.size;
-                (look, size)
-            }
+        let (source, data) = match &self.header {
+            Some(path) => (Look::file(path)?, Some(target.look())),
+            None => (target.look()?, None),
         };
+        // Nobody need have the data at hand to try a key; where it may be long, that is not known to be sound.
+        let size = data.as_ref().map_or(source.size, |data| data.as_ref().map_or(u64::MAX, |data| data.size));
         let header = look(source.reader()?, source.size, &source.name)?;
         if let Some(Format::Luks(version)) = self.format {
             check_version(&header, version, &source.name)?;
@@ -107,7 +146,7 @@ impl Open {
         let mut demanded = self.given.rules().check(&header, &source.name)?;
         let mut warnings = warnings_of(&header, &self);
         self.unbound = self.slot.is_some();
-        let (key, slot, notes) = with_keys(|| unlock(&header, source.reader()?, &source.name, &self))?;
+        let Opened { key, slot, token, notes } = with_keys(|| unlock(&header, source.reader()?, &source.name, &self))?;
         demanded.prove(&header, &key, &source.name)?;
         warnings.extend(notes);
         warnings.extend(Warning::of_key_memory());
@@ -126,6 +165,11 @@ impl Open {
         };
         demanded.finish(&source.name)?;
         let measure = header.subject(Covers::default()).ok().map(|subject| subject.measure(MeasureHash::Sha256));
-        Ok(Unlocked { key, slot, warnings, usable, doubted, ciphers, measure })
+        let examined = match (self.examine, data) {
+            (false, _) => None,
+            (true, None) => Some(self.examined(header, &source, &source)?),
+            (true, Some(data)) => Some(self.examined(header, &source, &data?)?),
+        };
+        Ok(Unlocked { key, slot, token, warnings, usable, doubted, ciphers, measure, examined })
     }
 }

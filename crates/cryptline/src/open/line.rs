@@ -5,7 +5,7 @@ use cryptline_engine::table::{CryptOptions, CryptTarget, Line, LinearTarget, Spa
 use zeroize::Zeroizing;
 
 use super::format::parse_cipher;
-use super::luks::{check_version, data_sizes, read, unlock, usable_segments, warnings_of};
+use super::luks::{Opened, check_version, data_sizes, read, unlock, usable_segments, warnings_of};
 use super::plain::read_key;
 use super::{Format, LuksVersion, Open, Plain, header_flags};
 use crate::base::{Look, Source};
@@ -96,7 +96,7 @@ impl Open {
         let decision = self.dispatch.decide(Stored::Header(perf))?;
         let key = Zeroizing::new(match (show_keys || demanded.needs_key(), header.key_len()) {
             (true, _) => {
-                let (key, slot, _) = unlock(&header, source.reader()?, name, self)?;
+                let Opened { key, slot, .. } = unlock(&header, source.reader()?, name, self)?;
                 demanded.prove(&header, &key, name)?;
                 // Whoever makes a device of it may write to that: a line does not say that it is only read.
                 let trust = self.trust(&header, &segments, device.size, slot);

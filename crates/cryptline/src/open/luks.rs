@@ -55,7 +55,7 @@ pub(super) fn open(mut open: Open, source: &Source, version: Option<LuksVersion>
     let sizes = data_sizes(&segments, base.size(), &target)?;
     let (perf, notes_of_flags) = header_flags(header.flags(), open.discards);
     let decision = open.dispatch.decide(Stored::Header(perf))?;
-    let (key, slot, notes) = with_keys(|| unlock(&header, holder.reader()?, &name, &open))?;
+    let Opened { key, slot, notes, .. } = with_keys(|| unlock(&header, holder.reader()?, &name, &open))?;
     demanded.prove(&header, &key, &name)?;
     warnings.extend(notes);
     let keeps_trust =
@@ -199,13 +199,20 @@ pub(super) fn usable_segments(header: &Header, open: &Open, name: &str) -> Resul
     header.segments(policy).map_err(|error| Problem::Luks(error).on(name))
 }
 
-/// The volume key, and the slot that gave it; no slot where the caller has the key. And what is to be said of tokens.
-pub(super) fn unlock(
-    header: &Header,
-    mut device: impl Read + Seek,
-    name: &str,
-    open: &Open,
-) -> Result<(SecretBuf, Option<u32>, Vec<Warning>)> {
+/// Result of a key that fits.
+pub(super) struct Opened {
+    /// The volume key.
+    pub key: SecretBuf,
+    /// The slot that gave it; none where the caller has the key.
+    pub slot: Option<u32>,
+    /// The token that gave the slot's passphrase.
+    pub token: Option<u32>,
+    /// Warnings about tokens.
+    pub notes: Vec<Warning>,
+}
+
+/// Unlocks by a token or by what the caller has.
+pub(super) fn unlock(header: &Header, mut device: impl Read + Seek, name: &str, open: &Open) -> Result<Opened> {
     let options = UnlockOptions {
         slot: open.slot,
         unbound: open.unbound,
@@ -219,12 +226,12 @@ pub(super) fn unlock(
             tried.notes.iter().for_each(observer);
         }
         if let Some((key, slot, _)) = tried.found {
-            return Ok((key, Some(slot), tried.notes));
+            return Ok(Opened { key, slot: Some(slot), token: tried.token, notes: tried.notes });
         }
         notes = tried.notes;
     }
     let (key, by) = unlock_with(header, device, name, open.given.keys()?, &options)?;
-    Ok((key, by.map(|(slot, _)| slot), notes))
+    Ok(Opened { key, slot: by.map(|(slot, _)| slot), token: None, notes })
 }
 
 /// The volume key, with the slot and the passphrase that gave it; without them where the caller has the key.

@@ -31,7 +31,7 @@ use cryptline_engine::layer::{DelaySpec, Exclusion, FaultRule, Zeroes};
 use cryptline_luks::KdfLimits;
 
 pub use format::{Format, LuksVersion, Plain, RandomKey};
-pub use inspect::{Inspection, Unlocked};
+pub use inspect::{Examined, HeaderArea, Inspection, Unlocked};
 pub use line::TableOf;
 pub(crate) use luks::{read as read_header, unlock_with};
 
@@ -84,6 +84,7 @@ pub struct Open {
     overwrite: bool,
     in_use: Option<OwnedFd>,
     on_warning: Option<OnWarning>,
+    examine: bool,
 }
 
 /// Takes what was found in a header.
@@ -150,6 +151,7 @@ impl Open {
             overwrite: false,
             in_use: None,
             on_warning: None,
+            examine: false,
         }
     }
 
@@ -256,6 +258,9 @@ impl Open {
 
         /// For tests: makes requests to the medium fail. May be called several times.
         fn fault(rule: FaultRule) { faults.push(rule) }
+
+        /// Has [`unlock`](Self::unlock) describe the header, too, and hash the place that it takes.
+        fn examine(yes: bool) { examine = yes }
 
         /// Told what was found in the LUKS header, before a key is asked for: so that it is known also where none
         /// fits. What opens has it among its warnings as well.
