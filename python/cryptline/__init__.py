@@ -160,8 +160,17 @@ class Disk(io.RawIOBase):
         return "<cryptline.Disk{}>".format(" (closed)" if self.closed else "")
 
 
-def _target(target):
-    return target if hasattr(target, "read") else os.fsdecode(target)
+def _place(target, partition, offset, length):
+    """What a function below takes: a target, and for a file object which part of it is meant."""
+    given = {"partition": partition, "offset": offset, "length": length}
+    window = urllib.parse.urlencode(
+        {key: str(value) for key, value in given.items() if value is not None}, quote_via=urllib.parse.quote)
+    if hasattr(target, "read"):
+        return {"target": target, "window": window or None}
+    name = os.fsdecode(target)
+    if window:
+        name += ("&" if "?" in name and name.startswith(("nbd:", "nbd+unix:", "nbds:", "nbds+unix:")) else "?") + window
+    return {"target": name, "window": None}
 
 
 def _path(path):
@@ -173,17 +182,19 @@ def _words(words):
 
 
 def open(target, *, passphrase=None, volume_key=None, key_file=None, key_slot=None, header=None, readonly=False,
-         discards=False, shared=False, direct=False, partition=None, time_budget=None, accept_cipher=()):
+         discards=False, shared=False, direct=False, partition=None, target_partition=None, offset=None, length=None,
+         time_budget=None, accept_cipher=()):
     """Opens a volume: at a path, at what else names a target ("ram:1G", "nbd://...", "disk.img?partition=2"), or on a
     file object with seek() and read().
 
-    `direct` bypasses the page cache where that is possible: for many large transfers, and for disks with zones.
+    `target_partition`, or `offset` and `length` in bytes, say which part of the target the volume is; `partition` is one of
+    the decrypted disk. `direct` bypasses the page cache where that is possible: for many large transfers, and for disks with zones.
     `time_budget` is what deriving keys may cost, in seconds: a header can ask for anything. `accept_cipher` is a cipher of
     the header, or several, that is believed though no key slot vouches for it: without that, the disk can only be read, or
     is refused.
     """
     return Disk(_cryptline.open(
-        _target(target), passphrase=passphrase, volume_key=volume_key, key_file=_path(key_file), key_slot=key_slot,
+        **_place(target, target_partition, offset, length), passphrase=passphrase, volume_key=volume_key, key_file=_path(key_file), key_slot=key_slot,
         header=_path(header), readonly=readonly, discards=discards, shared=shared, direct=direct,
         partition=None if partition is None else str(partition),
         time_budget=time_budget, accept_cipher=_words(accept_cipher),
@@ -196,7 +207,7 @@ def create(target, size=None, *, passphrase, version=2, label=None, cipher=None,
     """Makes a volume and opens it. `size` is that of the new file, header included; `source` names what to fill it with,
     and makes the size as large as that takes. A broken cipher is made only if `accept_cipher` names it."""
     _cryptline.create(
-        _target(target), size=size, passphrase=passphrase, version=version, label=label, cipher=cipher, key_bits=key_bits,
+        target if hasattr(target, "read") else os.fsdecode(target), size=size, passphrase=passphrase, version=version, label=label, cipher=cipher, key_bits=key_bits,
         sector_size=sector_size, uuid=uuid, replace=replace, preallocate=preallocate, source=_path(source),
         cost=(kdf, iterations, memory_kib, threads, kdf_time), accept_cipher=_words(accept_cipher),
     )
@@ -209,16 +220,17 @@ def copy(disk, target, *, verify=False, replace=False):
     return _cryptline.copy(disk._disk, os.fsdecode(target), verify=verify, replace=replace)
 
 
-def info(target, *, header=None):
-    """What a LUKS header says: a dictionary. No key is needed."""
-    return json.loads(_cryptline.inspect(_target(target), header=_path(header)))
+def info(target, *, header=None, target_partition=None, offset=None, length=None):
+    """What a LUKS header says: a dictionary. No key is needed. Of a disk with a partition table it is the `partitions`,
+    each with `number`, `offset`, `length`, `type`, `label`, `uuid`, and `luks` if a LUKS header is there."""
+    return json.loads(_cryptline.inspect(**_place(target, target_partition, offset, length), header=_path(header), partitions=True))
 
 
 class Keys:
     """The key slots of a volume. What opens it is kept until the end of the `with` block."""
 
-    def __init__(self, target, way, header, time_budget, accept_cipher):
-        self._target = target
+    def __init__(self, place, way, header, time_budget, accept_cipher):
+        self._place = place
         self._common = {**way, "header": header, "time_budget": time_budget, "accept_cipher": accept_cipher}
 
     def __enter__(self):
@@ -229,7 +241,8 @@ class Keys:
 
     def __iter__(self):
         """The key slots, each a dictionary."""
-        return iter(info(self._target, header=self._given()["header"])["keyslots"])
+        said = _cryptline.inspect(**self._place, header=self._given()["header"], partitions=False)
+        return iter(json.loads(said)["keyslots"])
 
     def add(self, new_passphrase, *, slot=None, kdf=None, iterations=None, memory_kib=None, threads=None,
             kdf_time=None):
@@ -248,7 +261,7 @@ class Keys:
         return self._edit("remove", None, slot, last, (None,) * 5)
 
     def _edit(self, what, new_passphrase, slot, last, cost):
-        return _cryptline.edit(what, self._target, **self._given(), new_passphrase=new_passphrase, slot=slot, last=last,
+        return _cryptline.edit(what, **self._place, **self._given(), new_passphrase=new_passphrase, slot=slot, last=last,
                                cost=cost)
 
     def _given(self):
@@ -257,12 +270,13 @@ class Keys:
         return self._common
 
 
-def keys(target, *, passphrase=None, volume_key=None, key_file=None, header=None, time_budget=None, accept_cipher=()):
+def keys(target, *, passphrase=None, volume_key=None, key_file=None, header=None, target_partition=None, offset=None,
+         length=None, time_budget=None, accept_cipher=()):
     """The key slots of a volume, to be listed and changed."""
     way = {"passphrase": passphrase, "volume_key": volume_key, "key_file": _path(key_file)}
     if sum(value is not None for value in way.values()) > 1:
         raise ValueError("use one of passphrase, volume_key and key_file")
-    return Keys(_target(target), way, _path(header), time_budget, _words(accept_cipher))
+    return Keys(_place(target, target_partition, offset, length), way, _path(header), time_budget, _words(accept_cipher))
 
 
 class Server:

@@ -73,6 +73,7 @@ def open(
     target: _Target, *, passphrase: _Secret | None = None, volume_key: _Secret | None = None,
     key_file: _Path | None = None, key_slot: int | None = None, header: _Path | None = None, readonly: bool = False,
     discards: bool = False, shared: bool = False, direct: bool = False, partition: int | str | None = None,
+    target_partition: int | str | None = None, offset: int | None = None, length: int | None = None,
     time_budget: float | None = None, accept_cipher: str | Iterable[str] = (),
 ) -> Disk: ...
 def create(
@@ -83,10 +84,14 @@ def create(
     kdf_time: float | None = None, accept_cipher: str | Iterable[str] = (),
 ) -> Disk: ...
 def copy(disk: Disk, target: _Path, *, verify: bool = False, replace: bool = False) -> int: ...
-def info(target: _Target, *, header: _Path | None = None) -> dict[str, Any]: ...
+def info(
+    target: _Target, *, header: _Path | None = None, target_partition: int | str | None = None, offset: int | None = None,
+    length: int | None = None,
+) -> dict[str, Any]: ...
 def keys(
     target: _Target, *, passphrase: _Secret | None = None, volume_key: _Secret | None = None,
-    key_file: _Path | None = None, header: _Path | None = None, time_budget: float | None = None,
+    key_file: _Path | None = None, header: _Path | None = None, target_partition: int | str | None = None,
+    offset: int | None = None, length: int | None = None, time_budget: float | None = None,
     accept_cipher: str | Iterable[str] = (),
 ) -> Keys: ...
 def serve(

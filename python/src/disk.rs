@@ -1,12 +1,12 @@
 //! An open volume.
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use cryptline::{DirectMode, KdfLimits, Open};
+use cryptline::{DirectMode, KdfLimits, Open, Window};
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyBufferError, PyOverflowError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyOverflowError, PyUserWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use zeroize::Zeroize;
@@ -56,15 +56,24 @@ pub enum Place {
 }
 
 impl Place {
-    /// Of the name of a target or a file object; and what the object will raise.
-    pub fn new(target: &Bound<'_, PyAny>) -> PyResult<(Self, Raised)> {
+    /// Of the name of a target, or of a file object or a `window` of one; and what the object will raise.
+    pub fn new(target: &Bound<'_, PyAny>, window: Option<&str>) -> PyResult<(Self, Raised)> {
         let raised = Raised::default();
-        let place = if target.hasattr("read")? {
-            Self::Object(Arc::new(FileObject::new(target, raised.clone())?))
-        } else {
-            Self::Name(target.extract()?)
-        };
-        Ok((place, raised))
+        if !target.hasattr("read")? {
+            return Ok((Self::Name(target.extract()?), raised));
+        }
+        let mut object = Arc::new(FileObject::new(target, raised.clone())?);
+        if let Some(window) = window {
+            let window: Window = window.parse().map_err(|why: String| PyValueError::new_err(why))?;
+            let find = || window.find_on(Arc::clone(&object));
+            let (range, warning) = raised.run(target.py(), find, errors::of)?;
+            if let Some(warning) = warning {
+                let text = CString::new(warning.to_string())?;
+                PyErr::warn(target.py(), &target.py().get_type::<PyUserWarning>(), &text, 1)?;
+            }
+            object = Arc::new(FileObject::new(target, raised.clone())?.part(range));
+        }
+        Ok((Self::Object(object), raised))
     }
 
     pub fn open(&self) -> Open {
@@ -207,11 +216,12 @@ fn clamp(count: usize, offset: u64, size: u64) -> usize {
 
 /// Opens a volume.
 #[pyfunction]
-#[pyo3(signature = (target, *, passphrase, volume_key, key_file, key_slot, header, readonly, discards, shared, direct, partition, time_budget, accept_cipher))]
+#[pyo3(signature = (target, *, window, passphrase, volume_key, key_file, key_slot, header, readonly, discards, shared, direct, partition, time_budget, accept_cipher))]
 #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "Python's keywords")]
 pub fn open(
     python: Python<'_>,
     target: &Bound<'_, PyAny>,
+    window: Option<&str>,
     passphrase: Option<Secret>,
     volume_key: Option<Secret>,
     key_file: Option<OsString>,
@@ -225,7 +235,7 @@ pub fn open(
     time_budget: Option<f64>,
     accept_cipher: Vec<String>,
 ) -> PyResult<Disk> {
-    let (place, raised) = Place::new(target)?;
+    let (place, raised) = Place::new(target, window)?;
     let limits = limits(time_budget)?;
     // Programs read files piece by piece. What others write to would be hidden by it.
     let page_cache = if direct || shared { DirectMode::Auto } else { DirectMode::Off };

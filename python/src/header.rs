@@ -6,7 +6,7 @@ use std::time::Duration;
 use cryptline::keys::{KeyFile, VolumeKey};
 use cryptline::luks::edit::{LastSlot, NewSlot};
 use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
-use cryptline::{Copy, CopySource, Create, Header};
+use cryptline::{Contents, Copy, CopySource, Create, Header, Problem};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -57,7 +57,7 @@ pub fn create(
     cost: Cost,
     accept_cipher: Vec<String>,
 ) -> PyResult<u64> {
-    let (place, raised) = Place::new(target)?;
+    let (place, raised) = Place::new(target, None)?;
     let mut format = FormatOptions {
         version: match version {
             1 => Version::Luks1,
@@ -104,27 +104,40 @@ pub fn copy(python: Python<'_>, disk: &Disk, target: OsString, verify: bool, rep
     Ok(disk.raised.run(python, work, errors::of)?.bytes)
 }
 
-/// Contents of a header, as JSON.
+/// Contents of a header as JSON, or where they are wanted the `partitions` of a disk.
 #[pyfunction]
-#[pyo3(signature = (target, *, header))]
-pub fn inspect(python: Python<'_>, target: &Bound<'_, PyAny>, header: Option<OsString>) -> PyResult<String> {
-    let (place, raised) = Place::new(target)?;
+#[pyo3(signature = (target, *, window, header, partitions))]
+pub fn inspect(
+    python: Python<'_>,
+    target: &Bound<'_, PyAny>,
+    window: Option<&str>,
+    header: Option<OsString>,
+    partitions: bool,
+) -> PyResult<String> {
+    let (place, raised) = Place::new(target, window)?;
     let work = || {
         let mut open = place.open();
         with!(open, header: header);
-        open.inspect()
+        match open.inspect() {
+            Ok(found) => Ok(found.to_json()),
+            Err(error) => match error.problem() {
+                Problem::NotLuks(Contents::Partitioned(table)) if partitions => Ok(table.to_json()),
+                _ => Err(error),
+            },
+        }
     };
-    Ok(raised.run(python, work, errors::of)?.to_json())
+    raised.run(python, work, errors::of)
 }
 
 /// Changes key slots: `add`, `change` or `remove`; the number of the key slot.
 #[pyfunction]
-#[pyo3(signature = (what, target, *, passphrase, volume_key, key_file, header, new_passphrase, slot, last, time_budget, cost, accept_cipher))]
+#[pyo3(signature = (what, target, *, window, passphrase, volume_key, key_file, header, new_passphrase, slot, last, time_budget, cost, accept_cipher))]
 #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
 pub fn edit(
     python: Python<'_>,
     what: &str,
     target: &Bound<'_, PyAny>,
+    window: Option<&str>,
     passphrase: Option<Secret>,
     volume_key: Option<Secret>,
     key_file: Option<OsString>,
@@ -136,7 +149,7 @@ pub fn edit(
     cost: Cost,
     accept_cipher: Vec<String>,
 ) -> PyResult<Option<u32>> {
-    let (place, raised) = Place::new(target)?;
+    let (place, raised) = Place::new(target, window)?;
     let limits = limits(time_budget)?;
     let (kdf, cost) = self::cost(cost)?;
     let new = NewSlot { slot, kdf, cost, ..NewSlot::default() };

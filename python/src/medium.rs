@@ -22,6 +22,8 @@ const CHUNK: usize = 1 << 20;
 /// A file object.
 pub struct FileObject {
     object: Py<PyAny>,
+    /// Its first byte here.
+    start: u64,
     size: u64,
     is_read_only: bool,
     /// Makes durable, where the system knows the file.
@@ -132,6 +134,11 @@ impl Raised {
 }
 
 impl FileObject {
+    /// The same, with only these of its bytes.
+    pub fn part(self, range: std::ops::Range<u64>) -> Self {
+        Self { start: range.start, size: range.end - range.start, ..self }
+    }
+
     /// An object with `seek` and `read`, and `write` if it can be written.
     pub fn new(object: &Bound<'_, PyAny>, raised: Raised) -> PyResult<Self> {
         if !object.hasattr("seek")? || !object.hasattr("read")? {
@@ -147,6 +154,7 @@ impl FileObject {
         let appends = descriptor.map_or(Ok(false), |number| appends(object.py(), number))?;
         Ok(Self {
             object: object.clone().unbind(),
+            start: 0,
             size,
             is_read_only: is_read_only || appends,
             descriptor,
@@ -185,7 +193,9 @@ impl FileObject {
         let _held = self.hold()?;
         Python::attach(|python| {
             let object = self.object.bind(python);
-            seek(object, offset).and_then(|()| work(object)).map_err(|error| self.raised.keep(python, error))
+            seek(object, self.start + offset)
+                .and_then(|()| work(object))
+                .map_err(|error| self.raised.keep(python, error))
         })
     }
 }

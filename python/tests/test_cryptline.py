@@ -274,6 +274,49 @@ class FileObjects(WithFolder):
             self.assertEqual(disk.pread(len(PATTERN), 0), PATTERN)
         self.assertRaises(cryptline.Error, cryptline.open, handle, passphrase="wrong")
 
+    def test_volume_in_a_partition_is_found_in_a_file_object_as_in_a_file(self):
+        image = self.image().read_bytes()
+        whole = self.folder / "whole disk?.img"
+        whole.write_bytes(bytes(MIB) + image + bytes(2 * MIB))
+        layout = f"label: gpt\nstart=2048, size={len(image) // 512}, name=\"a & b\"\nstart={2048 + len(image) // 512}\n"
+        subprocess.run([program("sfdisk"), "-q", whole], input=layout.encode(), check=True)
+        for target in (whole, io.BytesIO(whole.read_bytes())):
+            with self.subTest(type(target)):
+                found = cryptline.info(target)
+                self.assertEqual((found["kind"], found["device_size"]), ("gpt", whole.stat().st_size))
+                first, second = found["partitions"]
+                self.assertEqual((first["number"], first["offset"], first["length"]), (1, MIB, len(image)))
+                self.assertEqual((first["label"], first["luks"], second["luks"]), ("a & b", True, False))
+                parts = {"target_partition": 1}, {"target_partition": "a & b"}, {"target_partition": first["uuid"]}, {
+                    "offset": MIB, "length": len(image)}
+                for part in parts:
+                    self.assertEqual(cryptline.info(target, **part)["kind"], "LUKS2")
+                    with cryptline.open(target, passphrase=PHRASE, **part) as disk:
+                        self.assertEqual(disk.pread(len(PATTERN), 0), PATTERN)
+                        disk.pwrite(b"12", 1)
+                    with cryptline.open(target, passphrase=PHRASE, readonly=True, **part) as disk:
+                        self.assertEqual(disk.pread(3, 0), PATTERN[:1] + b"12")
+                    with cryptline.open(target, passphrase=PHRASE, **part) as disk:
+                        disk.pwrite(PATTERN, 0)
+                    with cryptline.keys(target, passphrase=PHRASE, **part) as keys:
+                        self.assertEqual([slot["id"] for slot in keys], [0])
+                for wrong in ({"target_partition": 3}, {"target_partition": 2}, {"offset": whole.stat().st_size}):
+                    with self.assertRaises(cryptline.Error):
+                        cryptline.open(target, passphrase=PHRASE, **wrong)
+                for wrong in ({"target_partition": 1, "offset": 0}, {"offset": 5}, {"length": -1}):
+                    with self.assertRaises((ValueError, cryptline.Error)):
+                        cryptline.open(target, passphrase=PHRASE, **wrong)
+                with cryptline.keys(target, passphrase=PHRASE) as keys, self.assertRaises(cryptline.Error):
+                    list(keys)
+        # Its first table is broken, and the one at the end is used.
+        broken = bytearray(whole.read_bytes())
+        broken[512 + 8] ^= 1
+        with self.assertWarnsRegex(UserWarning, "partition table"):
+            cryptline.open(io.BytesIO(broken), passphrase=PHRASE, target_partition=1).close()
+        # Nothing outside of the partition was touched.
+        data = whole.read_bytes()
+        self.assertEqual(data[MIB + len(image):3 * MIB // 2 + len(image)], bytes(MIB // 2))
+
     def test_size_is_told_by_seek_or_tell(self):
         image = self.image().read_bytes()
 
@@ -866,6 +909,9 @@ class Documentation(WithFolder):
         self.addCleanup(os.chdir, before)
         os.chdir(self.folder)
         cryptline.create("disk.img", 24 * MIB, passphrase="secret", **CHEAP).close()
+        pathlib.Path("whole-disk.img").write_bytes(bytes(MIB) + pathlib.Path("disk.img").read_bytes() + bytes(MIB))
+        layout = f"label: gpt\nstart=2048, size={24 * 2048}\n"
+        subprocess.run([program("sfdisk"), "-q", "whole-disk.img"], input=layout.encode(), check=True)
         names = {}
         for example in examples:
             exec(example, names)

@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::partition::{Partition, PartitionTable, TableKind};
 use crate::{Info, Inspection, Volume};
 
 impl Info {
@@ -64,5 +65,29 @@ impl Inspection {
             members.extend(header);
         }
         Value::Object(members).to_string()
+    }
+}
+
+impl PartitionTable {
+    /// Returns the table as one JSON object: `kind` (`gpt` or `mbr`), `device_size`, `sector_size`, `damage` (null where it is
+    /// sound), and `partitions`, each with `number`, `offset`, `length` (in bytes), `type`, `label`, `uuid` and `luks`.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let kind = match self.kind {
+            TableKind::Gpt => "gpt",
+            TableKind::Mbr => "mbr",
+        };
+        let partition = |it: &Partition| {
+            json!({
+                "number": it.number, "offset": it.start, "length": it.size, "type": it.kind, "label": it.label,
+                "uuid": it.uuid, "luks": it.is_luks,
+            })
+        };
+        let partitions: Vec<_> = self.partitions.iter().map(partition).collect();
+        let members = json!({
+            "kind": kind, "device_size": self.disk_size, "sector_size": self.sector_size, "damage": self.damage,
+            "partitions": partitions,
+        });
+        members.to_string()
     }
 }

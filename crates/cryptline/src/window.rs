@@ -19,11 +19,15 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::str::FromStr;
+use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
-use crate::bytes::ReadSeek;
+use crate::base::{Access, Source};
+use crate::bytes::{GateBytes, ReadSeek};
 use crate::error::{Error, Problem};
+use crate::medium::Medium;
 use crate::partition::{PartitionError, PartitionName, PartitionTable};
 use crate::size::{parse, parse_disk};
 use crate::target::Target;
@@ -55,6 +59,18 @@ pub struct Slice {
 }
 
 impl Window {
+    /// Its bytes on a medium that the caller has, and what is wrong with the table that has it.
+    ///
+    /// # Errors
+    /// The part ends beyond the medium's end; there is no such partition; the medium cannot be read.
+    pub fn find_on(&self, medium: impl Medium) -> Result<(Range<u64>, Option<Warning>), Error> {
+        let access = Access { read_only: true, ..Access::default() };
+        let source = Source::Medium(Arc::new(medium));
+        let device = source.open_device(access)?;
+        let bytes = Box::new(GateBytes::new(&device.gate)?);
+        self.find(bytes, device.bytes, None, &source.to_string())
+    }
+
     /// Its bytes on a device of `size` bytes, called `name` in messages; and what is wrong with the table that has it.
     /// `sector` is the size of the device's sectors, where it is known.
     pub(crate) fn find(
@@ -83,6 +99,18 @@ impl Window {
                 let range = table.find(partition).map_err(failed)?.range();
                 Ok((range, table.damage.map(Warning::PartitionTable)))
             }
+        }
+    }
+}
+
+/// As it stands behind the `?` of a target, and nothing else.
+impl FromStr for Window {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match split(&format!("?{text}"), false)? {
+            Some((_, window)) => Ok(window),
+            None => Err(format!("'{text}' names no part; use partition=N, or offset=SIZE and length=SIZE")),
         }
     }
 }
