@@ -55,7 +55,8 @@ impl Cause {
     fn of(problem: &Problem) -> Self {
         match problem {
             Problem::NoKey => Self::NoKey,
-            Problem::Luks(LuksError::NotLuks) => Self::NotLuks,
+            Problem::Luks(LuksError::NotLuks)
+            | Problem::NotLuks(Contents::Empty | Contents::Zeros { .. } | Contents::Noise) => Self::NotLuks,
             Problem::Luks(LuksError::NoKey | LuksError::WrongVolumeKey) => Self::NoKey,
             Problem::Luks(LuksError::NoKeySlot) => Self::NoKeySlot,
             Problem::Luks(LuksError::SlotNotInUse(slot)) => Self::SlotNotInUse(*slot),
@@ -396,6 +397,11 @@ fn contents_advice(contents: &Contents) -> &'static str {
         Contents::Lvm => "; activate it with `vgchange -ay`, then use the logical volume that is encrypted",
         Contents::EncryptedQcow2 => {
             "; let QEMU decrypt it: `qemu-nbd -r -t --shared=0 --object secret,id=key,file=KEYFILE -k SOCKET --image-opts driver=qcow2,encrypt.key-secret=key,file.filename=FILE`, then use nbd+unix:///?socket=SOCKET"
+        }
+        Contents::Empty => "; is the file cut short?",
+        Contents::Zeros { .. } => luks_advice(&LuksError::NotLuks),
+        Contents::Noise => {
+            "; as root, `cryptsetup open --type tcrypt DEVICE NAME` tries VeraCrypt and TrueCrypt (for plain dm-crypt use --type plain, for a header that is kept elsewhere --header)"
         }
         _ => "; it is either unencrypted or a plain volume without a header (--type plain or --table)",
     }

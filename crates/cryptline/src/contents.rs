@@ -4,7 +4,9 @@ use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom};
 
 use crate::create::look;
+use crate::nameless;
 use crate::partition::PartitionTable;
+use crate::size::human;
 
 /// Data that a target holds in place of a LUKS volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +43,18 @@ pub enum Contents {
     Lvm,
     /// A file system, a part of an array or the like, with its article.
     Other(&'static str),
+    /// Not a byte.
+    Empty,
+    /// Zeros, as far as it was read.
+    Zeros {
+        /// Bytes that were read.
+        read: u64,
+        /// Bytes there are.
+        size: u64,
+    },
+    /// Bytes that look as if they were drawn by chance, as a disk that is encrypted without a header has them; and zeros in
+    /// places.
+    Noise,
 }
 
 /// A format by its name, what programs call it, and where it has which bytes.
@@ -111,6 +125,31 @@ pub(crate) fn find(device: &mut (impl Read + Seek), size: u64, sector: Option<u3
     if let Some((what, program)) = first_of(COMPRESSED, device, size)? {
         return Ok(Some(Contents::Compressed { what, program }));
     }
+    named(device)
+}
+
+/// Returns as much as can be told of it to people: as [`find`], and what is in partitions, and zeros and noise. Nothing may be
+/// decided by that.
+pub(crate) fn told(device: &mut (impl Read + Seek), size: u64, sector: Option<u32>) -> io::Result<Option<Contents>> {
+    match find(device, size, sector)? {
+        Some(Contents::Partitioned(mut table)) => {
+            table.look_inside(device);
+            Ok(Some(Contents::Partitioned(table)))
+        }
+        None => nameless::find(device, size),
+        found => Ok(found),
+    }
+}
+
+/// Returns what is in a part of a disk: as [`find`], without formats of whole disks, and zeros and noise besides.
+pub(crate) fn inside(part: &mut (impl Read + Seek), size: u64) -> io::Result<Option<Contents>> {
+    match named(part)? {
+        None => nameless::find(part, size),
+        found => Ok(found),
+    }
+}
+
+fn named(device: &mut (impl Read + Seek)) -> io::Result<Option<Contents>> {
     Ok(match look::name(device)? {
         // Two bytes, which anything may have there.
         None | Some("a boot sector") => None,
@@ -161,6 +200,14 @@ impl fmt::Display for Contents {
             Self::EncryptedQcow2 => f.write_str("a qcow2 image that QEMU encrypted"),
             Self::Lvm => f.write_str("an LVM physical volume"),
             Self::BitLocker => f.write_str("a BitLocker volume"),
+            Self::Empty => f.write_str("empty: it has 0 bytes"),
+            Self::Zeros { read, size } if read == size => f.write_str("nothing but zeros"),
+            Self::Zeros { read, .. } => {
+                write!(f, "zeros wherever it was read ({} in all)", human(*read))
+            }
+            Self::Noise => f.write_str(
+                "random data, as in plain dm-crypt and VeraCrypt volumes, wiped disks and LUKS volumes without their header",
+            ),
         }
     }
 }

@@ -53,6 +53,7 @@ pub mod keys;
 #[cfg(test)]
 mod looked_tests;
 mod medium;
+mod nameless;
 mod open;
 pub mod partition;
 mod places;

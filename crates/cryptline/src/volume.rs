@@ -6,6 +6,8 @@ use cryptline_engine::blocking::Blocking;
 use cryptline_engine::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
 use cryptline_engine::{BackendChoice, Channel, Extent, Fault, Gate, Zone};
 
+use crate::bytes::GateBytes;
+use crate::contents::{self, Contents};
 use crate::error::Problem;
 use crate::header::lock::InUse;
 use crate::info::Info;
@@ -101,6 +103,17 @@ impl Volume {
     /// Where no ring or queue can be had.
     pub fn blocking(&self) -> Result<Blocking> {
         Ok(Blocking::new(&self.gate, BackendChoice::Auto)?)
+    }
+
+    /// Names what the decrypted disk has, where that is known: a file system, partitions and what is in them, zeros. Only so
+    /// that it can be told.
+    ///
+    /// # Errors
+    /// A disk that cannot be read.
+    pub fn contents(&self) -> Result<Option<Contents>> {
+        let mut bytes = GateBytes::new(&self.gate)?;
+        let found = contents::told(&mut bytes, self.gate.size(), None);
+        found.map_err(|source| Problem::Io { action: "read", source }.on(&self.info.source))
     }
 
     /// Any bytes, from any thread.

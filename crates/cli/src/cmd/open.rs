@@ -7,7 +7,7 @@ use std::slice;
 
 use clap::Args;
 use cryptline::luks::Error as LuksError;
-use cryptline::{Format, Open};
+use cryptline::{Contents, Format, Open, Unlocked, Zeroes};
 
 use crate::CliError;
 use crate::args::{KeyArgs, LUKS_TYPES, TokenArgs, VolumeType, choice};
@@ -116,7 +116,7 @@ pub fn run(args: &OpenArgs) -> Result<(), CliError> {
     });
     if args.json {
         let why = why.map(|why| format!("{why}{}", luks_advice(why)));
-        report::print(&unlocked, args.header.as_deref(), why.as_deref())?;
+        report::print(&unlocked, args.contents(&unlocked).as_ref(), args.header.as_deref(), why.as_deref())?;
     }
     // Who asks whether all is well must not hear that it is.
     if let (Some(told), Some(LuksError::NullCipher(_) | LuksError::ClearSegment(_) | LuksError::DoubtedCipher(_))) =
@@ -133,4 +133,18 @@ pub fn run(args: &OpenArgs) -> Result<(), CliError> {
     })?;
     crate::output::warn(told.as_slice());
     Ok(())
+}
+
+impl OpenArgs {
+    /// Names what the decrypted disk has; `None` also where the volume cannot be read now, such as one that is served.
+    fn contents(&self, unlocked: &Unlocked) -> Option<Contents> {
+        let open = Open::new(&self.target)
+            .key(&*unlocked.key)
+            .read_only(true)
+            .zeroes(Zeroes::Detect)
+            .allow_null_cipher(self.allow_null_cipher)
+            .with(self.header.as_ref(), Open::header);
+        let open = self.keys.trusting(open, Open::accept_cipher, Open::header_rules);
+        open.open().and_then(|volume| volume.contents()).ok().flatten()
+    }
 }

@@ -158,7 +158,7 @@ pub(super) fn look(device: impl Read + Seek, size: u64, name: &str) -> Result<He
 pub(super) fn look_on(mut device: impl Read + Seek, size: u64, sector: Option<u32>, name: &str) -> Result<Header> {
     let problem = match cryptline_luks::look(&mut device, size) {
         Ok(header) => return Ok(header),
-        Err(error @ cryptline_luks::Error::NotLuks) => match contents::find(&mut device, size, sector) {
+        Err(error @ cryptline_luks::Error::NotLuks) => match contents::told(&mut device, size, sector) {
             Ok(Some(found)) => Problem::NotLuks(found),
             Ok(None) | Err(_) => Problem::Luks(error),
         },

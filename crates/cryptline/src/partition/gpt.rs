@@ -132,6 +132,7 @@ impl Header {
                 label: label(&entry[56..128]),
                 uuid: Some(guid(&entry[16..32])),
                 is_luks: false,
+                holds: None,
             }
         });
         PartitionTable {

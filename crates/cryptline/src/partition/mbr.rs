@@ -232,5 +232,6 @@ fn partition(boot: &BootRecord, number: u32, entry: Entry, range: &Range<u64>) -
         label: None,
         uuid: boot.uuid(number),
         is_luks: false,
+        holds: None,
     }
 }

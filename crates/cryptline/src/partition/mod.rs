@@ -24,7 +24,8 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use crate::ErrorKind;
-use crate::bytes::ReadSeek;
+use crate::bytes::{ReadSeek, WindowBytes};
+use crate::contents::{self, Contents};
 use crate::size::human;
 use crate::volume::LEAST_BLOCK;
 
@@ -83,6 +84,8 @@ pub struct Partition {
     pub uuid: Option<String>,
     /// Set if it begins with a LUKS header.
     pub is_luks: bool,
+    /// Contents that are known otherwise, of the first partitions only.
+    pub holds: Option<Contents>,
 }
 
 /// Which partition is meant.
@@ -216,6 +219,15 @@ impl PartitionTable {
         for one in self.partitions.iter_mut().take(LOOKED_AT) {
             let mut start = [0; LUKS.len()];
             one.is_luks = read_at(disk, one.start, &mut start).is_ok() && start == LUKS;
+        }
+    }
+
+    /// Names what is in the first partitions: as above, only so that it can be told.
+    pub(crate) fn look_inside(&mut self, disk: &mut (impl Read + Seek)) {
+        let size = self.disk_size;
+        for one in self.partitions.iter_mut().take(LISTED).filter(|one| !one.is_luks && one.range().end <= size) {
+            let mut inside = WindowBytes::new(&mut *disk, one.range());
+            one.holds = contents::inside(&mut inside, one.size).ok().flatten();
         }
     }
 

@@ -20,6 +20,7 @@ pub fn json_of(target: &str, table: &PartitionTable) -> Value {
             "start": one.start,
             "size": one.size,
             "luks": one.is_luks,
+            "contents": one.holds.as_ref().map(ToString::to_string),
             "refused": table.judge(one).err(),
         })
     };
@@ -32,6 +33,14 @@ pub fn json_of(target: &str, table: &PartitionTable) -> Value {
         "damage": table.damage,
         "partitions": table.partitions.iter().map(part).collect::<Value>(),
     })
+}
+
+fn contents(part: &Partition) -> String {
+    if part.is_luks {
+        "a LUKS header".to_owned()
+    } else {
+        part.holds.as_ref().map(ToString::to_string).unwrap_or_default()
+    }
 }
 
 /// The same for people.
@@ -51,7 +60,7 @@ pub fn text_of(target: &str, table: &PartitionTable) -> String {
             ("Start", format!("byte {}", part.start)),
             ("Type", part.kind.clone()),
             ("UUID", part.uuid.clone().unwrap_or_default()),
-            ("Holds", if part.is_luks { "a LUKS header" } else { "" }.to_owned()),
+            ("Contents", contents(part)),
             ("Refused", table.judge(part).err().unwrap_or_default()),
         ] {
             if !value.is_empty() {

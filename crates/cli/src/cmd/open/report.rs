@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use cryptline::Unlocked;
+use cryptline::{Contents, Unlocked};
 use serde_json::{Value, json};
 
 use crate::CliError;
@@ -12,12 +12,17 @@ use crate::log::utc;
 use crate::output::print_report;
 use crate::version::LONG;
 
-/// Prints the report. `why` tells what stands against serving the volume. docs/open-json.md promises that the members
+/// Prints the report. `contents` says what the decrypted disk has, where that is known, and `why` what stands against serving the volume. docs/open-json.md promises that the members
 /// stay.
 ///
 /// # Errors
 /// As [`print_report`].
-pub fn print(unlocked: &Unlocked, header_file: Option<&Path>, why: Option<&str>) -> Result<(), CliError> {
+pub fn print(
+    unlocked: &Unlocked,
+    contents: Option<&Contents>,
+    header_file: Option<&Path>,
+    why: Option<&str>,
+) -> Result<(), CliError> {
     let examined = unlocked.examined.as_ref().expect("it was to be examined");
     let mut report = info::json_of(&examined.inspection);
     let by = match (unlocked.slot, unlocked.token) {
@@ -45,6 +50,7 @@ pub fn print(unlocked: &Unlocked, header_file: Option<&Path>, why: Option<&str>)
             "token": unlocked.token,
             "access": access,
             "why": why,
+            "contents": contents.map(ToString::to_string),
         },
     });
     if let (Value::Object(report), Value::Object(own)) = (&mut report, own) {
