@@ -1,5 +1,7 @@
 //! `certs`: what `--tls` needs, for those who have no certificate authority.
 
+mod renew;
+
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::net::IpAddr;
@@ -7,16 +9,22 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, SerialNumber,
 };
+use rustix::rand::GetRandomFlags;
 
 use crate::CliError;
 use crate::output::{for_shell, print};
 use crate::serve::certificates;
 
+const AUTHORITY: &str = "ca-cert.pem";
+const AUTHORITY_KEY: &str = "ca-key.pem";
+const SERVER: &str = "server-cert.pem";
+const CLIENT: &str = "client-cert.pem";
+const CLIENT_KEY: &str = "client-key.pem";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Clocks of other machines may be behind.
 const BEFORE: Duration = DAY;
@@ -33,13 +41,17 @@ The files have the names that libnbd, nbdkit and QEMU look for:
   ca-key.pem                          whoever has it can issue trusted certificates: move it to a safe
                                       place, or delete it where no more are needed
 
-A server needs neither client-key.pem nor ca-key.pem; a client needs ca-cert.pem and its own two files.
+A server needs neither client-key.pem nor ca-key.pem; a client needs ca-cert.pem and its own two files. `add-client`
+and `renew` need ca-key.pem: copy it back for as long as they take.
 
 Examples:
   cryptline certs pki --host disks.example.org
   mv pki/ca-key.pem /media/safe/
   cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki --tls-verify-peer
-  nbdinfo 'nbds://disks.example.org/?tls-certificates=pki'")]
+  nbdinfo 'nbds://disks.example.org/?tls-certificates=pki'
+  cryptline certs pki add-client alice
+  cryptline certs pki renew && cryptline ctl control.sock reload")]
+#[command(disable_help_subcommand = true)]
 pub struct CertsArgs {
     /// Folder that gets the files; it is made if it is missing
     #[arg(value_name = "DIR")]
@@ -49,21 +61,38 @@ pub struct CertsArgs {
     #[arg(long, value_name = "NAME")]
     pub host: Vec<String>,
 
-    /// Name of the client, for `serve --tls-authz CN=NAME`
-    #[arg(long, value_name = "NAME", default_value = "client")]
-    pub client: String,
+    /// Name of the client, for `serve --tls-authz CN=NAME` [default: client]
+    #[arg(long, value_name = "NAME")]
+    pub client: Option<String>,
 
     /// Days until the certificates expire
-    #[arg(long, value_name = "N", default_value_t = 825,
+    #[arg(long, value_name = "N", default_value_t = 825, global = true,
           value_parser = clap::value_parser!(u64).range(1..=DAYS_MAX))]
     pub days: u64,
 
     /// We are the process that reads them for a server in a sandbox.
     #[arg(long, hide = true)]
     pub to_server: bool,
+
+    /// Change to make in a folder that has them.
+    #[command(subcommand)]
+    pub change: Option<Change>,
 }
 
-/// Makes an authority, and a server and a client that it vouches for.
+/// Changes of certificates that were made before.
+#[derive(Subcommand, Debug)]
+pub enum Change {
+    /// Make DIR/NAME with a key and a certificate for one more client
+    AddClient {
+        /// Name of the client, for `serve --tls-authz CN=NAME`, and of the folder
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Renew all certificates in DIR: new dates, the same authority, keys and names
+    Renew,
+}
+
+/// Makes an authority, and a server and a client that it vouches for; or more by an authority that it made.
 ///
 /// # Errors
 /// Exit code 5 where one of the files exists, 1 for a name that no certificate can have.
@@ -72,6 +101,16 @@ pub fn run(args: &CertsArgs) -> Result<(), CliError> {
         // However the server has gone.
         let _ = certificates::answer(&args.folder);
         return Ok(());
+    }
+    let days = DAY.saturating_mul(u32::try_from(args.days).unwrap_or(u32::MAX));
+    if let Some(change) = &args.change {
+        if !args.host.is_empty() || args.client.is_some() {
+            return Err(CliError::parameters("--host and --client name new certificates; a change keeps the names"));
+        }
+        return match change {
+            Change::AddClient { name } => renew::add_client(&args.folder, name, days),
+            Change::Renew => renew::renew(&args.folder, days),
+        };
     }
     let hosts = if args.host.is_empty() {
         ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into()
@@ -82,16 +121,19 @@ pub fn run(args: &CertsArgs) -> Result<(), CliError> {
     if let Some(wrong) = hosts.iter().find(|host| !name(host)) {
         return Err(CliError::parameters(format!("--host {wrong:?} is neither a host name nor an address")));
     }
-    let days = DAY.saturating_mul(u32::try_from(args.days).unwrap_or(u32::MAX));
-    let files = make(&hosts, &args.client, days)
+    let files = make(&hosts, args.client.as_deref().unwrap_or("client"), days)
         .map_err(|error| CliError::parameters(format!("cannot make the certificates: {error}")))?;
     write(&args.folder, &files)?;
     let folder = for_shell(&args.folder.display().to_string());
     print(&format!(
         "wrote {} to {folder}; they expire in {}\nmove ca-key.pem to a safe place: the server and its clients do not need it\n\nTry:\n  cryptline serve --tls=require --tls-certificates {folder}\n",
         files.iter().map(|file| file.name).collect::<Vec<_>>().join(", "),
-        if args.days == 1 { "1 day".to_owned() } else { format!("{} days", args.days) },
+        in_days(args.days),
     ))
+}
+
+fn in_days(days: u64) -> String {
+    if days == 1 { "1 day".to_owned() } else { format!("{days} days") }
 }
 
 /// Labels of letters, digits and hyphens; the first may be a star.
@@ -114,26 +156,39 @@ struct Pem {
 
 fn make(hosts: &[String], client: &str, lifetime: Duration) -> Result<Vec<Pem>, rcgen::Error> {
     let authority_key = KeyPair::generate()?;
-    let mut authority = params("cryptline CA", lifetime);
-    authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let authority = authority_params("cryptline CA", lifetime);
     let authority_text = authority.self_signed(&authority_key)?.pem();
     let issuer = Issuer::new(authority, &authority_key);
 
-    let mut server = leaf(&hosts[0], lifetime, ExtendedKeyUsagePurpose::ServerAuth);
-    server.subject_alt_names = CertificateParams::new(hosts)?.subject_alt_names;
-    let client = leaf(client, lifetime, ExtendedKeyUsagePurpose::ClientAuth);
+    let (server, client) = (server_params(hosts, &hosts[0], lifetime)?, client_params(client, lifetime));
     let (server_key, client_key) = (KeyPair::generate()?, KeyPair::generate()?);
     let public = |name, text| Pem { name, text, is_secret: false };
     let secret = |name, key: &KeyPair| Pem { name, text: key.serialize_pem(), is_secret: true };
     Ok(vec![
-        secret("ca-key.pem", &authority_key),
-        public("ca-cert.pem", authority_text),
+        secret(AUTHORITY_KEY, &authority_key),
+        public(AUTHORITY, authority_text),
         secret("server-key.pem", &server_key),
-        public("server-cert.pem", server.signed_by(&server_key, &issuer)?.pem()),
-        secret("client-key.pem", &client_key),
-        public("client-cert.pem", client.signed_by(&client_key, &issuer)?.pem()),
+        public(SERVER, server.signed_by(&server_key, &issuer)?.pem()),
+        secret(CLIENT_KEY, &client_key),
+        public(CLIENT, client.signed_by(&client_key, &issuer)?.pem()),
     ])
+}
+
+fn authority_params(name: &str, lifetime: Duration) -> CertificateParams {
+    let mut authority = params(name, lifetime);
+    authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    authority
+}
+
+fn server_params(hosts: &[String], name: &str, lifetime: Duration) -> Result<CertificateParams, rcgen::Error> {
+    let mut server = leaf(name, lifetime, ExtendedKeyUsagePurpose::ServerAuth);
+    server.subject_alt_names = CertificateParams::new(hosts)?.subject_alt_names;
+    Ok(server)
+}
+
+fn client_params(name: &str, lifetime: Duration) -> CertificateParams {
+    leaf(name, lifetime, ExtendedKeyUsagePurpose::ClientAuth)
 }
 
 fn params(name: &str, lifetime: Duration) -> CertificateParams {
@@ -143,7 +198,18 @@ fn params(name: &str, lifetime: Duration) -> CertificateParams {
     let now = SystemTime::now();
     params.not_before = (now - BEFORE).into();
     params.not_after = (now + lifetime).into();
+    // By default it comes from the key, and a renewal, which keeps that, would have the same.
+    params.serial_number = Some(serial());
     params
+}
+
+/// A number that no other certificate has: positive, of 16 bytes.
+fn serial() -> SerialNumber {
+    let mut bytes = [0; 16];
+    // Fails for no buffer this small once the system has started.
+    let _ = rustix::rand::getrandom(&mut bytes[..], GetRandomFlags::empty());
+    bytes[0] = bytes[0] & 0x3f | 0x40;
+    bytes.to_vec().into()
 }
 
 fn leaf(name: &str, lifetime: Duration, purpose: ExtendedKeyUsagePurpose) -> CertificateParams {

@@ -1,0 +1,302 @@
+//! More certificates by an authority that `certs` made: `add-client` and `renew`.
+//!
+//! ```text
+//! add-client NAME   DIR/NAME/{ca-cert,client-cert,client-key}.pem     a folder to hand over; made aside, renamed once
+//! renew             DIR/{ca-cert,server-cert,client-cert}.pem         the same keys, names and files, new dates
+//!                   DIR/*/{ca-cert,client-cert}.pem                   what add-client made
+//! ```
+//!
+//! A renewal keeps every key, that of the authority too, and the authority expires with what it signs, so its certificate is
+//! renewed as well. So any mix of old and new files is good until the old ones expire: a crash between two renames, a
+//! server that has not read them again, and a client with the old `ca-cert.pem` are no trouble. All files are written and
+//! durable before the first is renamed.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, ErrorKind, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rcgen::{Issuer, KeyPair, SubjectPublicKeyInfo};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use tempfile::NamedTempFile;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer;
+use zeroize::Zeroizing;
+
+use super::{
+    AUTHORITY, AUTHORITY_KEY, CLIENT, CLIENT_KEY, DAY, Pem, SERVER, authority_params, client_params, in_days,
+    server_params, write,
+};
+use crate::CliError;
+use crate::output::{for_shell, print};
+
+/// Longest common name, see RFC 5280, appendix A.1.
+const NAME_MAX: usize = 64;
+/// Longest file: a certificate has some thousand bytes.
+const FILE_MAX: u64 = 1 << 20;
+
+/// Makes `folder/name` with a key and a certificate for another client.
+///
+/// # Errors
+/// Exit code 1 for a name that cannot be used and where the authority cannot sign, 5 where the folder exists.
+pub fn add_client(folder: &Path, name: &str, lifetime: Duration) -> Result<(), CliError> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
+    if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(is_name) || name.starts_with(['-', '.']) {
+        return Err(CliError::parameters(format!(
+            "client {name:?}: use up to {NAME_MAX} letters, digits and -_.@, beginning with a letter or digit"
+        )));
+    }
+    let authority = Authority::read(folder)?;
+    let end = authority.end.min(SystemTime::now() + lifetime);
+    if end <= SystemTime::now() {
+        return Err(CliError::parameters(format!(
+            "the certificate authority in {} has expired; renew it first: cryptline certs {} renew",
+            folder.display(),
+            for_shell(&folder.display().to_string())
+        )));
+    }
+    let key = KeyPair::generate().map_err(cannot)?;
+    let mut params = client_params(name, lifetime);
+    params.not_after = end.into();
+    let certificate = params.signed_by(&key, &authority.issuer(lifetime)).map_err(cannot)?;
+    let files = [
+        Pem { name: AUTHORITY, text: authority.text.clone(), is_secret: false },
+        Pem { name: CLIENT, text: certificate.pem(), is_secret: false },
+        Pem { name: CLIENT_KEY, text: key.serialize_pem(), is_secret: true },
+    ];
+    let place = folder.join(name);
+    let failed = |error: io::Error| cannot_write(&place, &error);
+    // It has a key.
+    let mut aside = tempfile::Builder::new();
+    let aside = aside.prefix(".cryptline-").permissions(Permissions::from_mode(0o700)).tempdir_in(folder);
+    let aside = aside.map_err(failed)?;
+    write(aside.path(), &files)?;
+    sync(aside.path()).map_err(failed)?;
+    match renameat_with(CWD, aside.path(), CWD, &place, RenameFlags::NOREPLACE).map_err(io::Error::from) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            return Err(CliError::busy(format!("{} exists and is kept; choose another name", place.display())));
+        }
+        Err(error) => return Err(failed(error)),
+    }
+    // What has another name now is no longer its own.
+    let _ = aside.keep();
+    sync(folder).map_err(failed)?;
+    let days = end.duration_since(SystemTime::now()).unwrap_or_default().as_secs().div_ceil(DAY.as_secs());
+    print(&format!(
+        "wrote {AUTHORITY}, {CLIENT}, {CLIENT_KEY} to {}; they expire in {}\nhand the folder to the client: it needs nothing else; `serve --tls-authz CN={name}` admits it by name\n",
+        for_shell(&place.display().to_string()),
+        in_days(days),
+    ))
+}
+
+/// Gives every certificate in `folder` new dates.
+///
+/// # Errors
+/// Exit code 1 where the authority cannot sign or a certificate is not of the kind that `certs` makes; nothing is changed.
+pub fn renew(folder: &Path, lifetime: Duration) -> Result<(), CliError> {
+    let authority = Authority::read(folder)?;
+    let issuer = authority.issuer(lifetime);
+    let text = authority_params(&authority.name, lifetime).self_signed(&authority.key).map_err(cannot)?.pem();
+    let mut files = vec![(folder.join(AUTHORITY), text.clone())];
+    let mut leaf = |path: PathBuf, is_server: bool| {
+        let Some(text) = read_if_there(&path)? else {
+            return Ok(false);
+        };
+        let old = Leaf::parse(&text).map_err(|why| unusable(&path, why))?;
+        let params = if is_server {
+            server_params(&old.hosts, &old.name, lifetime)
+        } else {
+            Ok(client_params(&old.name, lifetime))
+        };
+        let new =
+            params.and_then(|params| params.signed_by(&old.key, &issuer)).map_err(|error| unusable(&path, error))?;
+        files.push((path, new.pem()));
+        Ok::<_, CliError>(true)
+    };
+    leaf(folder.join(SERVER), true)?;
+    leaf(folder.join(CLIENT), false)?;
+    let mut authorities = Vec::new();
+    for client in clients(folder).map_err(|error| cannot_read(folder, &error))? {
+        if leaf(client.join(CLIENT), false)? {
+            authorities.push((client.join(AUTHORITY), text.clone()));
+        }
+    }
+    files.extend(authorities);
+
+    let mut aside = Vec::new();
+    for (path, text) in &files {
+        aside.push((path, written_aside(path, text).map_err(|error| cannot_write(path, &error))?));
+    }
+    for (path, file) in aside {
+        file.persist(path).map_err(|failed| cannot_write(path, &failed.error))?;
+    }
+    for (path, _) in &files {
+        path.parent().map_or(Ok(()), sync).map_err(|error| cannot_write(path, &error))?;
+    }
+    let names: Vec<String> =
+        files.iter().map(|(path, _)| path.strip_prefix(folder).unwrap_or(path).display().to_string()).collect();
+    print(&format!(
+        "renewed {} in {}; they expire in {}; all keys are kept\nhave running servers read them: cryptline ctl SOCKET reload, systemctl reload, or SIGHUP\ngive clients the new {AUTHORITY}, and their {CLIENT}, before the old ones expire\n",
+        names.join(", "),
+        for_shell(&folder.display().to_string()),
+        in_days(lifetime.as_secs() / DAY.as_secs()),
+    ))
+}
+
+/// The authority of a folder: its certificate, and the key that goes with it.
+struct Authority {
+    text: String,
+    name: String,
+    end: SystemTime,
+    key: KeyPair,
+}
+
+impl Authority {
+    fn read(folder: &Path) -> Result<Self, CliError> {
+        let (path, key_path) = (folder.join(AUTHORITY), folder.join(AUTHORITY_KEY));
+        let missing = |path: &Path| {
+            CliError::parameters(format!(
+                "{} is missing; copy it back from where it is kept, or make a new authority: cryptline certs NEWDIR",
+                path.display()
+            ))
+        };
+        let text = read_if_there(&path)?.ok_or_else(|| missing(&path))?;
+        let key = read_if_there(&key_path)?.ok_or_else(|| missing(&key_path))?;
+        let key = KeyPair::from_pem(&key).map_err(|_| unusable(&key_path, "it has no private key that can be used"))?;
+        let (name, end) = with_certificate(&text, |found| {
+            if found.issuer() != found.subject() || !found.is_ca() {
+                return Err("it is not an authority that signed itself".to_owned());
+            }
+            if found.public_key().subject_public_key.as_ref() != key.public_key_raw() {
+                return Err(format!("{AUTHORITY_KEY} is not its key"));
+            }
+            Ok((common_name(found)?, end_of(found)))
+        })
+        .map_err(|why| unusable(&path, why))?;
+        Ok(Self { text: text.to_string(), name, end, key })
+    }
+
+    fn issuer(&self, lifetime: Duration) -> Issuer<'static, &KeyPair> {
+        Issuer::new(authority_params(&self.name, lifetime), &self.key)
+    }
+}
+
+/// What stays in a certificate that is renewed.
+struct Leaf {
+    name: String,
+    hosts: Vec<String>,
+    key: SubjectPublicKeyInfo,
+}
+
+impl Leaf {
+    fn parse(text: &str) -> Result<Self, String> {
+        with_certificate(text, |found| {
+            let names = found.subject_alternative_name().map_err(|error| error.to_string())?;
+            let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
+            let hosts = names.iter().map(host).collect::<Option<Vec<_>>>();
+            let key = SubjectPublicKeyInfo::from_der(found.public_key().raw).map_err(|error| error.to_string())?;
+            Ok(Self { name: common_name(found)?, hosts: hosts.ok_or(FOREIGN)?, key })
+        })
+    }
+}
+
+/// Why a certificate is not renewed.
+const FOREIGN: &str = "it has names that `cryptline certs` does not make; renew it with the program that made it";
+
+fn host(name: &GeneralName<'_>) -> Option<String> {
+    match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => match bytes.len() {
+            4 => <[u8; 4]>::try_from(*bytes).ok().map(|it| IpAddr::from(it).to_string()),
+            16 => <[u8; 16]>::try_from(*bytes).ok().map(|it| IpAddr::from(it).to_string()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The only name of a subject; none where it has others, which a renewal would lose.
+fn common_name(found: &X509Certificate<'_>) -> Result<String, String> {
+    let mut attributes = found.subject().iter_attributes();
+    let mut names = found.subject().iter_common_name();
+    match (attributes.next(), attributes.next(), names.next()) {
+        (Some(_), None, Some(name)) => name.as_str().map(str::to_owned).map_err(|error| error.to_string()),
+        _ => Err(FOREIGN.to_owned()),
+    }
+}
+
+fn end_of(found: &X509Certificate<'_>) -> SystemTime {
+    let seconds = u64::try_from(found.validity().not_after.timestamp()).unwrap_or(0);
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+/// Does something with the only certificate of a file.
+fn with_certificate<T>(text: &str, work: impl FnOnce(&X509Certificate<'_>) -> Result<T, String>) -> Result<T, String> {
+    let mut all = CertificateDer::pem_slice_iter(text.as_bytes());
+    let (Some(Ok(der)), None) = (all.next(), all.next()) else {
+        return Err("it is not one certificate in PEM form".to_owned());
+    };
+    match X509Certificate::from_der(&der) {
+        Ok(([], found)) => work(&found),
+        _ => Err("it is no X.509 certificate".to_owned()),
+    }
+}
+
+/// The folders of clients, in order.
+fn clients(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn read_if_there(path: &Path) -> Result<Option<Zeroizing<String>>, CliError> {
+    use io::Read as _;
+    let mut text = Zeroizing::new(String::with_capacity(1 << 16));
+    match File::open(path).and_then(|file| file.take(FILE_MAX).read_to_string(&mut text)) {
+        Ok(_) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(cannot_read(path, &error)),
+    }
+}
+
+/// A file with the text of another, beside it and durable, for that one's name.
+fn written_aside(path: &Path, text: &str) -> io::Result<NamedTempFile> {
+    let mut new = tempfile::Builder::new();
+    let new = new.prefix(".cryptline-").permissions(Permissions::from_mode(0o644));
+    let mut file = new.tempfile_in(path.parent().unwrap_or(Path::new(".")))?;
+    file.write_all(text.as_bytes())?;
+    cryptline_sys::sync_all(file.as_file())?;
+    Ok(file)
+}
+
+fn sync(folder: &Path) -> io::Result<()> {
+    cryptline_sys::sync_all(&File::open(folder)?)
+}
+
+fn cannot(error: rcgen::Error) -> CliError {
+    CliError::parameters(format!("cannot make the certificate: {error}"))
+}
+
+fn unusable(path: &Path, why: impl std::fmt::Display) -> CliError {
+    CliError::parameters(format!("{} cannot be used: {why}; nothing was changed", path.display()))
+}
+
+fn cannot_read(path: &Path, error: &io::Error) -> CliError {
+    CliError::device(format!("cannot read {}: {error}; nothing was changed", path.display()))
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> CliError {
+    CliError::device(format!("cannot write {}: {error}; repeat the command once that is solved", path.display()))
+}
