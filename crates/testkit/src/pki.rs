@@ -24,7 +24,7 @@ impl Pki {
         let (ca, ca_key) = (path("ca-cert.pem"), path("ca-key.pem"));
         let new = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
         let new = |arguments: &[&str]| {
-            openssl.run(new.iter().chain(["-nodes", "-days", "2"].iter()).chain(arguments)).success();
+            openssl.run(new.iter().chain(["-nodes", "-days", "60"].iter()).chain(arguments)).success();
         };
         new(&["-subj", "/CN=test CA", "-keyout", &ca_key, "-out", &ca]);
         for name in ["server", "client"] {
@@ -81,7 +81,7 @@ impl Pki {
     /// When openssl fails.
     pub fn make_old(&self, openssl: &Peer, name: &str) {
         let certificate = self.file(&format!("{name}-cert.pem"));
-        self.sign(openssl, name, "/CN=old", &["-days", "2"], &certificate);
+        self.sign(openssl, name, "/CN=old", &["-days", "60"], &certificate);
         let shown = openssl.run(["x509", "-noout", "-text", "-in", &certificate]);
         assert!(shown.success().stdout_text().contains("Version: 1 "));
     }

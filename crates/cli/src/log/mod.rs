@@ -27,7 +27,7 @@ use lines::Form;
 pub use time::utc;
 
 /// Name of warnings that the program has for whoever started it.
-const WARNING: &str = "cryptline::warning";
+pub const WARNING: &str = "cryptline::warning";
 
 /// How long a line of a server waits for whoever reads standard error.
 const PATIENCE: Duration = Duration::from_secs(1);

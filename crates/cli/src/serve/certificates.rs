@@ -26,6 +26,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
+use super::expiry;
 use super::signals::Reload;
 use crate::CliError;
 use crate::output::warn;
@@ -63,6 +64,7 @@ impl Renewable {
             // The clock of a machine that starts may be wrong, and right by the time that clients come.
             warn(&[format!("{error}; until then clients refuse it")]);
         }
+        expiry::set(found.valid_until());
         Ok(Self {
             host: found.host,
             tls: CurrentTls::new(found.config),
@@ -110,13 +112,14 @@ impl Again {
         let Reading { reader, tls, directory, clients } = &mut *lock(&self.0);
         match read_again(reader, directory, clients) {
             Ok(found) => {
-                let expiry = found.expiry().unwrap_or_default();
+                let (expiry, until) = (found.expiry().unwrap_or_default(), found.valid_until());
                 tls.replace(found.config);
                 tracing::info!(
                     event = "reloaded",
                     expiry,
                     "certificates read again; that of the server is valid until {expiry}"
                 );
+                expiry::set(until);
                 Ok(expiry)
             }
             Err(why) => {

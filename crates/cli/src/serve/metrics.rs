@@ -7,6 +7,7 @@ use std::fmt::{self, Write as _};
 use cryptline::{BaseInfo, Info};
 use cryptline_serve::stats::{BUCKETS, OperationKind, OperationTotals, Snapshot, bucket_value};
 
+use super::expiry;
 use super::front::Served;
 use super::process::Process;
 
@@ -23,7 +24,7 @@ pub fn text(volumes: &[Served], process: &Process) -> String {
     let mut text = Text::default();
     text.family("cryptline_build_info", "gauge", "1, with the version.");
     text.line("cryptline_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
-    for figure in process.figures() {
+    for figure in process.figures().chain(expiry::figure()) {
         text.family(figure.name, figure.kind, figure.help);
         text.line(figure.name, &[], figure.value);
     }

@@ -16,7 +16,7 @@
 //! names                those of several volumes
 //! volumes              what is served now        control  JSON commands for a running server
 //! log                  so many lines about clients and no more          events  what they and the log's fields say
-//! certificates         those of TLS, read again when SIGHUP asks for it
+//! certificates         those of TLS, read again when SIGHUP asks for it          expiry  how long they are valid
 //! ```
 
 pub mod activation;
@@ -27,6 +27,7 @@ pub mod certificates;
 pub mod cleanup;
 pub mod control;
 pub mod events;
+pub mod expiry;
 pub mod front;
 pub mod hints;
 pub mod listen;

@@ -1,9 +1,12 @@
 //! Signals: the first asks the server to end properly, the second ends it. SIGHUP may ask for something else.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Instant;
 
 use cryptline_serve::StopHandle;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -11,9 +14,12 @@ use rustix::fs::{FileType, fstat};
 use rustix::stdio::{stderr, stdin, stdout};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::SignalOnly;
 use signal_hook::low_level::{emulate_default_handler, signal_name};
 
 use super::cleanup::Remover;
+use super::expiry::{self, Daily};
 use super::notify::Notifier;
 use crate::CliError;
 
@@ -74,9 +80,10 @@ pub type Reload = Box<dyn FnMut() + Send>;
 pub fn watch(stopper: Stopper, remover: Remover, mut reload: Option<Reload>) -> Result<(), CliError> {
     let ignored = ignored_signals();
     let wanted = [SIGINT, SIGTERM, SIGHUP, SIGQUIT].into_iter().filter(|&signal| !is_set(ignored, signal));
-    let mut signals = Signals::new(wanted).map_err(cannot_handle)?;
+    let mut signals = Watched::new(wanted).map_err(cannot_handle)?;
     let watcher = move || {
-        for signal in signals.forever() {
+        loop {
+            let signal = signals.next();
             if let Some(reload) = &mut reload
                 && signal == SIGHUP
                 && !stopper.is_stopping()
@@ -99,6 +106,37 @@ pub fn watch(stopper: Stopper, remover: Remover, mut reload: Option<Reload>) -> 
     };
     std::thread::Builder::new().name("signals".into()).spawn(watcher).map_err(CliError::no_thread)?;
     Ok(())
+}
+
+/// Signals one after another, with what is to be done once a day while there are none.
+struct Watched {
+    signals: SignalDelivery<UnixStream, SignalOnly>,
+    heard: VecDeque<i32>,
+    daily: Daily,
+}
+
+impl Watched {
+    fn new(wanted: impl IntoIterator<Item = i32>) -> io::Result<Self> {
+        let (read, write) = UnixStream::pair()?;
+        let signals = SignalDelivery::with_pipe(read, write, SignalOnly, wanted)?;
+        Ok(Self { signals, heard: VecDeque::new(), daily: Daily::since(Instant::now()) })
+    }
+
+    fn next(&mut self) -> i32 {
+        loop {
+            if let Some(signal) = self.heard.pop_front() {
+                return signal;
+            }
+            let left = Timespec::try_from(self.daily.left(Instant::now())).ok();
+            let mut polled = [PollFd::new(self.signals.get_read(), PollFlags::IN)];
+            // Interrupted or not, what has come is looked at next.
+            let _ = rustix::event::poll(&mut polled, left.as_ref());
+            self.heard.extend(self.signals.pending());
+            if self.daily.is_over(Instant::now()) {
+                expiry::warn_ahead();
+            }
+        }
+    }
 }
 
 /// Tells if a terminal that we have was closed. For a pipe or a socket the end of its reader is no end of ours.

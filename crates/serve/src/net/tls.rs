@@ -140,6 +140,12 @@ impl Certificates {
         self.own.as_ref().map(|own| own.not_after.to_string())
     }
 
+    /// The same as a moment.
+    #[must_use]
+    pub fn valid_until(&self) -> Option<SystemTime> {
+        self.own.as_ref().map(|own| own.not_after.moment())
+    }
+
     /// Tells if the server's certificate was valid once, and is no more.
     #[must_use]
     pub fn has_expired(&self, now: SystemTime) -> bool {

@@ -187,7 +187,7 @@ impl Authority {
     }
 }
 
-/// What stays in a certificate that is renewed.
+/// Name, hosts and key of a certificate: a renewal keeps them.
 struct Leaf {
     name: String,
     hosts: Vec<String>,
