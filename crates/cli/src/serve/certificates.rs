@@ -246,8 +246,8 @@ pub fn answer(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Of a regular file: others could have no end, or none yet.
-fn contents(path: &Path) -> Result<Zeroizing<Vec<u8>>, Errno> {
+/// Contents of a regular file: others could have no end, or none yet.
+pub fn contents(path: &Path) -> Result<Zeroizing<Vec<u8>>, Errno> {
     let failed = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     let nonblock = OFlags::NONBLOCK.bits().cast_signed();
     let mut options = OpenOptions::new();

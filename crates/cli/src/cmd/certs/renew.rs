@@ -20,11 +20,12 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{Issuer, KeyPair, SubjectPublicKeyInfo};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tempfile::NamedTempFile;
 use x509_parser::certificate::X509Certificate;
-use x509_parser::extensions::GeneralName;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::FromDer;
 use zeroize::Zeroizing;
 
@@ -34,11 +35,10 @@ use super::{
 };
 use crate::CliError;
 use crate::output::{for_shell, print};
+use crate::serve::certificates;
 
 /// Longest common name, see RFC 5280, appendix A.1.
 const NAME_MAX: usize = 64;
-/// Longest file: a certificate has some thousand bytes.
-const FILE_MAX: u64 = 1 << 20;
 
 /// Makes `folder/name` with a key and a certificate for another client.
 ///
@@ -176,7 +176,14 @@ impl Authority {
             if found.public_key().subject_public_key.as_ref() != key.public_key_raw() {
                 return Err(format!("{AUTHORITY_KEY} is not its key"));
             }
-            Ok((common_name(found)?, end_of(found)))
+            let name = common_name(found)?;
+            let ours = authority_params(&name, DAY).self_signed(&key).map_err(|error| error.to_string())?.pem();
+            // Who has the old one must recognize the new one, and the reverse.
+            let is_ours = with_certificate(&ours, |ours| {
+                let is_same = ours.subject().as_raw() == found.subject().as_raw();
+                Ok(is_same && key_identifier(ours) == key_identifier(found))
+            })?;
+            if is_ours { Ok((name, end_of(found))) } else { Err(FOREIGN.to_owned()) }
         })
         .map_err(|why| unusable(&path, why))?;
         Ok(Self { text: text.to_string(), name, end, key })
@@ -207,7 +214,8 @@ impl Leaf {
 }
 
 /// Why a certificate is not renewed.
-const FOREIGN: &str = "it has names that `cryptline certs` does not make; renew it with the program that made it";
+const FOREIGN: &str =
+    "it has names or marks that `cryptline certs` does not make; renew it with the program that made it";
 
 fn host(name: &GeneralName<'_>) -> Option<String> {
     match name {
@@ -229,6 +237,14 @@ fn common_name(found: &X509Certificate<'_>) -> Result<String, String> {
         (Some(_), None, Some(name)) => name.as_str().map(str::to_owned).map_err(|error| error.to_string()),
         _ => Err(FOREIGN.to_owned()),
     }
+}
+
+/// Its mark in the certificates that it signs.
+fn key_identifier<'a>(found: &'a X509Certificate<'_>) -> Option<&'a [u8]> {
+    found.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::SubjectKeyIdentifier(identifier) => Some(identifier.0),
+        _ => None,
+    })
 }
 
 fn end_of(found: &X509Certificate<'_>) -> SystemTime {
@@ -262,12 +278,13 @@ fn clients(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 fn read_if_there(path: &Path) -> Result<Option<Zeroizing<String>>, CliError> {
-    use io::Read as _;
-    let mut text = Zeroizing::new(String::with_capacity(1 << 16));
-    match File::open(path).and_then(|file| file.take(FILE_MAX).read_to_string(&mut text)) {
-        Ok(_) => Ok(Some(text)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(cannot_read(path, &error)),
+    match certificates::contents(path) {
+        Ok(bytes) => match std::str::from_utf8(&bytes) {
+            Ok(text) => Ok(Some(Zeroizing::new(text.to_owned()))),
+            Err(_) => Err(unusable(path, "it is no text")),
+        },
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(cannot_read(path, &error.into())),
     }
 }
 
