@@ -1,18 +1,21 @@
 //! `open --check`: does this passphrase unlock the volume?
 
+mod list;
 mod report;
 
 use std::path::PathBuf;
 use std::slice;
+use std::sync::Arc;
 
 use clap::Args;
 use cryptline::luks::Error as LuksError;
-use cryptline::{Contents, Format, Open, Unlocked, Zeroes};
+use cryptline::{Contents, Format, KeyRequest, Open, Problem, Unlocked, Zeroes};
 
 use crate::CliError;
 use crate::args::{KeyArgs, LUKS_TYPES, TokenArgs, VolumeType, choice};
 use crate::error::luks_advice;
 use crate::output::{for_shell, warn_of};
+use list::PassphraseList;
 
 /// Volume to check, and how.
 #[derive(Args, Debug)]
@@ -24,6 +27,8 @@ Examples:
   cryptline open --check disk.img --key-file key.bin
   cryptline open --check disk.img --key-file - < key.bin
   cryptline open --check disk.img --key-slot 3 --passphrase-fd 3 3<passphrase.txt
+  # try each line of a file, and say which one opens
+  cryptline open --check disk.img --passphrase-list words.txt
   # a report for a case file (docs/open-json.md)
   cryptline open --json disk.img > disk.json
 
@@ -42,6 +47,11 @@ pub struct OpenArgs {
     /// Check, and print a report as JSON: which key it was, the header, its hash, the version and the time
     #[arg(long)]
     pub json: bool,
+
+    /// Try each line of FILE as a passphrase, and say the number of the one that opens. Empty lines are skipped. After the
+    /// first try it is told how long all of them take
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["key_file", "passphrase_fd", "passphrase_command", "volume_key_file", "token_id", "token_type", "token_only"])]
+    pub passphrase_list: Option<PathBuf>,
 
     /// Read the LUKS header from FILE instead of the target
     #[arg(long, value_name = "FILE")]
@@ -93,7 +103,8 @@ pub fn run(args: &OpenArgs) -> Result<(), CliError> {
     }
     let version = args.kind.and_then(VolumeType::version);
     let keys = args.keys.of_target(&args.target);
-    let tokens = args.tokens.choice(&keys)?;
+    let list = args.passphrase_list.as_deref().map(PassphraseList::open).transpose()?.map(Arc::new);
+    let tokens = if list.is_some() { None } else { args.tokens.choice(&keys)? };
     let open = Open::new(&args.target);
     let open = args
         .keys
@@ -104,10 +115,17 @@ pub fn run(args: &OpenArgs) -> Result<(), CliError> {
         .kdf_limits(args.keys.kdf_limits())
         .allow_null_cipher(args.allow_null_cipher)
         .examine(args.json)
+        .with(list.clone(), |open, list| open.keys(move |request: &KeyRequest<'_>| list.key(request)))
         .with(tokens, Open::tokens)
         .with(args.header.as_ref(), Open::header)
         .with(args.keys.key_slot, Open::key_slot);
-    let unlocked = open.unlock()?;
+    let unlocked = open.unlock().map_err(|error| match &list {
+        Some(list) if matches!(error.problem(), Problem::Luks(LuksError::NoKey)) => {
+            CliError::new(error.kind(), format!("{}: {}", args.target.display(), list.none_opens()))
+        }
+        _ => error.into(),
+    })?;
+    let line = list.map(|list| list.line());
     let doubted = unlocked.doubted.clone().map(LuksError::DoubtedCipher);
     let why = unlocked.usable.as_ref().err().or(doubted.as_ref());
     let told = why.map(|why| {
@@ -116,7 +134,7 @@ pub fn run(args: &OpenArgs) -> Result<(), CliError> {
     });
     if args.json {
         let why = why.map(|why| format!("{why}{}", luks_advice(why)));
-        report::print(&unlocked, args.contents(&unlocked).as_ref(), args.header.as_deref(), why.as_deref())?;
+        report::print(&unlocked, args.contents(&unlocked).as_ref(), line, args.header.as_deref(), why.as_deref())?;
     }
     // Who asks whether all is well must not hear that it is.
     if let (Some(told), Some(LuksError::NullCipher(_) | LuksError::ClearSegment(_) | LuksError::DoubtedCipher(_))) =
@@ -128,7 +146,10 @@ pub fn run(args: &OpenArgs) -> Result<(), CliError> {
         return Ok(());
     }
     crate::output::print(&match unlocked.slot {
-        Some(slot) => format!("Key slot {slot} unlocked.\n"),
+        Some(slot) => match line {
+            Some(line) => format!("Key slot {slot} unlocked by line {line}.\n"),
+            None => format!("Key slot {slot} unlocked.\n"),
+        },
         None => "The volume key fits.\n".to_owned(),
     })?;
     crate::output::warn(told.as_slice());

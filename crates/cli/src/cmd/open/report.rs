@@ -12,7 +12,7 @@ use crate::log::utc;
 use crate::output::print_report;
 use crate::version::LONG;
 
-/// Prints the report. `contents` says what the decrypted disk has, where that is known, and `why` what stands against serving the volume. docs/open-json.md promises that the members
+/// Prints the report. `contents` says what the decrypted disk has, where that is known, `line` the line of a list, and `why` what stands against serving the volume. docs/open-json.md promises that the members
 /// stay.
 ///
 /// # Errors
@@ -20,6 +20,7 @@ use crate::version::LONG;
 pub fn print(
     unlocked: &Unlocked,
     contents: Option<&Contents>,
+    line: Option<u64>,
     header_file: Option<&Path>,
     why: Option<&str>,
 ) -> Result<(), CliError> {
@@ -48,6 +49,7 @@ pub fn print(
             "by": by,
             "keyslot": unlocked.slot,
             "token": unlocked.token,
+            "line": line,
             "access": access,
             "why": why,
             "contents": contents.map(ToString::to_string),
