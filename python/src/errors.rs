@@ -12,7 +12,8 @@ create_exception!(cryptline, WrongKey, Error, "No key slot opens with this key, 
 
 /// A failure of the library.
 pub fn of(error: &cryptline::Error) -> PyErr {
-    let said = (error.errno().raw_os_error(), error.to_string());
+    let text = format!("{error}{}", error.next_step().unwrap_or_default());
+    let said = (error.errno().raw_os_error(), text);
     match error.kind() {
         ErrorKind::NoKey => WrongKey::new_err(said),
         _ => Error::new_err(said),

@@ -13,6 +13,7 @@ use cryptline::engine::btt::BttError;
 use cryptline::engine::table::TableError;
 use cryptline::luks::Error as LuksError;
 use cryptline::luks::seal::SealError;
+use cryptline::partition::PartitionError;
 use cryptline::{Contents, CopyError, Problem, ResizeError, ResumeError, RulesError};
 use cryptline_cipher::SpecError;
 use cryptline_nbd::ProtocolError;
@@ -187,28 +188,38 @@ impl CliError {
 impl CliError {
     /// Why nothing was copied, or not all.
     pub(crate) fn of_copy(error: cryptline::Error) -> Self {
-        use cryptline::Fault;
-        let advice = match error.problem() {
-            Problem::Exists { .. } => "; use another name, or --force to replace it and lose its contents",
-            Problem::Holds { .. } | Problem::CopyOver => "; --force overwrites it, and its contents are lost",
-            Problem::Device(OpenError::Busy { .. }) => "; stop that one first",
-            Problem::Device(OpenError::NotWritable { .. }) => "",
-            Problem::CopyFault { fault: Fault::NoSpace, .. } => {
-                "; free some space, or choose another place (see also ulimit -f)"
-            }
-            Problem::CopyFault { fault: Fault::Truncated, .. } => "; copy it again when nobody changes it",
-            Problem::HolesOfDevice => "; leave out --holes",
-            Problem::Luks(LuksError::DoubtedCipher(_)) => {
-                "; if the volume was made so, use --to-accept-cipher with that cipher"
-            }
-            Problem::NoPlace(_) | Problem::Copy(CopyError::NoPlace) => "",
-            _ => {
-                let (message, advice) = words(&error);
-                return Self::new(error.kind(), message).advised(advice);
-            }
+        let (message, advice) = match copy_advice(error.problem()) {
+            Some(advice) => (error.to_string(), advice),
+            None => words(&error),
         };
-        Self::new(error.kind(), error.to_string()).advised(advice)
+        Self::new(error.kind(), message).advised(advice)
     }
+}
+
+/// Returns what helps where a copy fails, unless it is what helps elsewhere.
+fn copy_advice(problem: &Problem) -> Option<&'static str> {
+    use cryptline::Fault;
+    Some(match problem {
+        Problem::Exists { .. } => "; use another name, or --force to replace it and lose its contents",
+        Problem::Holds { .. } | Problem::CopyOver => "; --force overwrites it, and its contents are lost",
+        Problem::Device(OpenError::Busy { .. }) => "; stop that one first",
+        Problem::Device(OpenError::NotWritable { .. }) => "",
+        Problem::CopyFault { fault: Fault::NoSpace, .. } => {
+            "; free some space, or choose another place (see also ulimit -f)"
+        }
+        Problem::CopyFault { fault: Fault::Truncated, .. } => "; copy it again when nobody changes it",
+        Problem::HolesOfDevice => "; leave out --holes",
+        Problem::SameFile | Problem::CopyReadOnly => "; choose another destination",
+        Problem::CopyTooSmall { .. } | Problem::CopyFull { .. } => "; choose a larger destination",
+        Problem::Copy(CopyError::OneWay) => "; leave out --verify",
+        Problem::Copy(CopyError::Zones) => "; copy the block device that `cryptline attach` makes of it",
+        Problem::NothingToCopy => "; is the file cut short?",
+        Problem::Luks(LuksError::DoubtedCipher(_)) => {
+            "; if the volume was made so, use --to-accept-cipher with that cipher"
+        }
+        Problem::NoPlace(_) | Problem::Copy(CopyError::NoPlace) => "",
+        _ => return None,
+    })
 }
 
 impl CliError {
@@ -234,11 +245,15 @@ fn header_advice(error: &LuksError) -> &'static str {
         LuksError::TokenInUse(_) => "; use --token-replace to put the new one in its place, or another --token-id",
         LuksError::InvalidToken(_) => "; `cryptline token export` shows what they look like",
         LuksError::TokenNotInUse(_) => "; `cryptline token list` shows those that are",
-        LuksError::NoFreeSlot(_) => "; remove one first with `cryptline key kill`",
+        LuksError::NoFreeSlot(_) | LuksError::MetadataFull { .. } => "; remove one first with `cryptline key kill`",
         LuksError::LastSlot(_) => "; to do it anyway, repeat with --batch-mode (-q)",
         LuksError::NoKeySlot => "; use --volume-key-file",
         LuksError::BothCopiesDamaged { .. } => "; restore a backup with `cryptline header restore`",
         LuksError::Invalid(_) => "; a backup of the header may help",
+        LuksError::JsonNotKept => "; change it with cryptsetup",
+        LuksError::Repair(_) => "; restore a backup with `cryptline header restore`",
+        LuksError::NotWiped { .. } => "; overwrite it with `cryptline header repair --wipe-unused`",
+        LuksError::NotABackup(_) => "; `cryptline header backup` makes one",
         other => luks_advice(other),
     }
 }
@@ -287,6 +302,9 @@ fn attach_advice(error: &AttachError) -> &'static str {
         AttachError::Zoned("nbd") => {
             "; use --driver ublk (`modprobe ublk_drv`; Linux 6.6 or later, where it was built: Debian from 6.12)"
         }
+        AttachError::InUse(_) => "; choose another one",
+        AttachError::Different(_) => "; name the volume that it was made of",
+        AttachError::Hangs => "; use another kernel or --driver nbd",
         AttachError::NoZones => "; it takes Linux 6.6 or later, built with CONFIG_BLK_DEV_ZONED",
         AttachError::Zoned(_) | AttachError::Blocks(_) => "; use the library",
         _ => "",
@@ -296,12 +314,17 @@ fn attach_advice(error: &AttachError) -> &'static str {
 /// Hint on a volume that has zones, which only a block device can have.
 pub const ZONED_ADVICE: &str = "; `cryptline attach` makes a zoned block device of it";
 
+/// Hint on what only the kernel can do.
+const ELSEWHERE: &str = "; the kernel may have it (cryptsetup, dmsetup), as root";
+
 /// Returns what the library says, and what to do about it here.
 fn words(error: &cryptline::Error) -> (String, &'static str) {
     let message = match error.problem() {
-        Problem::CipherWord { error: refused @ SpecError::NotSupportedYet(_), .. } => refused.to_string(),
+        Problem::CipherWord { error: refused @ SpecError::NotSupportedYet(_), .. } => {
+            return (refused.to_string(), ELSEWHERE);
+        }
         Problem::CipherWord { .. } => format!("--cipher {error}"),
-        Problem::Table(TableError::NotSupportedYet(_)) => error.to_string(),
+        Problem::Table(TableError::NotSupportedYet(_)) => return (error.to_string(), ELSEWHERE),
         Problem::Table(_) | Problem::NoTable => format!("--table: {error}"),
         Problem::MaskedKey(_) => format!(
             "--table: {error}; print it with its key, by `cryptline table --show-keys` or `dmsetup table --showkeys`"
@@ -338,6 +361,24 @@ fn advice(problem: &Problem) -> &'static str {
         Problem::Btt(error) => btt_advice(error),
         Problem::NotLuks(contents) => contents_advice(contents),
         Problem::PlainOver(_) => "; --force opens it all the same, --read-only changes nothing",
+        Problem::Partition(error) => partition_advice(error),
+        Problem::Rules(RulesError::Measure { .. } | RulesError::Policy { .. } | RulesError::Older { .. }) => {
+            "; compare the header with a backup (`cryptline info`)"
+        }
+        Problem::HeaderCipher(_) => "; a backup of the header may help",
+        Problem::HoldsNothing => "; use a file or device",
+        Problem::NoKey => "; use --key-file",
+        Problem::NoPin => "; use --pin-file",
+        Problem::NoRecoveryKeys => "; convert it with `cryptline header convert`, or add a passphrase",
+        Problem::NotAPassphrase => "; use --key-file",
+        Problem::Useless { .. } => "; leave it out",
+        Problem::NothingToTry => "; serve it and look at what is in it",
+        Problem::NotMemory => "; use a passphrase or a volume key",
+        Problem::ReadOnly => "; choose another place",
+        Problem::NoFolder(_) => "; make it first (mkdir -p)",
+        Problem::BttTooSmall { .. } => "; use a larger --size",
+        Problem::BttWrite(_) => "; is the medium failing?",
+        Problem::Resume(ResumeError::Apart) => "; leave out --header or --resume",
         Problem::Version { .. } => "; leave out --type, or use the one it has",
         Problem::HeaderIsTarget => "; leave out --header",
         Problem::NotShareable => "; leave out --shared",
@@ -384,7 +425,19 @@ fn resize_advice(error: &ResizeError) -> &'static str {
     match error {
         ResizeError::Smaller { .. } => "; use --shrink to make it smaller (data beyond is lost)",
         ResizeError::InUse { .. } | ResizeError::Taken { .. } => "; --force loses what is there",
+        ResizeError::TooSmall { .. } => "; choose a larger size",
         ResizeError::NotAFile { .. } => "; resize what it lies on first",
+        _ => "",
+    }
+}
+
+/// Returns what helps where a partition cannot be had.
+fn partition_advice(error: &PartitionError) -> &'static str {
+    match error {
+        PartitionError::NoTable => "; leave the partition out",
+        PartitionError::Damaged(_) | PartitionError::Impossible { .. } => {
+            "; name its place instead, as in 'TARGET?offset=SIZE&length=SIZE'"
+        }
         _ => "",
     }
 }
@@ -412,6 +465,8 @@ pub(crate) fn luks_advice(error: &LuksError) -> &'static str {
     match error {
         LuksError::NotLuks => "; for a volume without a header use --type plain or --table",
         LuksError::NotSupported(_) => "; `cryptsetup open` may open it, as root",
+        LuksError::NewerVersion(_) => "; use a newer version of cryptline, or cryptsetup",
+        LuksError::KeyMemory(_) => "; free some, or raise `ulimit -l`",
         LuksError::NoKey => " Try another one, or --key-file or --key-slot.",
         LuksError::WrongVolumeKey => " Use the right --volume-key-file, or a passphrase.",
         LuksError::Truncated { .. } | LuksError::TooSmall { .. } => "; is the file cut short?",
@@ -422,6 +477,8 @@ pub(crate) fn luks_advice(error: &LuksError) -> &'static str {
         LuksError::NullCipher(_) | LuksError::ClearSegment(_) => "; to open it anyway, add --allow-null-cipher",
         LuksError::DoubtedCipher(_) => "; if the volume was made so, use --accept-cipher with that cipher",
         LuksError::Seal(SealError::Missing) => "; seal it with `cryptline header sign`",
+        LuksError::Seal(SealError::Kind { .. }) => "; use the other kind of key, or seal it again",
+        LuksError::Seal(SealError::Old { .. }) => "; restore the newer header from a backup",
         LuksError::BrokenCipher(_) | LuksError::RepeatedIvs(_) => {
             "; to use it all the same, add --accept-cipher with that cipher"
         }
@@ -443,6 +500,8 @@ fn device_advice(error: &OpenError) -> &'static str {
         OpenError::Blocks(_) => "; use --direct=off",
         OpenError::Damaged(_) => " (--read-only)",
         OpenError::ZonedBlocks => "; leave out --logical-block",
+        OpenError::Ring(_) => "; use --io preadv",
+        OpenError::Memory(_) => "; free some",
         _ => "",
     }
 }
@@ -452,6 +511,7 @@ pub(crate) fn btt_advice(error: &BttError) -> &'static str {
         BttError::Nothing => " `cryptline btt create` makes one",
         BttError::Lane { .. } | BttError::Flog { .. } => "; `cryptline btt check` tells more",
         BttError::Failed { .. } => " (--read-only)",
+        BttError::Stranger { .. } => "; restore the image from a backup",
         _ => "",
     }
 }
@@ -514,6 +574,9 @@ pub(crate) fn on_one_line(text: &str) -> String {
     line
 }
 
+#[cfg(test)]
+#[path = "error_steps_tests.rs"]
+mod steps_tests;
 #[cfg(test)]
 #[path = "error_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! The example of README.md: reads the first 4 KiB of `disk.img`, whose passphrase is `secret`.
+//! The example of docs/rust.md: reads the first 4 KiB of `disk.img`, whose passphrase is `secret`.
 
 use cryptline::Open;
 

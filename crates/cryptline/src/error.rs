@@ -309,6 +309,9 @@ pub enum Problem {
     /// A device has its size.
     #[error("it has its size already, {}", human(*.0))]
     HasSize(u64),
+    /// Nothing can be made in a folder that is not there.
+    #[error("cannot create it: the folder {} does not exist", .0.display())]
+    NoFolder(PathBuf),
     /// The temporary file of something new could not be made, written or renamed. Nothing was kept.
     #[error("cannot {action} it: {source}; nothing was kept")]
     Draft {
@@ -549,6 +552,7 @@ impl Problem {
             | Self::NoReport(_)
             | Self::NotAFile
             | Self::ReadOnly
+            | Self::NoFolder(_)
             | Self::Draft { .. }
             | Self::DoesNotOpen(_)
             | Self::DoesNotOpenInPlace(_)

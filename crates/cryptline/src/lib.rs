@@ -65,6 +65,7 @@ mod rules;
 mod setters;
 pub mod size;
 mod stamp;
+mod steps;
 mod table;
 mod target;
 mod tokens;

@@ -58,7 +58,9 @@ impl Wanted {
             } else {
                 (path.clone(), unix::bind(path, self.mode, cleanup)?)
             };
-            let path = std::path::absolute(&path).unwrap_or(path);
+            // For clients everywhere; for those in this folder where the whole path is too long for any of them.
+            let whole = std::path::absolute(&path).ok().filter(|path| path.as_os_str().len() <= unix::UNIX_PATH_MAX);
+            let path = whole.unwrap_or(path);
             sockets.listeners.push(Listener::Unix(listener));
             sockets.addresses.push(Address::Unix(path));
         }

@@ -42,9 +42,12 @@ fn is_pid_file(path: &Path, found: &Metadata) -> bool {
 pub fn write(path: &Path, cleanup: &Cleanup) -> Result<(), CliError> {
     check(path)?;
     replace(path).and_then(|()| cleanup.add_file(path)).map_err(|error| {
-        // Below a wrapper that names the unfinished file, which is nobody's business.
-        let cause = error.get_ref().and_then(|inner| inner.source());
-        let cause = cause.map_or_else(|| error.to_string(), ToString::to_string);
+        // Without the name of the unfinished file, which is nobody's business.
+        let cause = match error.kind() {
+            io::ErrorKind::NotFound => format!("the folder {} does not exist", folder_of(path).display()),
+            kind if error.get_ref().is_some() => io::Error::from(kind).to_string(),
+            _ => error.to_string(),
+        };
         CliError::parameters(format!("cannot write the pid file {}: {cause}; choose another --pidfile", path.display()))
     })
 }

@@ -30,7 +30,7 @@ use crate::CliError;
 /// How long to wait for another server that is just taking the same path.
 const PATH_LOCK_MAX: Duration = Duration::from_secs(2);
 /// Longest path of a Unix socket in bytes (unix(7)).
-const UNIX_PATH_MAX: usize = 107;
+pub const UNIX_PATH_MAX: usize = 107;
 
 /// Clients that may wait to be accepted; the system lowers it to its own limit.
 const BACKLOG: i32 = 1024;

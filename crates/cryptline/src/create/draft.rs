@@ -51,7 +51,7 @@ impl Draft {
         let file = tempfile::Builder::new()
             .prefix(".cryptline-")
             .tempfile_in(folder_of(&place))
-            .map_err(|error| failed("make a file for", &name, error))?;
+            .map_err(|error| not_made(&place, &name, error))?;
         Ok(Self { file: Held::Temporary(file), place, name, old })
     }
 
@@ -272,6 +272,14 @@ fn beside(place: &Path, suffix: &str) -> PathBuf {
     folder_of(place).join(name)
 }
 
+/// Why there is no new file beside `place`.
+fn not_made(place: &Path, name: &str, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => Problem::NoFolder(folder_of(place).to_owned()).on(name),
+        _ => failed("make a file for", name, error),
+    }
+}
+
 fn sync_folder_of(place: &Path) -> io::Result<()> {
     durable::sync_folder(folder_of(place))
 }
@@ -294,7 +302,7 @@ fn locked_part(part: &Path, name: &str, mut open: impl FnMut() -> io::Result<Fil
         Err(Problem::Device(busy).into())
     };
     for _ in 0..TRIES {
-        let file = open().map_err(|error| failed("make a file for", name, error))?;
+        let file = open().map_err(|error| not_made(part, name, error))?;
         // File systems without locks: as without us.
         if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             return busy();
@@ -400,10 +408,10 @@ fn exists(name: &str, holds: Option<&'static str>) -> Error {
 pub(super) fn failed(action: &'static str, name: &str, error: io::Error) -> Error {
     // Below a wrapper that names the temporary file, which is nobody's business.
     let kind = error.kind();
-    let cause = error.get_ref().and_then(|inner| inner.source());
-    let source = match cause.map(ToString::to_string) {
-        Some(cause) => io::Error::new(kind, cause),
-        None => error,
+    let source = match error.get_ref().map(|inner| inner.source().map(ToString::to_string)) {
+        Some(Some(cause)) => io::Error::new(kind, cause),
+        Some(None) if kind != io::ErrorKind::Other => kind.into(),
+        _ => error,
     };
     Problem::Draft { action, source }.on(name)
 }
