@@ -355,12 +355,12 @@ fn every_command_of_the_readme_is_one() {
             }
         }
     }
-    assert!(count >= 10, "{count}");
+    assert!(count >= 7, "{count}");
 }
 
 #[test]
-fn library_example_of_the_readme_is_one_that_compiles() {
-    let blocks = blocks("README.md");
+fn example_of_the_rust_page_is_one_that_compiles() {
+    let blocks = blocks("docs/rust.md");
     let found = blocks.iter().find(|block| block.language == "rust");
     let example = include_str!("../../../cryptline/examples/first_sector.rs");
     let (_, example) = example.split_once("\n\n").unwrap();
