@@ -52,6 +52,12 @@ Exit codes (as cryptsetup's):
 #[command(name = "cryptline", version, long_version = crate::version::LONG.as_str())]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Cli {
+    /// Print only what was asked for, warnings and errors
+    ///
+    /// There is no banner, no hint, no report of success and no progress; the exit code tells what came of it.
+    #[arg(long, global = true, hide_short_help = true)]
+    pub(crate) quiet: bool,
+
     /// Command to run.
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -45,7 +45,7 @@ pub use log::utc;
 pub fn main() -> ExitCode {
     log::install();
     harden::outlive_file_size_limit();
-    let given = args::arguments();
+    let given = args::verb_first(args::arguments());
     if let Some(line) = cryptsetup::arguments(&given) {
         let code = cryptsetup::run(line);
         cryptline_sys::exit_without_destructors();
@@ -63,6 +63,9 @@ pub fn main() -> ExitCode {
     let code = match parsed.and_then(run) {
         Ok((cli, verb)) => {
             args::set_verb(verb.get_name());
+            if cli.quiet {
+                output::be_quiet();
+            }
             cli.command.run().unwrap_or_else(|error| {
                 let error = error.to_user_of(&verb);
                 output::complain(&error.to_string());

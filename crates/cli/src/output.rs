@@ -57,12 +57,33 @@ pub fn print_to_stderr(text: &[u8]) -> Result<(), CliError> {
     written.map_err(|error| CliError::device(format!("cannot write to standard error: {error}")))
 }
 
-/// Writes a line to standard output: `text` without anything that would end it before.
+/// Set by `--quiet`.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Has reports of success, banners and progress left out from now on.
+pub fn be_quiet() {
+    QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Tells if only what was asked for is to be printed.
+pub fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// Writes to standard output what was done, unless nobody wants to know.
+///
+/// # Errors
+/// As [`print`].
+pub fn report(text: &str) -> Result<(), CliError> {
+    if is_quiet() { Ok(()) } else { print(text) }
+}
+
+/// The same for a line: `text` without anything that would end it before.
 ///
 /// # Errors
 /// As [`print`].
 pub fn say(text: &str) -> Result<(), CliError> {
-    print(&(on_one_line(text) + "\n"))
+    report(&(on_one_line(text) + "\n"))
 }
 
 /// Returns what a change of a header came to, once its warnings are told.

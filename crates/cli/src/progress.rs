@@ -6,13 +6,16 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::output::is_quiet;
+
 /// The pause between two drawings.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Time from which the remaining time is reckoned.
 const WINDOW: Duration = Duration::from_secs(10);
 const TURNS: [char; 4] = ['|', '/', '-', '\\'];
-/// Columns of a bar.
+/// Columns of a bar, where there is room, and of the narrowest that is a picture.
 const WIDTH: usize = 30;
+const WIDTH_MIN: usize = 8;
 const COLUMNS: usize = 80;
 
 /// The line of a terminal that is drawn again and again, and cleared when it is dropped.
@@ -24,11 +27,11 @@ struct Line {
 
 impl Line {
     fn new() -> Self {
-        Self { is_terminal: io::stderr().is_terminal(), drawn: None, turn: 0 }
+        Self { is_terminal: io::stderr().is_terminal() && !is_quiet(), drawn: None, turn: 0 }
     }
 
-    /// Draws where there is a terminal, and the last drawing is old enough.
-    fn draw(&mut self, text: impl FnOnce(char) -> String) {
+    /// Draws where there is a terminal, and the last drawing is old enough. `text` is told how many columns it has.
+    fn draw(&mut self, text: impl FnOnce(char, usize) -> String) {
         let is_new = self.drawn.is_some_and(|drawn| drawn.elapsed() < PAUSE);
         if is_new || !self.is_terminal {
             return;
@@ -39,7 +42,7 @@ impl Line {
         let known = size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
         let columns = known.unwrap_or(COLUMNS) - 1;
         self.turn += 1;
-        let text: String = text(TURNS[self.turn % TURNS.len()]).chars().take(columns).collect();
+        let text: String = text(TURNS[self.turn % TURNS.len()], columns).chars().take(columns).collect();
         // What cannot be shown is not missed.
         let _ = write!(output, "\r{text}\x1b[K");
         self.drawn = Some(Instant::now());
@@ -67,14 +70,14 @@ impl Spinner {
         let turn = move || {
             let mut line = Line::new();
             loop {
-                line.draw(|turn| format!("{turn} {message}"));
+                line.draw(|turn, _| format!("{turn} {message}"));
                 if ended.recv_timeout(PAUSE) != Err(RecvTimeoutError::Timeout) {
                     return;
                 }
             }
         };
         // Without a thread, nothing is shown.
-        let thread = io::stderr().is_terminal().then(|| thread::Builder::new().spawn(turn).ok());
+        let thread = (io::stderr().is_terminal() && !is_quiet()).then(|| thread::Builder::new().spawn(turn).ok());
         Self { end: Some(end), thread: thread.flatten() }
     }
 }
@@ -110,19 +113,31 @@ impl Meter {
     /// Shows that so much is done, of so much if that is known.
     pub fn show(&mut self, done: u64, of: Option<u64>) {
         let Self { title, unit, rate, line } = self;
-        line.draw(|turn| {
+        line.draw(|turn, columns| {
             let rate = rate.note(Instant::now(), done);
-            let picture = of.map_or_else(|| turn.to_string(), |of| bar(done, of));
-            format!("{picture} {}", message(title, done, of, rate, *unit))
+            let message = message(title, done, of, rate, *unit);
+            match of {
+                Some(of) => beside_bar(&message, done, of, columns),
+                None => format!("{turn} {message}"),
+            }
         });
     }
 }
 
-fn bar(done: u64, of: u64) -> String {
-    let full = WIDTH as u128 * u128::from(done.min(of)) / u128::from(of.max(1));
+/// The message behind a bar that leaves it room in so many columns, or alone.
+fn beside_bar(message: &str, done: u64, of: u64, columns: usize) -> String {
+    let room = columns.saturating_sub(message.chars().count() + "[] ".len());
+    if room < WIDTH_MIN {
+        return message.to_owned();
+    }
+    format!("{} {message}", bar(done, of, room.min(WIDTH)))
+}
+
+fn bar(done: u64, of: u64, width: usize) -> String {
+    let full = width as u128 * u128::from(done.min(of)) / u128::from(of.max(1));
     let full = usize::try_from(full).unwrap_or_default();
     let line = "=".repeat(full) + ">";
-    format!("[{line:<WIDTH$.WIDTH$}]")
+    format!("[{line:<width$.width$}]")
 }
 
 fn message(title: &str, done: u64, of: Option<u64>, rate: Option<u64>, unit: fn(u64) -> String) -> String {
@@ -186,10 +201,24 @@ mod tests {
 
     #[test]
     fn bar_is_as_full_as_the_work_is_done() {
-        assert_eq!(bar(0, 100), "[>                             ]");
-        assert_eq!(bar(50, 100), "[===============>              ]");
-        assert_eq!(bar(100, 100), "[==============================]");
-        assert_eq!(bar(u64::MAX, 1), bar(100, 100));
-        assert_eq!(bar(0, 0), bar(0, 100));
+        assert_eq!(bar(0, 100, 30), "[>                             ]");
+        assert_eq!(bar(50, 100, 30), "[===============>              ]");
+        assert_eq!(bar(100, 100, 8), "[========]");
+        assert_eq!(bar(u64::MAX, 1, 30), bar(100, 100, 30));
+        assert_eq!(bar(0, 0, 30), bar(0, 100, 30));
+    }
+
+    #[test]
+    fn line_fits_the_terminal_with_the_time_that_is_left() {
+        let (done, of) = ((1023 << 30) + (700 << 20), 2047 << 30);
+        let message = message("Copied and encrypted", done, Some(of), Some((1023 << 20) + 1000), human);
+        for columns in [10, 59, 79, 99, 200] {
+            let line = beside_bar(&message, done, of, columns);
+            let fits = line.chars().count() <= columns || line == message;
+            assert!(fits && line.contains(" left"), "{columns}: {line}");
+        }
+        let line = beside_bar(&message, done, of, 79);
+        assert!(line.chars().count() <= 79, "{line}");
+        assert!(beside_bar("Copied 1 MiB", 1, 2, 79).starts_with(&bar(1, 2, 30)));
     }
 }

@@ -85,6 +85,42 @@ fn completions_of_each_shell_know_every_verb() {
     run(Command::new("bash").arg("-n").arg(&script), PATIENCE).success();
 }
 
+/// Words that Bash is offered for the last of `words`; none has it complete the name of a file.
+fn offered(script: &str, words: &[&str]) -> Vec<String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("script");
+    fs::write(&path, script).expect("written");
+    let [.., before, last] = words else { panic!("two words") };
+    let line = r#". "$0"; cur=$1; prev=$2; shift 2; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+        _cryptline cryptline "$cur" "$prev"; for word in "${COMPREPLY[@]}"; do echo "$word"; done"#;
+    let mut bash = Command::new("bash");
+    bash.args(["-c", line]).arg(&path).args([last, before]).args(words).current_dir(folder.path());
+    run(&mut bash, PATIENCE).success().stdout_text().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_offers_files_to_verbs_that_take_them_and_nothing_that_is_hidden() {
+    let script = &written()["cryptline.bash"];
+    let has = |words: &[String], word: &str| words.iter().any(|it| it == word);
+    let verbs = offered(script, &["cryptline", ""]);
+    assert!(has(&verbs, "serve") && has(&verbs, "create") && !has(&verbs, "luksAddKey"), "{verbs:?}");
+    for verb in ["serve", "vhost-user", "info", "create", "top"] {
+        assert_eq!(offered(script, &["cryptline", verb, ""]), [""; 0], "{verb}");
+        assert_eq!(offered(script, &["cryptline", verb, "--json", ""]), [""; 0], "{verb}");
+    }
+    assert_eq!(offered(script, &["cryptline", "key", "add", ""]), [""; 0]);
+    let options = offered(script, &["cryptline", "serve", "--"]);
+    assert!(has(&options, "--key-file") && has(&options, "--background"), "{options:?}");
+    for hidden in ["--fault", "--delay", "--foreground"] {
+        assert!(!has(&options, hidden), "{hidden}: {options:?}");
+    }
+    assert!(has(&offered(script, &["cryptline", "token", "bind", "disk.img", ""]), "tang"));
+    assert!(has(&offered(script, &["cryptline", "key", ""]), "rotate"));
+    assert_eq!(offered(script, &["cryptline", "serve", "--dispatch", "in"]), ["inline"]);
+    assert!(!has(&offered(script, &["cryptline", "serve", "--port", ""]), "script"));
+    assert!(has(&offered(script, &["cryptline", "serve", "--key-file", ""]), "script"));
+}
+
 #[test]
 fn folder_that_cannot_be_made_is_named() {
     let refused = run(Command::new(env!("CARGO_BIN_EXE_cryptline-pages")).arg("/proc/pages"), PATIENCE).exited_with(1);

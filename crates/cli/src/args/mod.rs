@@ -16,6 +16,8 @@ mod token_helper;
 mod tokens;
 mod volume;
 
+use std::ffi::OsString;
+
 pub use dispatch::DispatchOptions;
 pub use inputs::{FromInput, Taker, is_input, refuse_needed, refuse_shared_input};
 pub use key_command::set_verb;
@@ -28,3 +30,12 @@ pub use table_argument::{TableArgument, arguments};
 pub use token_helper::{HelperArgs, HelperName};
 pub use tokens::{TokenArgs, ask_pin, ask_pin_of_key};
 pub use volume::{LUKS_TYPES, TargetArgs, VolumeType, open};
+
+/// The words of a command line with the verb first: `--quiet` may stand before it, and nothing else.
+pub fn verb_first(mut words: Vec<OsString>) -> Vec<OsString> {
+    let before = words.iter().skip(1).take_while(|word| *word == "--quiet").count();
+    if let Some(words) = words.get_mut(1..=before + 1) {
+        words.rotate_right(1);
+    }
+    words
+}

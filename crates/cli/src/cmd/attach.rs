@@ -167,7 +167,7 @@ fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
     // Before there are other threads, of which the kernel has some for rings.
     let has_own_mounts = is_server && server::see_mounts_of_its_own();
     args.log.begin(false);
-    let arguments = || std::env::args_os().skip(1);
+    let arguments = || crate::args::verb_first(std::env::args_os().collect()).into_iter().skip(1);
     let driver = args.check()?;
     if !is_server {
         return background::start(arguments().collect());

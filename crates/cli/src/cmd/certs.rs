@@ -17,7 +17,7 @@ use rcgen::{
 use rustix::rand::GetRandomFlags;
 
 use crate::CliError;
-use crate::output::{for_shell, print};
+use crate::output::{for_shell, report};
 use crate::serve::certificates;
 
 const AUTHORITY: &str = "ca-cert.pem";
@@ -125,7 +125,7 @@ pub fn run(args: &CertsArgs) -> Result<(), CliError> {
         .map_err(|error| CliError::parameters(format!("cannot make the certificates: {error}")))?;
     write(&args.folder, &files)?;
     let folder = for_shell(&args.folder.display().to_string());
-    print(&format!(
+    report(&format!(
         "wrote {} to {folder}; they expire in {}\nmove ca-key.pem to a safe place: the server and its clients do not need it\n\nTry:\n  cryptline serve --tls=require --tls-certificates {folder}\n",
         files.iter().map(|file| file.name).collect::<Vec<_>>().join(", "),
         in_days(args.days),

@@ -145,7 +145,7 @@ pub fn run(args: &CreateArgs) -> Result<(), CliError> {
     let created = args.create(options.clone()).on_progress(show(args.volume.format.measures())).create();
     let created = created.map_err(CliError::of_create)?;
     crate::output::warn_of(&created.warnings);
-    crate::output::print(&args.told(&options, created.data_size))
+    crate::output::report(&args.told(&options, created.data_size))
 }
 
 impl CreateArgs {

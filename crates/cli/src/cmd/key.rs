@@ -19,7 +19,7 @@ pub use verbs::{AddArgs, ChangeArgs, ConvertArgs, KillArgs, PRIORITIES, Priority
 
 use crate::CliError;
 use crate::args::{KeyArgs, PbkdfArgs, SlotCipherArgs, TokenArgs};
-use crate::output::{changed, print};
+use crate::output::{changed, report};
 
 /// Operations on key slots.
 #[derive(Subcommand, Debug)]
@@ -191,7 +191,7 @@ pub(super) fn unlocking_with(place: &Place, keys: &KeyArgs, tokens: &TokenArgs) 
 /// Tells what was done, in a line.
 fn done(edited: cryptline::Result<Edited>, what: &str) -> Result<(), CliError> {
     let slot = changed(edited)?.slot.map_or_else(String::new, |slot| format!("Key slot {slot} "));
-    print(&format!("{slot}{what}.\n"))
+    report(&format!("{slot}{what}.\n"))
 }
 
 /// Asks before a key slot is overwritten in place.

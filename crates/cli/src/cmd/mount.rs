@@ -333,7 +333,7 @@ impl MountArgs {
             places: volumes.iter().map(|it| ("file", file(it))).collect(),
             terms: self.terms(volumes),
             hints,
-            quiet: false,
+            quiet: crate::output::is_quiet(),
         }
     }
 

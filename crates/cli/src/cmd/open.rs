@@ -145,7 +145,9 @@ pub fn run(args: &OpenArgs) -> Result<(), CliError> {
     if args.json {
         return Ok(());
     }
-    crate::output::print(&match unlocked.slot {
+    // Which passphrase it was is what was asked for.
+    let tell = if line.is_some() { crate::output::print } else { crate::output::report };
+    tell(&match unlocked.slot {
         Some(slot) => match line {
             Some(line) => format!("Key slot {slot} unlocked by line {line}.\n"),
             None => format!("Key slot {slot} unlocked.\n"),

@@ -22,7 +22,7 @@ use cryptline_serve::nbd::{CurrentTls, Export, Exports, Server, ServerOptions};
 
 use crate::CliError;
 use crate::error::ZONED_ADVICE;
-use crate::output::warn;
+use crate::output::{is_quiet, warn};
 use crate::serve::activation;
 use crate::serve::background::{self, BackgroundArgs, Starter};
 use crate::serve::banner::Banner;
@@ -202,7 +202,7 @@ pub fn run(args: &mut ServeArgs) -> Result<ExitCode, CliError> {
     };
     let front = front.on_hangup(reload).open(|index, file| args.export_name(index, file))?;
     let exports = args.exports(&front.volumes)?;
-    let quiet = passed.is_some();
+    let quiet = passed.is_some() || is_quiet();
     let sockets = match passed {
         Some(sockets) => sockets,
         None => wanted.bind(&front.cleanup)?,

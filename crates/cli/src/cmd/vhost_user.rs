@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, SocketType};
 
 use crate::CliError;
 use crate::error::ZONED_ADVICE;
-use crate::output::print;
+use crate::output::{is_quiet, print};
 use crate::serve::background::{self, BackgroundArgs, Starter};
 use crate::serve::banner::Banner;
 use crate::serve::events;
@@ -263,7 +263,7 @@ impl VhostUserArgs {
             places: places.iter().map(|path| ("socket", show(path))).collect(),
             terms: vec![("queues", queues.to_string())],
             hints: hints.unwrap_or_default(),
-            quiet: false,
+            quiet: is_quiet(),
         }
     }
 }

@@ -20,7 +20,7 @@ use cryptline_serve::StopHandle;
 
 use super::options::FrontArgs;
 use crate::CliError;
-use crate::args::TableArgument;
+use crate::args::{TableArgument, verb_first};
 
 /// `--background`.
 #[derive(Args, Debug)]
@@ -106,7 +106,7 @@ pub fn run() -> Result<ExitCode, CliError> {
     let failed = |error: io::Error| CliError::device(format!("cannot start the server: {error}"));
     let (ready, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
     rustix::io::fcntl_setfd(&theirs, FdFlags::empty()).map_err(|error| failed(error.into()))?;
-    let mut arguments = std::env::args_os();
+    let mut arguments = verb_first(std::env::args_os().collect()).into_iter();
     let program = arguments.next();
     // This program, even if its file has been replaced meanwhile.
     let mut command = Command::new("/proc/self/exe");

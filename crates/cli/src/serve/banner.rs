@@ -22,7 +22,7 @@ pub struct Banner {
     pub terms: Vec<(&'static str, String)>,
     /// Commands to paste.
     pub hints: Vec<String>,
-    /// Standard output belongs to a client.
+    /// Standard output belongs to a client, or nobody wants to read it.
     pub quiet: bool,
 }
 

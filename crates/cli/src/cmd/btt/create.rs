@@ -65,7 +65,7 @@ pub fn run(args: &CreateArgs) -> Result<(), CliError> {
     // The line of the terminal goes with it.
     let made = create.with(args.size, CreateBtt::size).with(args.uuid, CreateBtt::uuid).create()?;
     let (name, data) = (args.path.display(), size::human(made.data_size));
-    crate::output::print(&format!(
+    crate::output::report(&format!(
         "{name}: BTT with {data} in {}-byte sectors, UUID {}\nTo serve the volume in it: cryptline serve btt:{name}\n",
         args.sector_size,
         uuid::format(&made.uuid),

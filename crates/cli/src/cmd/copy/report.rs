@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::pipe;
 use crate::error::on_one_line;
-use crate::output::{print_bytes, print_to_stderr};
+use crate::output::{is_quiet, print_bytes, print_to_stderr};
 use crate::{CliError, size};
 
 /// A copy that was made.
@@ -46,7 +46,7 @@ impl Report<'_> {
         let verified = if *verified { " and verified" } else { "" };
         let bytes = size::human(*bytes);
         let line = format!("{destination}: {bytes} copied from {source} in {seconds:.1} s{holes}{verified}");
-        let mut text = format!("{}\n{more}", on_one_line(&line)).into_bytes();
+        let mut text = if is_quiet() { Vec::new() } else { format!("{}\n{more}", on_one_line(&line)).into_bytes() };
         let name = if self.is_file { self.destination.as_os_str() } else { OsStr::new("-") };
         for hashed in hashed {
             text.extend(sum_line(hashed, name));

@@ -11,7 +11,7 @@ use crate::args::choice;
 use crate::cmd::create::VERSIONS;
 use crate::cmd::key::{Confirm, Place};
 use crate::error::on_one_line;
-use crate::output::{changed, print, say, warn_of};
+use crate::output::{changed, print, report, say, warn_of};
 
 /// Whose, and where to.
 #[derive(Args, Debug)]
@@ -126,7 +126,7 @@ impl UuidArgs {
     pub fn run(&self) -> Result<(), CliError> {
         if self.uuid.is_none() && !self.random {
             let found = self.place.inspect()?;
-            say(found.header.uuid())?;
+            print(&format!("{}\n", found.header.uuid()))?;
             return Ok(());
         }
         let edited = changed(self.place.open().set_uuid(self.uuid.as_deref()))?;
@@ -165,15 +165,17 @@ impl LabelArgs {
     /// # Errors
     /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
-        let info = if self.label.is_none() && self.subsystem.is_none() {
+        let (label, subsystem) = (self.label.as_deref(), self.subsystem.as_deref());
+        let is_question = label.is_none() && subsystem.is_none();
+        let info = if is_question {
             self.place.inspect()?.header.info()
         } else {
-            let (label, subsystem) = (self.label.as_deref(), self.subsystem.as_deref());
             changed(self.place.open().set_label(label, subsystem))?.header.info()
         };
         let shown = |text: Option<String>| on_one_line(&text.unwrap_or_default());
         let (label, subsystem) = (shown(info.label), shown(info.subsystem));
-        print(&format!("Label:     {label}\nSubsystem: {subsystem}\n"))
+        let text = format!("Label:     {label}\nSubsystem: {subsystem}\n");
+        if is_question { print(&text) } else { report(&text) }
     }
 }
 

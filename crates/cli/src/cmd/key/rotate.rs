@@ -5,7 +5,7 @@ use clap::Args;
 use super::Place;
 use crate::CliError;
 use crate::args::{HelperArgs, RulesArgs};
-use crate::output::{changed, print};
+use crate::output::{changed, report};
 
 /// Whose, and which.
 #[derive(Args, Debug)]
@@ -47,6 +47,6 @@ impl RotateArgs {
         let helpers = helpers.ok_or_else(|| CliError::parameters("name the helper with --token-helper"))?;
         let header = self.place.open().header_rules(self.rules.rules());
         let token = changed(header.rotate(&helpers, self.token))?.token.unwrap_or_default();
-        print(&format!("Token {token} opens it with a new passphrase; the old one is gone.\n"))
+        report(&format!("Token {token} opens it with a new passphrase; the old one is gone.\n"))
     }
 }

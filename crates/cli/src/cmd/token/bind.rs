@@ -13,7 +13,7 @@ use crate::args::{
 };
 use crate::error::on_one_line;
 use crate::fido2::{self, SecurityKey, SecurityKeys};
-use crate::output::{changed, print};
+use crate::output::{changed, report};
 
 /// Whose, and to what.
 #[derive(Args, Debug)]
@@ -157,7 +157,7 @@ impl BindArgs {
         };
         let edited = changed(bound)?;
         let (slot, token) = (edited.slot.unwrap_or_default(), edited.token.unwrap_or_default());
-        print(&format!("Token {token} opens key slot {slot} {condition}.\n"))
+        report(&format!("Token {token} opens key slot {slot} {condition}.\n"))
     }
 
     fn to_tang(&self, header: Header, url: &str) -> Result<Bound, CliError> {

@@ -11,7 +11,7 @@ use cryptline::luks::edit::{TokenPlace, TokenSlots};
 
 use crate::CliError;
 use crate::cmd::key::Place;
-use crate::output::{changed, print};
+use crate::output::{changed, print, report};
 
 /// No metadata has room for more.
 const JSON_LEN_MAX: u64 = 4 << 20;
@@ -284,7 +284,7 @@ impl UnassignArgs {
 /// Tells what was done, in a line.
 fn done(edited: cryptline::Result<Edited>, what: &str) -> Result<(), CliError> {
     let token = changed(edited)?.token.unwrap_or_default();
-    print(&format!("Token {token} {what}.\n"))
+    report(&format!("Token {token} {what}.\n"))
 }
 
 #[cfg(test)]
