@@ -29,12 +29,12 @@ installed() {
     echo "installed $root$3"
 }
 
-# stripped OPTION NAME: without what only a debugger reads, which is most of it
+# stripped NAME: without what only a debugger reads. The names of functions stay, for the suppressions of valgrind.
 stripped() {
     if command -v strip > /dev/null; then
-        strip "$1" "$root$2"
+        strip --strip-debug "$root$1"
     else
-        echo "kept      debug information in $root$2: there is no strip (binutils)"
+        echo "kept      debug information in $root$1: there is no strip (binutils)"
     fi
 }
 
@@ -46,11 +46,11 @@ linked() {
 
 install -d "$root$libdir/pkgconfig" "$root$prefix/include"
 installed 755 "$built/libcryptline_capi.so" "$libdir/libcryptline.so.$version"
-stripped --strip-unneeded "$libdir/libcryptline.so.$version"
+stripped "$libdir/libcryptline.so.$version"
 linked "libcryptline.so.$version" "$libdir/libcryptline.so.0"
 linked libcryptline.so.0 "$libdir/libcryptline.so"
 installed 644 "$built/libcryptline_capi.a" "$libdir/libcryptline.a"
-stripped --strip-debug "$libdir/libcryptline.a"
+stripped "$libdir/libcryptline.a"
 installed 644 "$here/include/cryptline.h" "$prefix/include/cryptline.h"
 sed -e "s|@prefix@|$prefix|" -e "s|@libdir@|$libdir|" -e "s|@version@|$version|" \
     "$here/cryptline.pc.in" > "$root$libdir/pkgconfig/cryptline.pc"
