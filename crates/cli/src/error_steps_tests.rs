@@ -141,7 +141,7 @@ impl Samples {
     }
 }
 
-/// What is said of a problem: by the verbs that open, or, where those add nothing, by those that copy or change a header.
+/// All that is said of a problem, by verbs that open, copy, or change a header.
 fn said(problem: Problem) -> String {
     let error = cryptline::Error::from(problem);
     let plain = error.to_string();

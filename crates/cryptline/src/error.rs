@@ -22,6 +22,7 @@ use crate::header::ResizeError;
 use crate::partition::PartitionError;
 use crate::rules::RulesError;
 use crate::size::human;
+use crate::steps::smaller_blocks;
 
 /// A failure to open, unlock or create a volume.
 ///
@@ -445,15 +446,6 @@ pub enum Problem {
         /// Error that was reported.
         source: Box<dyn StdError + Send + Sync>,
     },
-}
-
-/// Returns what helps against blocks of `block` bytes.
-fn smaller_blocks(block: u32) -> &'static str {
-    if block <= 4096 {
-        "make a LUKS2 volume with sectors of that size"
-    } else {
-        "no volume has sectors of that size, so let its server take smaller blocks"
-    }
 }
 
 impl Error {

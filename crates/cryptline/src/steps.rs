@@ -91,3 +91,12 @@ fn of_device(error: &OpenError) -> Option<&'static str> {
         _ => return None,
     })
 }
+
+/// Returns what helps against blocks of `block` bytes.
+pub(crate) fn smaller_blocks(block: u32) -> &'static str {
+    if block <= 4096 {
+        "make a LUKS2 volume with sectors of that size"
+    } else {
+        "no volume has sectors of that size, so let its server take smaller blocks"
+    }
+}

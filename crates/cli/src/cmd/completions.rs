@@ -107,7 +107,7 @@ fn kept(text: &str) -> &'static str {
     Box::leak(text.into())
 }
 
-/// What a value of this name is completed with: files, or nothing.
+/// Completion of a value of this name: files, or nothing.
 fn hint(name: &str) -> ValueHint {
     const FILES: &[&str] =
         &["FILE", "PATH", "TARGET", "SOCKET", "DEVICE", "SRC", "DST", "MOUNTPOINT", "IMAGE", "DISK", "MOUNT"];

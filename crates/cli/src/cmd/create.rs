@@ -59,8 +59,9 @@ Examples:
   # the same bytes each time
   cryptline create site.luks --from dir:site --seed-file seed --key-file key.bin
   zstd -dc disk.raw.zst | cryptline create disk.luks --from - --key-file key.bin
+  # quick and weak, for tests
   printf %s secret | cryptline create test.img --size 64M --key-file - \\
-      --pbkdf pbkdf2 --pbkdf-force-iterations 1000        quick and weak, for tests
+      --pbkdf pbkdf2 --pbkdf-force-iterations 1000
 
 The size given with --size includes the header (16 MiB for LUKS2, 2 MiB for LUKS1). The file is
 sparse unless you use --preallocate. The new volume is opened once to verify it; if anything fails,

@@ -95,8 +95,9 @@ Examples:
   cryptline serve disk.img --tls=require --tls-certificates pki \\
       --run 'qemu-img info --object \"$tlsobject\" --image-opts \"$imageopts\"'
   cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki
+  # admit only the client with this certificate
   cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki --tls-verify-peer \\
-      --tls-authz CN=backup                           admit only the client with this certificate
+      --tls-authz CN=backup
 
 Exit codes (as cryptsetup's):
   0  success

@@ -33,7 +33,7 @@ pub struct From<'a> {
 pub fn refuse_same(source: &Path, destination: &Target) -> Result<(), CliError> {
     if source != Path::new("-") && Target::parse(source)?.is_same_place(destination) {
         let same = cryptline::Error::from(Problem::SameFile);
-        return Err(CliError::from(same).of(&destination.to_string()));
+        return Err(CliError::of_copy(same).of(&destination.to_string()));
     }
     Ok(())
 }
