@@ -34,7 +34,7 @@ use super::{
     server_params, write,
 };
 use crate::CliError;
-use crate::output::{for_shell, print};
+use crate::output::{for_shell, report};
 use crate::serve::certificates;
 
 /// Longest common name, see RFC 5280, appendix A.1.
@@ -88,7 +88,7 @@ pub fn add_client(folder: &Path, name: &str, lifetime: Duration) -> Result<(), C
     let _ = aside.keep();
     sync(folder).map_err(failed)?;
     let days = end.duration_since(SystemTime::now()).unwrap_or_default().as_secs().div_ceil(DAY.as_secs());
-    print(&format!(
+    report(&format!(
         "wrote {AUTHORITY}, {CLIENT}, {CLIENT_KEY} to {}; they expire in {}\nhand the folder to the client: it needs nothing else; `serve --tls-authz CN={name}` admits it by name\n",
         for_shell(&place.display().to_string()),
         in_days(days),
@@ -141,7 +141,7 @@ pub fn renew(folder: &Path, lifetime: Duration) -> Result<(), CliError> {
     }
     let names: Vec<String> =
         files.iter().map(|(path, _)| path.strip_prefix(folder).unwrap_or(path).display().to_string()).collect();
-    print(&format!(
+    report(&format!(
         "renewed {} in {}; they expire in {}; all keys are kept\nhave running servers read them: cryptline ctl SOCKET reload, systemctl reload, or SIGHUP\ngive clients the new {AUTHORITY}, and their {CLIENT}, before the old ones expire\n",
         names.join(", "),
         for_shell(&folder.display().to_string()),
