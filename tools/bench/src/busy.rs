@@ -1,17 +1,21 @@
 //! Latency on a machine whose processors are all in use: what the 2020 dm-devel thread is about.
 //!
 //! ```text
-//! for each share of a processor          all, and 20 % and 50 % of one by a control group, as a pod has them
+//! for each share of a processor          all, and 20 % and 50 % of one, as a pod has them
 //!     for each server, in turns          cryptline by each mode, nbdkit, qemu-nbd
 //!         busy processes ─► server ─► fio over NBD ─► all of them ended
+//!          group busy      group server   group client
 //! ```
 //!
-//! Nothing is pinned: the scheduler places server, client and busy processes as it does for everybody. The busy processes
-//! belong to a turn and are waited for in it, so that their time does not count as that of other programs.
+//! Nothing is pinned, and each of the three has a control group of its own, as services and pods have: the scheduler weighs
+//! groups against each other. In one group, fio would wait for the busy processes as long as any server does, and nothing
+//! else would be measured. The busy processes belong to a turn and are waited for in it, so that their time does not count
+//! as that of other programs.
 
 mod group;
 pub mod hogs;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -73,9 +77,10 @@ Examples:
   cryptline-bench busy --busy 8 --rounds 9       beside eight busy processes, for longer
 
 Serves one LUKS1 image by cryptline in each dispatch mode, by nbdkit's luks filter and by qemu-nbd, and has fio read 4 KiB
-at random, 8 in flight, over NBD, beside processes that use all the processor time they get. Then the same with each
-server in a control group that may use 20 % and 50 % of a processor, as pods are limited; where no such group can be made
-(it takes root, or a group that was delegated), the report says so and those figures have no value.
+at random, 8 in flight, over NBD, beside processes that use all the processor time they get. Server, fio and busy
+processes have a control group each, as services and pods have. Then the same with servers that may use 20 % and 50 % of
+a processor, as pods are limited. Where no such groups can be made (it takes root, or a group that was delegated), the
+report says so, and those figures have no value.
 
 Needs the Debian packages fio, nbdkit and qemu-utils; --servers leaves out what is not there.")]
 pub struct BusyArgs {
@@ -99,7 +104,27 @@ pub struct BusyArgs {
 struct Way<'a> {
     server: &'static Server,
     quota: Option<u32>,
-    group: Option<&'a Group>,
+    /// None where none can be made.
+    groups: Option<(&'a Groups, &'a Group)>,
+}
+
+/// Those of a turn: one of the servers, by their limits.
+struct Groups {
+    busy: Group,
+    client: Group,
+    servers: Vec<(Option<u32>, Group)>,
+}
+
+impl Groups {
+    fn make() -> Result<Self> {
+        let limits = std::iter::once(None).chain(QUOTAS.map(Some));
+        let server = |quota: Option<u32>| {
+            let name = quota.map_or("server".to_owned(), |percent| format!("server-{percent}"));
+            Ok((quota, Group::make(&name, quota)?))
+        };
+        let servers = limits.map(server).collect::<Result<Vec<_>>>()?;
+        Ok(Self { busy: Group::make("busy", None)?, client: Group::make("client", None)?, servers })
+    }
 }
 
 /// Measures.
@@ -118,10 +143,12 @@ pub fn measure(args: &BusyArgs, runs: RunArgs) -> Result<Report> {
     let setting = &Setting::anywhere(&args.dir, runs.size, &[Version::Luks1], programs)?;
     check_contents(setting, servers.iter().copied())?;
 
-    let groups = QUOTAS.map(|quota| (quota, Group::make(quota)));
-    let mut limits: Vec<(Option<u32>, Option<&Group>)> = vec![(None, None)];
-    limits.extend(groups.iter().filter_map(|(quota, group)| Some((Some(*quota), Some(group.as_ref().ok()?)))));
-    let of_limit = |&(quota, group)| servers.iter().map(move |&server| Way { server, quota, group });
+    let groups = Groups::make();
+    let limits = match &groups {
+        Ok(groups) => groups.servers.iter().map(|(quota, group)| (*quota, Some((groups, group)))).collect(),
+        Err(_) => vec![(None, None)],
+    };
+    let of_limit = |&(quota, groups)| servers.iter().map(move |&server| Way { server, quota, groups });
     let ways: Vec<Way<'_>> = limits.iter().flat_map(of_limit).collect();
     let plan = Plan {
         bench: "busy",
@@ -137,19 +164,22 @@ pub fn measure(args: &BusyArgs, runs: RunArgs) -> Result<Report> {
     })?;
     setting.stop.check()?;
     setting.describe_images(&mut report);
-    let unless = (hogs != usual).then_some("no goal: it is for two busy processes for each processor");
+    let unless = match &groups {
+        Err(_) => Some("no goal: server, fio and busy processes share a control group"),
+        Ok(_) => (hogs != usual).then_some("no goal: it is for two busy processes for each processor"),
+    };
     for (name, quota, of, to) in CONTESTS {
-        let group = groups.iter().find(|(one, _)| quota == Some(*one)).map(|(_, group)| group);
-        let needs = match group {
-            Some(Err(error)) => format!("could not be measured: {error}"),
+        let needs = match (&groups, quota) {
+            (Err(error), Some(_)) => format!("could not be measured: {error}"),
             _ => format!("needs {of} and {to}"),
         };
         let [of, to] = [of, to].map(|server| name_of(server, quota));
         let pairs = vec![(of, vec![to])];
         report.compare(&Comparison { name, of: Quantity::P99, pairs, needs, ..Comparison::default() }.unless(unless));
     }
-    let lacks = groups.iter().find_map(|(_, group)| group.as_ref().err());
-    report.warnings.extend(lacks.map(|why| format!("{why}, so no server was limited to a share of a processor")));
+    report.warnings.extend(groups.as_ref().err().map(|why| {
+        format!("{why}, so no server was limited to a share of a processor, and fio waits as long for busy processes as servers do")
+    }));
     Ok(report)
 }
 
@@ -168,16 +198,21 @@ impl Way<'_> {
 
     /// A turn: the busy processes first, so that the server starts beside them as well.
     fn turn(&self, setting: &Setting, job: &Job, hogs: u32) -> Result<Sample> {
-        let mut hogs = Hogs::start(hogs)?;
+        let mut hogs = Hogs::start(hogs, self.groups.map(|(groups, _)| &groups.busy))?;
         let socket = setting.path(SOCKET);
         let target = Target::Nbd(socket.clone(), "");
         let mut command = setting.command(self.server.line);
-        if let Some(group) = self.group {
-            group.prefix(&mut command);
+        if let Some((_, server)) = self.groups {
+            server.prefix(&mut command);
         }
         let ready = || open(&target).map(drop).of("not yet");
         let process = setting.start(None, self.server.name, command, Left::Socket(socket), ready)?;
-        let sample = process.turn(|| fio::load(setting, &target, job))?;
+        let by_client = |command: &mut Vec<OsString>| {
+            if let Some((groups, _)) = self.groups {
+                groups.client.prefix(command);
+            }
+        };
+        let sample = process.turn(|| fio::load_by(setting, &target, job, by_client))?;
         hogs.check()?;
         Ok(sample)
     }
@@ -197,7 +232,7 @@ fn notes(setting: &Setting, hogs: u32, needed: &[&str]) -> Vec<String> {
             setting.images.sha256
         ),
         format!(
-            "Beside each server ran {hogs} busy processes of the same priority, from before its start until after the last read. Nothing was pinned: servers, fio and busy processes ran on any processor."
+            "Beside each server ran {hogs} busy processes of the same priority, from before its start until after the last read. Nothing was pinned: servers, fio and busy processes ran on any processor, each of the three in a control group of its own where groups can be made."
         ),
         "inline, auto and queue are cryptline's dispatch modes; queue is our imitation of dm-crypt's queues. fio uses its nbd engine (libnbd, one connection). A share of a processor is that of a control group, in periods of 100 ms, of the server alone.".into(),
         setting.programs.versions(needed),

@@ -59,6 +59,11 @@ impl Target {
 
 /// Loads a target in a turn.
 pub fn load(setting: &Setting, target: &Target, job: &Job) -> Result<Sample> {
+    load_by(setting, target, job, |_| {})
+}
+
+/// The same by a command that is changed before it runs.
+pub fn load_by(setting: &Setting, target: &Target, job: &Job, change: impl Fn(&mut Vec<OsString>)) -> Result<Sample> {
     let output = setting.path("fio.json");
     let mut job = *job;
     loop {
@@ -81,6 +86,7 @@ pub fn load(setting: &Setting, target: &Target, job: &Job) -> Result<Sample> {
         if let Target::File(_) = target {
             command.push("--direct=1".into());
         }
+        change(&mut command);
         setting.run(&command)?;
         let text = std::fs::read_to_string(&output).of("what fio says")?;
         if let Some(sample) = sample(&text, job.shape.direction) {

@@ -1,4 +1,4 @@
-//! A control group that limits a server to a share of a processor, by either version of cgroups (cgroups(7)).
+//! A control group, with a limit to a share of a processor where that is wanted, by either version of cgroups (cgroups(7)).
 //!
 //! Made below the group of this process, or below the nearest one above it whose children the system limits.
 
@@ -17,7 +17,7 @@ const PERIOD: u32 = 100_000;
 const SHELL: &str = "/bin/sh";
 /// Joins the group whose `cgroup.procs` comes first, and becomes the program behind it.
 const JOIN: &str = "echo 0 >\"$0\" && exec \"$@\"";
-/// Beginning of the name of a group, before the process that made it and the share.
+/// Beginning of the name of a group, before the process that made it and its own name.
 const PREFIX: &str = "cryptline-bench-";
 /// How often the removal is tried: a process may be gone before its group knows.
 const REMOVALS: u32 = 50;
@@ -27,19 +27,20 @@ const REMOVALS: u32 = 50;
 pub struct Group(PathBuf);
 
 impl Group {
-    /// Makes one whose processes together have `percent` hundredths of a processor.
-    pub fn make(percent: u32) -> Result<Self> {
+    /// Makes one whose processes together weigh as much as those of any other, and have `percent` hundredths of a processor
+    /// where that is said.
+    pub fn make(name: &str, percent: Option<u32>) -> Result<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        Self::below(Path::new(ROOT), &groups, percent)
+        Self::below(Path::new(ROOT), &groups, name, percent)
     }
 
     /// `groups` is what `/proc/self/cgroup` says.
-    fn below(root: &Path, groups: &str, percent: u32) -> Result<Self> {
+    fn below(root: &Path, groups: &str, name: &str, percent: Option<u32>) -> Result<Self> {
         let mut why = format!("{} has no control group of processors", root.display());
         for (mount, path) in groups.lines().filter_map(|line| hierarchy(root, line)) {
             let own = mount.join(path.trim_start_matches('/'));
             for above in own.ancestors().take_while(|above| above.starts_with(&mount)) {
-                match Self::made_in(above, percent) {
+                match Self::made_in(above, name, percent) {
                     Ok(group) => return Ok(group),
                     Err(error) => why = error.0,
                 }
@@ -48,18 +49,19 @@ impl Group {
         fail!("no control group can be made: {why}")
     }
 
-    fn made_in(above: &Path, percent: u32) -> Result<Self> {
+    fn made_in(above: &Path, name: &str, percent: Option<u32>) -> Result<Self> {
         remove_orphans(above);
-        let folder = above.join(format!("{PREFIX}{}-{percent}", std::process::id()));
+        let folder = above.join(format!("{PREFIX}{}-{name}", std::process::id()));
         let of = |error| Error(format!("{}: {error}", folder.display()));
         fs::create_dir(&folder).map_err(of)?;
         let group = Self(folder.clone());
-        let quota = u64::from(percent) * u64::from(PERIOD) / 100;
+        let quota = percent.map(|percent| (u64::from(percent) * u64::from(PERIOD) / 100).to_string());
         if folder.join("cpu.max").exists() {
+            let quota = quota.unwrap_or_else(|| "max".into());
             fs::write(folder.join("cpu.max"), format!("{quota} {PERIOD}")).map_err(of)?;
         } else if folder.join("cpu.cfs_quota_us").exists() {
             fs::write(folder.join("cpu.cfs_period_us"), PERIOD.to_string()).map_err(of)?;
-            fs::write(folder.join("cpu.cfs_quota_us"), quota.to_string()).map_err(of)?;
+            fs::write(folder.join("cpu.cfs_quota_us"), quota.unwrap_or_else(|| "-1".into())).map_err(of)?;
         } else {
             fail!("{} does not limit processors", above.display());
         }
@@ -70,9 +72,14 @@ impl Group {
         Ok(group)
     }
 
+    /// File that a process joins it by.
+    pub fn entry(&self) -> PathBuf {
+        self.0.join("cgroup.procs")
+    }
+
     /// Has `command` join the group before it begins.
     pub fn prefix(&self, command: &mut Vec<OsString>) {
-        let entry = self.0.join("cgroup.procs").into();
+        let entry = self.entry().into();
         command.splice(0..0, [SHELL.into(), "-c".into(), JOIN.into(), entry]);
     }
 }
@@ -149,7 +156,8 @@ mod tests {
         let root = tempfile::tempdir().expect("a folder");
         fs::create_dir(root.path().join("inner")).expect("room");
         for groups in ["0::/inner\n", "1:cpu:/\n", "", "0::/gone/with/the/wind"] {
-            let error = Group::below(root.path(), groups, 20).expect_err("no kernel is behind it").to_string();
+            let error =
+                Group::below(root.path(), groups, "x", Some(20)).expect_err("no kernel is behind it").to_string();
             assert!(error.starts_with("no control group can be made: "), "{error}");
         }
         let inside = |path: &Path| fs::read_dir(path).expect("a folder").count();

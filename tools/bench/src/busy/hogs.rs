@@ -1,11 +1,13 @@
 //! Busy processes: this program again, without end. They die with the one that started them, however it ends.
 
 use std::hint::black_box;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use clap::Args;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
+use super::group::Group;
 use crate::error::{Of as _, Result, fail};
 use crate::report::Report;
 
@@ -17,19 +19,22 @@ const THIS_PROGRAM: &str = "/proc/self/exe";
 pub struct Hogs(Vec<Child>);
 
 /// Whom such a process belongs to.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct HogArgs {
     /// The process to end with
     parent: i32,
+
+    /// File to join a control group by
+    group: Option<PathBuf>,
 }
 
 impl Hogs {
-    /// Starts some. Keep the thread that calls this: they end with it.
-    pub fn start(count: u32) -> Result<Self> {
+    /// Starts some, in a group. Keep the thread that calls this: they end with it.
+    pub fn start(count: u32, group: Option<&Group>) -> Result<Self> {
         let mut hogs = Self(Vec::new());
         for _ in 0..count {
             let mut command = Command::new(THIS_PROGRAM);
-            command.args(["hog", &std::process::id().to_string()]);
+            command.args(["hog", &std::process::id().to_string()]).args(group.map(Group::entry));
             let nothing = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             hogs.0.push(nothing.spawn().of("cannot start a busy process")?);
         }
@@ -59,11 +64,14 @@ impl Drop for Hogs {
 
 impl HogArgs {
     /// Uses processor time until the parent ends.
-    pub fn run(self) -> Result<Report> {
+    pub fn run(&self) -> Result<Report> {
         let follows = set_parent_process_death_signal(Some(Signal::KILL));
         // A parent that died before that is not told of.
         if follows.is_err() || getppid().map(Pid::as_raw_pid) != Some(self.parent) {
             fail!("whoever started this busy process is gone");
+        }
+        if let Some(entry) = &self.group {
+            std::fs::write(entry, "0").of(entry.display())?;
         }
         let mut number = 1u64;
         loop {
