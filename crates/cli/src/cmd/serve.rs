@@ -4,6 +4,7 @@
 //! arguments checked ─► volumes opened (KDF, once each) ─► sockets bound ─► said so ─► served ─► flushed
 //! ```
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -33,6 +34,7 @@ use crate::serve::front::{Front, Served};
 use crate::serve::hints::Reachable;
 use crate::serve::listen::{Sockets, Wanted};
 use crate::serve::log::Log;
+use crate::serve::names::free_name;
 use crate::serve::notify::has_manager;
 use crate::serve::options::{FrontArgs, make_absolute};
 use crate::serve::run::Command;
@@ -45,6 +47,8 @@ const CONNECTIONS_MAX: u64 = 4096;
 const HANDSHAKES_MAX: usize = 64;
 /// How long a client may take for its handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// Longest name of an export that was not chosen, in bytes.
+const NAME_MAX: usize = 255;
 /// Said of sparse images.
 const HOLES: &str = "sparse areas read as random data; add --zeroes detect to read them as zeros";
 /// How long clients may take to read their last replies when the server stops.
@@ -144,7 +148,8 @@ pub struct ServerArgs {
     #[arg(short, long, visible_short_alias = 'b', visible_alias = "bind", value_name = "ADDRESS")]
     pub ip_addr: Option<String>,
 
-    /// Name of the export; repeat it for each TARGET [default: "" for the first, then the file name]
+    /// Name of the export, which clients see; repeat it for each TARGET [default: the file name]. Clients that name none
+    /// get the first
     #[arg(short, long, value_name = "NAME")]
     pub export_name: Vec<String>,
 
@@ -201,7 +206,7 @@ pub fn run(args: &mut ServeArgs) -> Result<ExitCode, CliError> {
         // Whoever is told when it is ready may ask for this.
         None => has_manager().then(certificates::nothing_to_reload),
     };
-    let front = front.on_hangup(reload).open(|index, file| args.export_name(index, file))?;
+    let front = front.on_hangup(reload).open(args.naming())?;
     let exports = args.exports(&front.volumes)?;
     let quiet = passed.is_some() || is_quiet();
     let sockets = match passed {
@@ -295,11 +300,17 @@ impl ServeArgs {
         }
     }
 
-    fn export_name(&self, index: usize, file: String) -> String {
-        match self.server.export_name.get(index) {
-            Some(name) => name.clone(),
-            None if index == 0 => String::new(),
-            None => file,
+    /// Names each export: as was chosen, or else as its file, but as none before it. It is not empty then: the empty name
+    /// means the first export.
+    fn naming(&self) -> impl Fn(usize, String) -> String {
+        let names = RefCell::new(Vec::<String>::new());
+        move |index, file| {
+            let mut names = names.borrow_mut();
+            let own = if file.is_empty() { format!("disk{index}") } else { file };
+            let free = || free_name(&own, NAME_MAX, |name| names.iter().any(|other| other == name));
+            let name = self.server.export_name.get(index).cloned().unwrap_or_else(free);
+            names.push(name.clone());
+            name
         }
     }
 
@@ -318,14 +329,15 @@ impl ServeArgs {
         })
     }
 
-    /// Every export at every address, in the order of the exports.
+    /// Every export at every address, in the order of the exports. The first needs no name, unless one was chosen.
     fn uris(&self, sockets: &Sockets, volumes: &[Served]) -> Vec<NbdUri> {
         let places = self.places(sockets);
-        let at = |volume: &Served| {
-            let of_export = |place: &NbdUri| place.with_export(&volume.name);
+        let at = |(index, volume): (usize, &Served)| {
+            let name = if index == 0 && self.server.export_name.is_empty() { "" } else { &volume.name };
+            let of_export = |place: &NbdUri| place.with_export(name);
             places.iter().map(of_export).collect::<Vec<_>>()
         };
-        volumes.iter().flat_map(at).collect()
+        volumes.iter().enumerate().flat_map(at).collect()
     }
 
     /// Where the exports are, without their names.

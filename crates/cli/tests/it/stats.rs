@@ -77,7 +77,7 @@ fn lines_until_all_is_counted(reader: &mut BufReader<UnixStream>) -> f64 {
     loop {
         let line = next(reader);
         let export = &line["exports"][0];
-        assert_eq!((&export["name"], &export["size"]), (&"".into(), &(64 << 20).into()));
+        assert_eq!((&export["name"], &export["size"]), (&"ram:64M".into(), &(64 << 20).into()));
         for operation in ["read", "write"] {
             let operation = &export["operations"][operation];
             peak = peak.max(operation["bytes_per_second"].as_f64().unwrap());
@@ -158,7 +158,7 @@ fn top_draws_in_place_and_leaves_the_terminal_as_it_was() {
     wait_until("it draws again and again", || top.stdout_text().matches("\x1b[H").count() >= 3);
     let drawn = top.stdout_text();
     assert!(drawn.contains("\x1b[?1049h"), "{drawn:?}");
-    assert!(drawn.contains("export \"\"  64 MiB"), "{drawn:?}");
+    assert!(drawn.contains("export \"ram:64M\"  64 MiB"), "{drawn:?}");
     // The server ends: the terminal comes back first, then the reason.
     measured.server.stop();
     assert_eq!(top.wait(READY).and_then(|status| status.code()), Some(4));
