@@ -3,11 +3,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use cryptline_engine::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
 use cryptline_engine::{BackendChoice, Buffer, Channel, Gate, Operation, Request, Submitted};
-use cryptline_testkit::cache::{FileOf, Machine, Survivors, Temper};
+use cryptline_testkit::cache::{FileContent, FileOf, Machine, Survivors, Temper};
 use tempfile::TempDir;
 
 use crate::audit::{Export, fill};
@@ -44,7 +43,7 @@ pub struct Laid<'a> {
 /// Leftovers of a power cut, with the promises made by then.
 pub struct Left {
     pub what: String,
-    images: Vec<Arc<Vec<u8>>>,
+    images: Vec<FileContent>,
     promises: Export,
 }
 
@@ -194,7 +193,7 @@ impl Laid<'_> {
     /// Judges what a power cut has left of the files.
     pub fn look(&self, left: Left) -> Result<(), String> {
         let Left { images, mut promises, .. } = left;
-        if self.stack.is_encrypted() && images.iter().any(|image| promises.has_pattern(image)) {
+        if self.stack.is_encrypted() && images.iter().any(|image| image.written().any(|(_, page)| promises.has_pattern(page))) {
             return Err("A6: what a client has written is on the medium, unencrypted".to_owned());
         }
         let machine = self.disks.media.machine();

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use cryptline_engine::Gate;
 use cryptline_engine::base::{DirectMode, Image, PersistentMemory, PmemDevice};
@@ -11,7 +10,7 @@ use cryptline_engine::btt::{Btt, BttDevice, NewTable};
 use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
 use cryptline_engine::layer::{CryptDevice, CryptOptions, Exclusion, SubBlockDevice, SubBlockOptions, Zeroes};
 use cryptline_sys::{SharedMemory, Simulation};
-use cryptline_testkit::cache::{FileOf, Machine, Survivors};
+use cryptline_testkit::cache::{FileContent, FileOf, Machine, Survivors};
 use cryptline_testkit::suite::Fresh;
 use cryptline_testkit::suite::devices::{self, AES_512, AES_4096, AUTO, CBC_4096, INLINE, Layout, QUEUE};
 use serde::{Deserialize, Serialize};
@@ -150,7 +149,7 @@ impl Stack {
     }
 
     /// The content of its files before anything was written to the disk.
-    fn blank(self) -> Vec<Arc<Vec<u8>>> {
+    fn blank(self) -> Vec<FileContent> {
         let mut blank: Vec<_> = self.lens().into_iter().map(|len| vec![0; len]).collect();
         if let Self::Table = self {
             let medium = SharedMemory::new(TABLE).expect("memory");
@@ -158,7 +157,7 @@ impl Stack {
             assert!(new.write(&medium, |_| ()).expect("memory takes all") > 0, "no table fits");
             medium.read(0, &mut blank[0]);
         }
-        blank.into_iter().map(Arc::new).collect()
+        blank.into_iter().map(FileContent::from).collect()
     }
 
     fn dispatch(self) -> Dispatch {
@@ -238,7 +237,7 @@ pub struct Bed {
     media: &'static Media,
     paths: Vec<PathBuf>,
     pub files: Vec<File>,
-    pub content: Vec<Arc<Vec<u8>>>,
+    pub content: Vec<FileContent>,
 }
 
 impl Bed {
@@ -268,7 +267,7 @@ impl Bed {
         drop(gate);
         bed.content = after_crash(media.machine(), &of, Survivors::None);
         if stack.grows() {
-            let longer = |image: &Arc<Vec<u8>>| Arc::new([&image[..], &[0; MORE * SECTOR]].concat());
+            let longer = |image: &FileContent| image.longer(MORE * SECTOR);
             bed.content = bed.content.iter().map(longer).collect();
         }
         Ok(bed)
@@ -301,18 +300,18 @@ impl Bed {
     }
 
     /// Puts the files on the machine, with a content.
-    pub fn attach(&self, content: &[Arc<Vec<u8>>]) -> Vec<FileOf> {
+    pub fn attach(&self, content: &[FileContent]) -> Vec<FileOf> {
         let machine = self.media.machine();
         let each = self.files.iter().zip(content);
-        let attach = |(file, image): (&File, &Arc<Vec<u8>>)| match self.stack.is_mapped() {
-            true => machine.attach_mapped(file, Arc::clone(image), self.stack.unit()),
-            false => machine.attach(file, Arc::clone(image), self.stack.unit()),
+        let attach = |(file, image): (&File, &FileContent)| match self.stack.is_mapped() {
+            true => machine.attach_mapped(file, image.clone(), self.stack.unit()),
+            false => machine.attach(file, image.clone(), self.stack.unit()),
         };
         each.map(attach).collect()
     }
 }
 
 /// Leftovers of a power cut now, file by file.
-pub fn after_crash(machine: &Machine, of: &[FileOf], survivors: Survivors) -> Vec<Arc<Vec<u8>>> {
+pub fn after_crash(machine: &Machine, of: &[FileOf], survivors: Survivors) -> Vec<FileContent> {
     of.iter().map(|of| machine.after_crash(*of, survivors)).collect()
 }

@@ -7,7 +7,6 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind};
 use cryptline_testkit::cache::{Cut, Left, Machine, Names, Survivors, Temper};
@@ -79,7 +78,7 @@ impl World {
         self.machine.reset(temper);
         let mut source = self.bytes.clone();
         source.resize(SIZE.next_multiple_of(4096), 0);
-        self.machine.attach(&File::open(&self.source).unwrap(), Arc::new(source), 4096);
+        self.machine.attach(&File::open(&self.source).unwrap(), source.into(), 4096);
         self.machine.watch(self.dest.path(), CAPACITY);
     }
 

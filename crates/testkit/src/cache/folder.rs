@@ -11,15 +11,13 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::content::PAGE;
 use super::errseq::Since;
 use super::inode::Inode;
 use super::{FileOf, Machine, State, Survivors, name_of};
-
-const PAGE: usize = 4096;
 
 /// Metadata of a folder that is there after a crash: names, and the lengths of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,7 +194,7 @@ impl State {
         assert!(len <= capacity, "{len} bytes are more than {capacity}");
         durable.resize(capacity, 0);
         let number = FileOf(self.files.len());
-        self.files.push(Inode::new(Arc::new(durable), PAGE));
+        self.files.push(Inode::new(durable.into(), PAGE));
         self.names.insert(name_of(file), number);
         // By a descriptor of our own for both: what is given may be for writing only.
         let own = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
@@ -231,7 +229,7 @@ impl State {
                 Names::Durable => self.watched().files[&number.0].len,
                 Names::Latest => self.len_of(number),
             };
-            let mut bytes = Arc::unwrap_or_clone(self.files[number.0].after_crash(cut.content));
+            let mut bytes = self.files[number.0].after_crash(cut.content).to_vec();
             bytes.truncate(len);
             (name, bytes)
         };

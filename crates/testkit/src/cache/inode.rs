@@ -12,6 +12,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::chance::Chance;
+use super::content::{FileContent, PAGE};
 use super::errseq::{Errseq, Since};
 
 type Block = Arc<[u8]>;
@@ -32,7 +33,7 @@ pub enum Survivors {
 /// A file.
 pub(super) struct Inode {
     /// Durable contents, but for the units below.
-    image: Arc<Vec<u8>>,
+    image: FileContent,
     units: BTreeMap<usize, Unit>,
     /// Bytes that the medium writes at once or not at all.
     unit: usize,
@@ -54,8 +55,9 @@ struct Unit {
 }
 
 impl Inode {
-    pub fn new(image: Arc<Vec<u8>>, unit: usize) -> Self {
+    pub fn new(image: FileContent, unit: usize) -> Self {
         assert!(image.len().is_multiple_of(unit), "a file is whole units");
+        assert!(PAGE.is_multiple_of(unit), "a page is whole units");
         Self {
             size: image.len(),
             image,
@@ -80,7 +82,7 @@ impl Inode {
         let unit = self.unit;
         for (number, within, place) in pieces(offset, target.len(), unit) {
             let block: &[u8] = match self.units.get(&number) {
-                None => &self.image[number * unit..][..unit],
+                None => self.image.within_page(number * unit..(number + 1) * unit),
                 Some(Unit { cached: Some(cached), .. }) if !direct => cached,
                 Some(touched) => &touched.medium,
             };
@@ -200,8 +202,8 @@ impl Inode {
     }
 
     /// Returns what a crash leaves.
-    pub fn after_crash(&self, survivors: Survivors) -> Arc<Vec<u8>> {
-        let mut bytes = self.image.as_ref().clone();
+    pub fn after_crash(&self, survivors: Survivors) -> FileContent {
+        let mut left = self.image.clone();
         let mut chance = Chance::default();
         chance.restart(match survivors {
             Survivors::Some(seed) => Some(seed),
@@ -221,15 +223,15 @@ impl Inode {
                 0 => &touched.durable,
                 later => versions.nth(later - 1).unwrap_or(&touched.durable),
             };
-            bytes[number * self.unit..][..self.unit].copy_from_slice(block);
+            left.write_within_page(number * self.unit, block);
         }
-        Arc::new(bytes)
+        left
     }
 
     fn touch(&mut self, number: usize) -> &mut Unit {
         let (image, unit) = (&self.image, self.unit);
         self.units.entry(number).or_insert_with(|| {
-            let block: Block = image[number * unit..][..unit].into();
+            let block: Block = image.within_page(number * unit..(number + 1) * unit).into();
             Unit { durable: Arc::clone(&block), medium: block, loose: Vec::new(), cached: None, dirty: false }
         })
     }

@@ -6,28 +6,23 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use super::{FileOf, Machine, State, Survivors, name_of};
-
-const PAGE: usize = 4096;
+use super::content::PAGE;
+use super::{FileContent, FileOf, Machine, State, Survivors, name_of};
 
 impl Machine {
     /// As [`attach`](Self::attach), of a file that will be mapped; its content becomes `image`.
     ///
     /// # Panics
     /// Where the file can not be written.
-    pub fn attach_mapped(&self, file: &File, image: Arc<Vec<u8>>, unit: usize) -> FileOf {
+    pub fn attach_mapped(&self, file: &File, image: FileContent, unit: usize) -> FileOf {
         file.set_len(0).expect("a file can be cut");
         file.set_len(image.len() as u64).expect("and grown again");
-        for (page, bytes) in image.chunks(PAGE).enumerate() {
-            if bytes.iter().any(|&byte| byte != 0) {
-                let written = file.write_all_at(bytes, (page * PAGE) as u64);
-                written.expect("a file can be written");
-            }
+        for (at, bytes) in image.written() {
+            file.write_all_at(bytes, at as u64).expect("a file can be written");
         }
         let number = self.attach(file, image, unit);
         let real = file.try_clone().expect("a descriptor");
@@ -41,7 +36,7 @@ impl Machine {
     }
 
     /// Returns what a power cut of [`fail_power_at`](Self::fail_power_at) has left, once there was one.
-    pub fn take_left(&self) -> Option<Arc<Vec<u8>>> {
+    pub fn take_left(&self) -> Option<FileContent> {
         self.lock().left.take()
     }
 }

@@ -22,6 +22,7 @@
 //! refers to it), and [reset](Machine::reset) for each history.
 
 mod chance;
+mod content;
 pub mod errseq;
 mod folder;
 mod inode;
@@ -38,6 +39,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 pub use chance::{Chance, Temper};
+pub use content::FileContent;
 pub use folder::{Cut, Left, Names};
 pub use inode::Survivors;
 
@@ -77,7 +79,7 @@ struct State {
     real_members: HashMap<usize, File>,
     /// After how many syncs of a mapping the power fails, and what that leaves.
     outage: Option<(u32, Survivors)>,
-    left: Option<Arc<Vec<u8>>>,
+    left: Option<FileContent>,
 }
 
 struct Open {
@@ -118,7 +120,7 @@ impl Machine {
     ///
     /// # Panics
     /// Where the file can not be asked for its number.
-    pub fn attach(&self, file: &File, image: Arc<Vec<u8>>, unit: usize) -> FileOf {
+    pub fn attach(&self, file: &File, image: FileContent, unit: usize) -> FileOf {
         let name = name_of(file);
         let mut state = self.lock();
         let number = FileOf(state.files.len());
@@ -191,7 +193,7 @@ impl Machine {
 
     /// Returns what a power cut now leaves of a file.
     #[must_use]
-    pub fn after_crash(&self, file: FileOf, survivors: Survivors) -> Arc<Vec<u8>> {
+    pub fn after_crash(&self, file: FileOf, survivors: Survivors) -> FileContent {
         let mut state = self.lock();
         state.absorb(file);
         state.files[file.0].after_crash(survivors)

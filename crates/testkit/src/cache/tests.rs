@@ -25,7 +25,7 @@ impl Bench {
         let file = File::create(&path).unwrap();
         let machine = Machine::new();
         machine.reset(Temper::default());
-        Self { file: machine.attach(&file, Arc::new(vec![0; 2048]), 512), machine, path, _folder: folder }
+        Self { file: machine.attach(&file, vec![0; 2048].into(), 512), machine, path, _folder: folder }
     }
 
     fn open(&self) -> Handle {
@@ -37,7 +37,7 @@ impl Bench {
     }
 
     fn survives(&self) -> u8 {
-        self.machine.after_crash(self.file, Survivors::None)[0]
+        self.machine.after_crash(self.file, Survivors::None).to_vec()[0]
     }
 }
 
@@ -83,7 +83,7 @@ fn write_survives_a_crash_once_it_is_synced() {
     file.write(2, true).unwrap();
     assert_eq!(bench.survives(), 2);
     file.write(3, false).unwrap();
-    let some = |seed| bench.machine.after_crash(bench.file, Survivors::Some(seed))[0];
+    let some = |seed| bench.machine.after_crash(bench.file, Survivors::Some(seed)).to_vec()[0];
     let seen: Vec<u8> = (0..20).map(some).collect();
     assert!(seen.contains(&2) && seen.contains(&3) && !seen.contains(&1), "{seen:?}");
 }

@@ -2,10 +2,9 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Fault, Gate, Operation, Request, Submitted};
-use cryptline_testkit::cache::{FileOf, Machine, Survivors, Temper};
+use cryptline_testkit::cache::{FileContent, FileOf, Machine, Survivors, Temper};
 use tempfile::TempDir;
 
 use super::history::{Habits, History, Scope};
@@ -54,7 +53,7 @@ impl Bed {
         usize::try_from(self.file.metadata().unwrap().len()).unwrap()
     }
 
-    pub fn switch_on(&self, image: &Arc<Vec<u8>>, temper: Temper) -> FileOf {
+    pub fn switch_on(&self, image: &FileContent, temper: Temper) -> FileOf {
         self.machine.reset(temper);
         self.attach(image)
     }
@@ -66,8 +65,8 @@ impl Bed {
     }
 
     /// Puts the file on the machine.
-    pub fn attach(&self, image: &Arc<Vec<u8>>) -> FileOf {
-        let image = Arc::clone(image);
+    pub fn attach(&self, image: &FileContent) -> FileOf {
+        let image = image.clone();
         if self.mapped {
             self.machine.attach_mapped(&self.file, image, self.unit)
         } else {
@@ -100,11 +99,11 @@ pub struct Ended {
     /// A request failed.
     pub has_failed: bool,
     /// Content that a power cut in the middle of a request left, and what was promised then.
-    pub outage: Option<(Arc<Vec<u8>>, Promises)>,
+    pub outage: Option<(FileContent, Promises)>,
 }
 
 /// Content of each file of a stack.
-type Images = Vec<Arc<Vec<u8>>>;
+type Images = Vec<FileContent>;
 
 /// How a stack is opened.
 type Open = Box<dyn Fn(&Bed, Purpose) -> Gate>;
@@ -118,9 +117,9 @@ pub struct Stack {
     pub habits: Habits,
     /// Bytes of the device that histories use.
     pub size: usize,
-    pub image: Arc<Vec<u8>>,
+    pub image: FileContent,
     /// The second file and its content, where the device lies on two.
-    pub second: Option<(Bed, Arc<Vec<u8>>)>,
+    pub second: Option<(Bed, FileContent)>,
 }
 
 impl Stack {
@@ -148,9 +147,9 @@ impl Stack {
         most: usize,
         open: impl Fn(&Bed, Purpose) -> Gate + 'static,
     ) -> Self {
-        let file = bed.switch_on(&Arc::new(content), Temper::default());
+        let file = bed.switch_on(&content.into(), Temper::default());
         let second = second.map(|second| {
-            let file = second.attach(&Arc::new(vec![0; second.size()]));
+            let file = second.attach(&FileContent::zeros(second.size()));
             (second, file)
         });
         let gate = open(&bed, Purpose::Check);
@@ -229,8 +228,8 @@ impl Stack {
 
     /// Returns the content of the files.
     fn images(&self) -> Images {
-        let second = self.second.iter().map(|(_, image)| Arc::clone(image));
-        std::iter::once(Arc::clone(&self.image)).chain(second).collect()
+        let second = self.second.iter().map(|(_, image)| image.clone());
+        std::iter::once(self.image.clone()).chain(second).collect()
     }
 
     fn switch_on(&self, images: &Images, temper: Temper) -> Vec<FileOf> {

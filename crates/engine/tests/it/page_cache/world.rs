@@ -1,11 +1,10 @@
 //! One history: clients, another program and the kernel, step by step.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cryptline_engine::{Buffer, Completion, Fault, Gate, Operation, Request, Submitted};
-use cryptline_testkit::cache::FileOf;
+use cryptline_testkit::cache::{FileContent, FileOf};
 
 use super::history::{CLIENTS, History, Move, Place, Step};
 use super::promises::{self, Content, Promises, SECTOR, WriteEnd};
@@ -41,7 +40,7 @@ pub struct World<'a> {
     block: usize,
     damage: Option<Damage>,
     has_failed: bool,
-    outage: Option<(Arc<Vec<u8>>, Promises)>,
+    outage: Option<(FileContent, Promises)>,
     log: &'a mut Vec<String>,
 }
 

@@ -4,7 +4,7 @@
 //! nothing of the old life is there any more. Below a pointer that survives, all must be as written.
 
 use std::io;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{LazyLock, Mutex};
 
 use cryptline_engine::base::{DirectMode, Image, ZonedDevice};
 use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
@@ -13,7 +13,7 @@ use cryptline_engine::zone::journal::{self, Journal, StateStore};
 use cryptline_engine::zone::state::{Block, file_len};
 use cryptline_engine::zone::{ZoneLayout, ZoneTable};
 use cryptline_engine::{Buffer, Completion, Gate, Operation, Request, Submitted, Zone, ZoneAction};
-use cryptline_testkit::cache::{Chance, FileOf, Foreign, Machine, Survivors, Temper};
+use cryptline_testkit::cache::{Chance, FileContent, FileOf, Foreign, Machine, Survivors, Temper};
 use cryptline_testkit::suite::devices::{self, Layout};
 use rustix::io::Errno;
 
@@ -34,7 +34,7 @@ pub struct Zoned {
     data: Bed,
     state: Bed,
     mode: Option<Mode>,
-    blank: [Arc<Vec<u8>>; 2],
+    blank: [FileContent; 2],
 }
 
 /// The state file, as the journal has it open.
@@ -91,7 +91,7 @@ impl Zoned {
         let layout = layout();
         let data = Bed::new(layout.size(), 512);
         let state = Bed::on(data.machine, file_len(&layout), 512);
-        let blank = [vec![0; data.size()], vec![0; state.size()]].map(Arc::new);
+        let blank = [data.size(), state.size()].map(FileContent::zeros);
         let mut zoned = Self { data, state, mode, blank };
         let (_, file) = zoned.switch_on(&zoned.blank, Temper::default());
         journal::create(&zoned.store(file), &layout).unwrap();
@@ -99,7 +99,7 @@ impl Zoned {
         zoned
     }
 
-    fn switch_on(&self, images: &[Arc<Vec<u8>>; 2], temper: Temper) -> (FileOf, FileOf) {
+    fn switch_on(&self, images: &[FileContent; 2], temper: Temper) -> (FileOf, FileOf) {
         let data = self.data.switch_on(&images[0], temper);
         (data, self.state.attach(&images[1]))
     }

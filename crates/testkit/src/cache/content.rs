@@ -1,0 +1,79 @@
+//! The content of a file: pages, of which those that are zeros are not kept. Copies share their pages until one is changed.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+pub(super) const PAGE: usize = 4096;
+
+type Page = [u8; PAGE];
+
+static ZEROS: Page = [0; PAGE];
+
+/// What a file holds.
+#[derive(Clone, Debug, Default)]
+pub struct FileContent {
+    len: usize,
+    pages: BTreeMap<usize, Arc<Page>>,
+}
+
+impl FileContent {
+    /// So many bytes, all zeros.
+    #[must_use]
+    pub fn zeros(len: usize) -> Self {
+        Self { len, pages: BTreeMap::new() }
+    }
+
+    /// The same with so many zeros behind it.
+    #[must_use]
+    pub fn longer(&self, more: usize) -> Self {
+        Self { len: self.len + more, pages: self.pages.clone() }
+    }
+
+    /// Bytes of the file.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "no file is empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// A range that lies in one page.
+    pub(super) fn within_page(&self, range: Range<usize>) -> &[u8] {
+        let at = range.start % PAGE;
+        let page = self.pages.get(&(range.start / PAGE)).map_or(&ZEROS, |page| &**page);
+        &page[at..at + range.len()]
+    }
+
+    /// Overwrites what lies in one page.
+    pub(super) fn write_within_page(&mut self, at: usize, bytes: &[u8]) {
+        let page = self.pages.entry(at / PAGE).or_insert_with(|| Arc::new(ZEROS));
+        Arc::make_mut(page)[at % PAGE..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// What is not zeros, and where; a page at most at a time.
+    pub fn written(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        self.pages.iter().map(|(number, page)| (number * PAGE, &page[..PAGE.min(self.len - number * PAGE)]))
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len];
+        for (at, page) in self.written() {
+            bytes[at..at + page.len()].copy_from_slice(page);
+        }
+        bytes
+    }
+}
+
+impl From<Vec<u8>> for FileContent {
+    fn from(bytes: Vec<u8>) -> Self {
+        let mut content = Self::zeros(bytes.len());
+        for (number, page) in bytes.chunks(PAGE).enumerate() {
+            if *page != ZEROS[..page.len()] {
+                content.write_within_page(number * PAGE, page);
+            }
+        }
+        content
+    }
+}
