@@ -193,7 +193,9 @@ impl Laid<'_> {
     /// Judges what a power cut has left of the files.
     pub fn look(&self, left: Left) -> Result<(), String> {
         let Left { images, mut promises, .. } = left;
-        if self.stack.is_encrypted() && images.iter().any(|image| image.written().any(|(_, page)| promises.has_pattern(page))) {
+        if self.stack.is_encrypted()
+            && images.iter().any(|image| image.written().any(|(_, page)| promises.has_pattern(page)))
+        {
             return Err("A6: what a client has written is on the medium, unencrypted".to_owned());
         }
         let machine = self.disks.media.machine();

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{LazyLock, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::history::History;
@@ -27,7 +27,8 @@ pub fn current() -> String {
 
 /// Tells if a person reads what is said when the process ends.
 pub fn tells_all() -> bool {
-    std::env::args().nth(1).is_some_and(|verb| verb == "replay")
+    static TELLS: LazyLock<bool> = LazyLock::new(|| std::env::args().nth(1).is_some_and(|verb| verb == "replay"));
+    *TELLS
 }
 
 pub fn note_current(seed: u64) {
@@ -54,6 +55,7 @@ fn settle_on_one_processor() {
 /// Where histories happen in this process. What is made once in a process is made by then.
 pub fn stage() -> Stage {
     settle_on_one_processor();
+    sim::keep_memory();
     crate::run::watch_panics();
     let stage = Stage::new().expect("a place for files");
     for seed in 0..3 {

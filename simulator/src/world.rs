@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::audit::{Export, Tick};
 use crate::disks::{Left, SIZE};
 use crate::sim;
+use crate::workers;
 
 /// Knowledge that all actors share.
 pub struct World {
@@ -94,13 +95,20 @@ impl World {
         self.lock().find(what);
     }
 
+    /// Notes what happens, for whoever reads it.
     pub fn say(&self, what: impl FnOnce() -> String) {
-        self.lock().say(what());
+        let mut inner = self.lock();
+        if workers::tells_all() {
+            inner.say(what());
+        }
     }
 }
 
 impl Inner {
     pub fn say(&mut self, what: String) {
+        if !workers::tells_all() {
+            return;
+        }
         self.log.push(format!("{:>12.3} ms  {what}", (sim::now() % 1_000_000_000_000) as f64 / 1e6));
     }
 

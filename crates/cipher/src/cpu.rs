@@ -125,6 +125,7 @@ fn names(backends: &[Backend]) -> String {
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod detection {
     use std::arch::x86_64::{__cpuid, CpuidResult};
+    use std::sync::OnceLock;
 
     /// `avx512f`, `avx512bw`, `avx512vbmi2`, and what [`Avx2`] proves.
     #[derive(Clone, Copy)]
@@ -201,7 +202,8 @@ pub(crate) mod detection {
     /// Tells if this is an Intel CPU that lowers its clock for 512-bit registers by more than they bring: the ones for
     /// which Linux's AES-XTS prefers 256 bits (`arch/x86/crypto`).
     pub(crate) fn wide_registers_slow_the_clock() -> bool {
-        is_of_intel() && cpuid(0).eax >= 1 && is_slowed_model(cpuid(1))
+        static SLOWED: OnceLock<bool> = OnceLock::new();
+        *SLOWED.get_or_init(|| is_of_intel() && cpuid(0).eax >= 1 && is_slowed_model(cpuid(1)))
     }
 
     /// Tells if bit shifts leave the AES units alone, as on AMD's CPUs. On Intel's carry-less multiplications do.
@@ -209,14 +211,18 @@ pub(crate) mod detection {
         !is_of_intel()
     }
 
+    /// Asked once: a virtual machine may leave its host for each answer, which takes microseconds.
     fn is_of_intel() -> bool {
-        // It does not run the instruction.
-        if cfg!(miri) {
-            return false;
-        }
-        let vendor = cpuid(0);
-        // "GenuineIntel" in three registers.
-        (vendor.ebx, vendor.edx, vendor.ecx) == (0x756e_6547, 0x4965_6e69, 0x6c65_746e)
+        static INTEL: OnceLock<bool> = OnceLock::new();
+        *INTEL.get_or_init(|| {
+            // It does not run the instruction.
+            if cfg!(miri) {
+                return false;
+            }
+            let vendor = cpuid(0);
+            // "GenuineIntel" in three registers.
+            (vendor.ebx, vendor.edx, vendor.ecx) == (0x756e_6547, 0x4965_6e69, 0x6c65_746e)
+        })
     }
 
     // The instruction is a safe function in newer Rust only, and not yet in 1.89.

@@ -6,17 +6,15 @@
 // The functions below are unsafe since their namesakes are; what each asks of its caller is in its manual page.
 #![allow(clippy::missing_safety_doc)]
 
-use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::sync::Mutex;
 
-use libc::{
-    clockid_t, iovec, msghdr, nfds_t, pollfd, pthread_attr_t, pthread_t, sigset_t, size_t, sockaddr, socklen_t,
-};
-use libc::{epoll_event, off_t, ssize_t, stat, timespec};
+use libc::{clockid_t, off_t, pthread_attr_t, pthread_t, size_t, ssize_t, stat, timespec};
 
 use super::context::Start;
-use super::os::{self, errno, real, set_errno};
+use super::os::{self, real, set_errno};
 use super::scheduler::{self, Wait, Woken, is_managed};
+use super::sockets;
 
 /// Files about which the system is silent for now, by device and inode.
 static HELD: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
@@ -62,7 +60,7 @@ fn until_told(fd: c_int) {
 
 // ---- time ----
 
-fn ns_of(time: *const timespec) -> Option<u64> {
+pub(super) fn ns_of(time: *const timespec) -> Option<u64> {
     // SAFETY: null or a live timespec, as the manual pages of all callers have it.
     let time = unsafe { time.as_ref() }?;
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -176,7 +174,7 @@ pub unsafe extern "C" fn pthread_setname_np(thread: pthread_t, name: *const c_ch
         return real!(pthread_setname_np(thread, name) as fn(pthread_t, *const c_char) -> c_int);
     }
     // SAFETY: a name that ends with a zero byte, as the manual page wants it; threads of Rust name themselves.
-    scheduler::call(unsafe { std::ffi::CStr::from_ptr(name) }.to_string_lossy().into_owned());
+    scheduler::call(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned());
     0
 }
 
@@ -210,6 +208,9 @@ pub unsafe extern "C" fn syscall(
     }
     // SAFETY: the caller answers for the arguments.
     let result = unsafe { os::raw(number, [a, b, c, d, e, f]) };
+    if number == libc::SYS_eventfd2 && result >= 0 && is_managed() {
+        sockets::opened_event(result as c_int, a as u64, b as c_int & libc::EFD_NONBLOCK == 0);
+    }
     if (-4095..0).contains(&result) {
         set_errno(i32::try_from(-result).unwrap_or(libc::EIO));
         return -1;
@@ -245,250 +246,6 @@ unsafe fn futex(word: *const u32, operation: c_int, value: c_long, time: *const 
     }
 }
 
-// ---- descriptors ----
-
-fn look(polled: &mut [pollfd]) -> c_int {
-    let count = polled.len() as nfds_t;
-    real!(poll(polled.as_mut_ptr(), count, 0) as fn(*mut pollfd, nfds_t, c_int) -> c_int)
-}
-
-/// The answer of `poll`, without waiting in it; `limit` in nanoseconds.
-fn wait_for_any(polled: &mut [pollfd], limit: Option<u64>) -> c_int {
-    let until = limit.map(|limit| scheduler::now().saturating_add(limit));
-    if limit == Some(0) {
-        scheduler::chance();
-        return look(polled);
-    }
-    loop {
-        let found = look(polled);
-        if found != 0 {
-            scheduler::chance();
-            return found;
-        }
-        let fds = polled.iter().filter(|it| it.fd >= 0).map(|it| (it.fd, it.events)).collect();
-        if scheduler::block(Wait { until, fds, ..Wait::default() }) == Woken::Late {
-            return look(polled);
-        }
-    }
-}
-
-unsafe fn slice<'a>(polled: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
-    if count == 0 {
-        return &mut [];
-    }
-    // SAFETY: poll(2) wants so many.
-    unsafe { std::slice::from_raw_parts_mut(polled, usize::try_from(count).unwrap_or(0)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn poll(polled: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    if !is_managed() {
-        return real!(poll(polled, count, timeout) as fn(*mut pollfd, nfds_t, c_int) -> c_int);
-    }
-    let limit = u64::try_from(timeout).ok().map(|ms| ms * 1_000_000);
-    // SAFETY: as poll(2) has it.
-    wait_for_any(unsafe { slice(polled, count) }, limit)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ppoll(
-    polled: *mut pollfd,
-    count: nfds_t,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    if !is_managed() {
-        return real!(
-            ppoll(polled, count, timeout, mask) as fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int
-        );
-    }
-    // SAFETY: as ppoll(2) has it.
-    wait_for_any(unsafe { slice(polled, count) }, ns_of(timeout))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int {
-    let real_wait =
-        |timeout| real!(epoll_wait(set, events, most, timeout) as fn(c_int, *mut epoll_event, c_int, c_int) -> c_int);
-    if !is_managed() {
-        return real_wait(timeout);
-    }
-    let limit = u64::try_from(timeout).ok().map(|ms| ms * 1_000_000);
-    wait_for_any(&mut [pollfd { fd: set, events: libc::POLLIN, revents: 0 }], limit);
-    real_wait(0)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait2(
-    set: c_int,
-    events: *mut epoll_event,
-    most: c_int,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    if !is_managed() {
-        return real!(epoll_pwait2(set, events, most, timeout, mask)
-            as fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int);
-    }
-    wait_for_any(&mut [pollfd { fd: set, events: libc::POLLIN, revents: 0 }], ns_of(timeout));
-    real!(epoll_wait(set, events, most, 0) as fn(c_int, *mut epoll_event, c_int, c_int) -> c_int)
-}
-
-/// Waits until a call on `fd` that found nothing to do can be made again; `false` where it must say so (EAGAIN).
-fn wait_to(fd: c_int, events: i16) -> bool {
-    let flags = real!(fcntl(fd, libc::F_GETFL) as fn(c_int, c_int) -> c_int);
-    if flags & libc::O_NONBLOCK != 0 {
-        return false;
-    }
-    let option = if events == libc::POLLIN { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO };
-    let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
-    let mut len = size_of::<libc::timeval>() as socklen_t;
-    let place = (&raw mut time).cast::<c_void>();
-    let has = real!(getsockopt(fd, libc::SOL_SOCKET, option, place, &raw mut len)
-        as fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int)
-        == 0;
-    let ns = u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_usec).unwrap_or(0) * 1000;
-    let limit = (has && ns > 0).then_some(ns);
-    wait_for_any(&mut [pollfd { fd, events, revents: 0 }], limit) != 0
-}
-
-/// Makes a call again and again until it does not say any more that there is nothing to do.
-fn patiently(fd: c_int, events: i16, may_wait: bool, mut call: impl FnMut() -> ssize_t) -> ssize_t {
-    scheduler::chance();
-    loop {
-        let result = call();
-        scheduler::stir();
-        if result >= 0 || !matches!(errno(), libc::EAGAIN) || !may_wait {
-            return result;
-        }
-        if !wait_to(fd, events) {
-            set_errno(libc::EAGAIN);
-            return -1;
-        }
-    }
-}
-
-/// The same for descriptors of which nothing is known: who is ready is not waited for.
-fn plainly(fd: c_int, events: i16, call: impl Fn() -> ssize_t) -> ssize_t {
-    scheduler::chance();
-    while look(&mut [pollfd { fd, events, revents: 0 }]) == 0 {
-        if !wait_to(fd, events) {
-            set_errno(libc::EAGAIN);
-            return -1;
-        }
-    }
-    scheduler::stir();
-    call()
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
-    let call = |flags| real!(recv(fd, buffer, len, flags) as fn(c_int, *mut c_void, size_t, c_int) -> ssize_t);
-    if !is_managed() {
-        return call(flags);
-    }
-    patiently(fd, libc::POLLIN, flags & libc::MSG_DONTWAIT == 0, || call(flags | libc::MSG_DONTWAIT))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    let call = |flags| real!(recvmsg(fd, message, flags) as fn(c_int, *mut msghdr, c_int) -> ssize_t);
-    if !is_managed() {
-        return call(flags);
-    }
-    patiently(fd, libc::POLLIN, flags & libc::MSG_DONTWAIT == 0, || call(flags | libc::MSG_DONTWAIT))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
-    let call = || real!(read(fd, buffer, len) as fn(c_int, *mut c_void, size_t) -> ssize_t);
-    if is_managed() { plainly(fd, libc::POLLIN, call) } else { call() }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-    let call = || real!(readv(fd, parts, count) as fn(c_int, *const iovec, c_int) -> ssize_t);
-    if is_managed() { plainly(fd, libc::POLLIN, call) } else { call() }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
-    let call = |flags| real!(send(fd, buffer, len, flags) as fn(c_int, *const c_void, size_t, c_int) -> ssize_t);
-    if !is_managed() {
-        return call(flags);
-    }
-    patiently(fd, libc::POLLOUT, flags & libc::MSG_DONTWAIT == 0, || call(flags | libc::MSG_DONTWAIT))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    let call = |flags| real!(sendmsg(fd, message, flags) as fn(c_int, *const msghdr, c_int) -> ssize_t);
-    if !is_managed() {
-        return call(flags);
-    }
-    patiently(fd, libc::POLLOUT, flags & libc::MSG_DONTWAIT == 0, || call(flags | libc::MSG_DONTWAIT))
-}
-
-/// A socket takes what it has room for, so that a long message is not waited for in the system.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
-    let plain = || real!(write(fd, buffer, len) as fn(c_int, *const c_void, size_t) -> ssize_t);
-    if !is_managed() || fd <= 2 {
-        return plain();
-    }
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    let call = || real!(send(fd, buffer, len, flags) as fn(c_int, *const c_void, size_t, c_int) -> ssize_t);
-    let sent = patiently(fd, libc::POLLOUT, true, call);
-    if sent < 0 && errno() == libc::ENOTSOCK { plainly(fd, libc::POLLOUT, plain) } else { sent }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-    let call = || real!(writev(fd, parts, count) as fn(c_int, *const iovec, c_int) -> ssize_t);
-    if is_managed() && fd > 2 { plainly(fd, libc::POLLOUT, call) } else { call() }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
-    let call = || {
-        real!(accept4(fd, address, len, flags) as fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int) as ssize_t
-    };
-    let accepted = if is_managed() { plainly(fd, libc::POLLIN, call) } else { call() };
-    accepted as c_int
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    if is_managed() {
-        scheduler::stir();
-    }
-    real!(close(fd) as fn(c_int) -> c_int)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    if is_managed() {
-        scheduler::stir();
-    }
-    real!(shutdown(fd, how) as fn(c_int, c_int) -> c_int)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
-    if is_managed() {
-        scheduler::stir();
-    }
-    real!(connect(fd, address, len) as fn(c_int, *const sockaddr, socklen_t) -> c_int)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-    if is_managed() {
-        scheduler::stir();
-    }
-    real!(epoll_ctl(set, operation, fd, event) as fn(c_int, c_int, c_int, *mut epoll_event) -> c_int)
-}
-
 // ---- files ----
 
 #[unsafe(no_mangle)]
@@ -517,6 +274,17 @@ pub unsafe extern "C" fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off
 pub unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
     // SAFETY: the same function on 64 bits.
     unsafe { lseek64(fd, offset, whence) }
+}
+
+/// This machine has no block devices: a history has nothing on any, and a look at each takes a while.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
+    // SAFETY: opendir(3) wants a text that ends with a zero byte.
+    if sockets::is_active() && unsafe { CStr::from_ptr(path) } == c"/sys/block" {
+        set_errno(libc::ENOENT);
+        return std::ptr::null_mut();
+    }
+    real!(opendir(path) as fn(*const c_char) -> *mut libc::DIR)
 }
 
 // ---- memory ----

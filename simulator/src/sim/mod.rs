@@ -2,8 +2,8 @@
 //! everybody waits.
 //!
 //! ```text
-//!  code under test ── std, rustix, libc ──► `calls`: the C library's names, taken by this program
-//!                                              │ would it wait?
+//!  code under test ── std, rustix, libc ──► `calls`, `descriptors`: the C library's names, taken by this program
+//!                                              │ would it wait?          └──► `sockets`: what is under way in them
 //!                                              ▼
 //!                     `scheduler`: who runs next, what time it is ──► `os`: the real system, which never waits
 //!                                              │
@@ -12,17 +12,20 @@
 //! ```
 //!
 //! Threads are the system's, so thread-locals, stacks and panics are what they are in the program; but only one has its
-//! turn, and all of them take theirs on the same thread of the kernel. Sockets, eventfds and epoll sets are the system's, too, and never waited in: a call that would wait gives the turn
-//! away until they are ready. So the code under test is the shipped one, without a seam.
+//! turn, and all of them take theirs on the same thread of the kernel. Sockets and eventfds are the system's, too, but
+//! nothing passes through them there: a call that would wait gives the turn away until they are ready. So the code under
+//! test is the shipped one, without a seam.
 
 mod calls;
 pub mod ceph;
 mod context;
+mod descriptors;
 mod files;
 pub(crate) mod os;
 mod scheduler;
+mod sockets;
 
 pub use calls::{Held, hold};
 pub use files::{Syncs, ask_of_syncs, set_processors};
-pub use os::ring_after;
+pub use os::{keep_memory, ring_after};
 pub use scheduler::{Ended, bypass, describe, is_managed, kick, me, mix, note, now, rouse, simulate, wait_for};

@@ -151,3 +151,14 @@ pub fn ring_after(seconds: u32) {
     // SAFETY: it has no preconditions.
     unsafe { libc::alarm(seconds) };
 }
+
+/// Lets the allocator keep what is freed, for the next history, in one heap for all threads: one of them runs at a time.
+pub fn keep_memory() {
+    const MOST: c_int = 32 << 20;
+    for (parameter, value) in
+        [(libc::M_ARENA_MAX, 1), (libc::M_MMAP_THRESHOLD, MOST), (libc::M_TRIM_THRESHOLD, c_int::MAX)]
+    {
+        // SAFETY: it has no preconditions; a value that it does not take changes nothing.
+        unsafe { libc::mallopt(parameter, value) };
+    }
+}

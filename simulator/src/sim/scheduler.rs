@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::context::{Context, Start, Work};
-use super::os::real;
+use super::sockets;
 
 /// Outside of a simulation.
 const OUTSIDE: usize = usize::MAX;
@@ -79,8 +79,6 @@ struct Simulation {
     rest: u64,
     /// A descriptor may have become ready since all were looked at.
     is_stirred: bool,
-    /// Scratch space: what is polled, and for which thread.
-    polled: (Vec<libc::pollfd>, Vec<usize>),
 }
 
 struct Global(UnsafeCell<Option<Simulation>>);
@@ -276,27 +274,11 @@ impl Simulation {
         if !std::mem::take(&mut self.is_stirred) {
             return;
         }
-        let (polled, of) = &mut self.polled;
-        polled.clear();
-        of.clear();
-        for (number, thread) in self.threads.iter().enumerate() {
-            if let State::Waits(wait) = &thread.state {
-                for &(fd, events) in &wait.fds {
-                    polled.push(libc::pollfd { fd, events, revents: 0 });
-                    of.push(number);
-                }
-            }
-        }
-        if polled.is_empty() {
-            return;
-        }
-        let count = polled.len() as libc::nfds_t;
-        let found = real!(poll(polled.as_mut_ptr(), count, 0) as fn(*mut libc::pollfd, libc::nfds_t, i32) -> i32);
-        if found > 0 {
-            for (polled, number) in polled.iter().zip(of) {
-                if polled.revents != 0 {
-                    self.threads[*number].state = State::Ready(Woken::Ready);
-                }
+        for thread in &mut self.threads {
+            if let State::Waits(wait) = &thread.state
+                && wait.fds.iter().any(|&(fd, events)| sockets::ready(fd, events) != 0)
+            {
+                thread.state = State::Ready(Woken::Ready);
             }
         }
     }
@@ -345,11 +327,11 @@ pub fn simulate<T>(seed: u64, patience: Duration, action: impl FnOnce() -> T) ->
         constancy: [0, 0, 2, 5][(mix(&[seed, 3]) % 4) as usize],
         rest: [2, 8, 64, 1024][(mix(&[seed, 4]) % 4) as usize],
         is_stirred: true,
-        polled: Default::default(),
     };
     // SAFETY: no simulation runs, so nobody else looks inside.
     unsafe { *GLOBAL.0.get() = Some(simulation) };
     ME.set(0);
+    sockets::activate();
     let result = action();
     let until = now() + nanos(patience);
     let is_over = || with(|it| it.threads[1..].iter().all(|thread| matches!(thread.state, State::Ended)));
