@@ -7,6 +7,7 @@
 //! simulator replay FILE                                     the same, of a history that was kept
 //! simulator kept FOLDER                                     whether nothing is wrong in all that were kept
 //! simulator careless                                        whether mistakes that are built in are found
+//! simulator likeness                                        whether its sockets are like the system's
 //! ```
 
 mod actor;
@@ -19,6 +20,7 @@ mod guest;
 mod history;
 mod judge;
 mod kept;
+mod likeness;
 mod machine_server;
 mod media;
 mod mount;
@@ -66,9 +68,10 @@ fn main() -> ExitCode {
         ["replay", what] => replay(what),
         ["kept", folder] => kept::look(folder),
         ["careless"] => kept::find_careless(),
+        ["likeness"] => likeness::compare(),
         _ => {
             eprintln!(
-                "usage: simulator run [--seconds N] [--seed S] [--histories N] [--enough N] [--points] | replay SEED|FILE | kept FOLDER | careless"
+                "usage: simulator run [--seconds N] [--seed S] [--histories N] [--enough N] [--points] | replay SEED|FILE | kept FOLDER | careless | likeness"
             );
             ExitCode::from(2)
         }

@@ -31,6 +31,7 @@ fn look(seconds: u64, most: Option<u64>) -> Result<(), Failed> {
     let program = build(&folder, &crate::target().join("simulator"))?;
     run_command(Command::new(&program).arg("kept").arg(folder.join("seeds")))?;
     run_command(Command::new(&program).arg("careless"))?;
+    run_command(Command::new(&program).arg("likeness"))?;
     let mut new = Command::new(&program);
     new.args(["run", "--seconds", &seconds.to_string(), "--seed", &first_seed()?]);
     match most {
