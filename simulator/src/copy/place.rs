@@ -5,11 +5,11 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
 use cryptline::{DispatchOptions, Mode, Open, Plain, Zeroes};
-use cryptline_testkit::cache::{Left, Temper};
+use cryptline_testkit::cache::{FileContent, Left, Temper};
 use tempfile::TempDir;
 
 use super::{CHUNK, CHUNKS_MAX, From, GRAIN, Into, Plan};
@@ -56,7 +56,7 @@ pub struct Source {
     /// The clear bytes.
     pub bytes: Vec<u8>,
     pub file: File,
-    image: Arc<Vec<u8>>,
+    image: FileContent,
 }
 
 impl Place {
@@ -99,7 +99,7 @@ impl Place {
         }
         let mut image = fs::read(&path)?;
         image.resize(image.len().next_multiple_of(4096), 0);
-        Ok(Source { bytes, file, image: Arc::new(image) })
+        Ok(Source { bytes, file, image: FileContent::from(image) })
     }
 
     /// The range that is copied into, and what is around it, before that; in the clear, and as it is in the file.
@@ -144,7 +144,7 @@ impl Place {
         for (name, bytes) in found.iter().filter(|(name, _)| is_found(name)) {
             put(&self.dest.path().join(name), bytes)?;
         }
-        machine.attach(&source.file, Arc::clone(&source.image), 4096);
+        machine.attach(&source.file, source.image.clone(), 4096);
         let capacity = match (plan.from, plan.into) {
             (From::Stream, _) => CAPACITY_OF_STREAM,
             (_, Into::Range | Into::Volume) => WHOLE,

@@ -276,17 +276,6 @@ pub unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t
     unsafe { lseek64(fd, offset, whence) }
 }
 
-/// This machine has no block devices: a history has nothing on any, and a look at each takes a while.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
-    // SAFETY: opendir(3) wants a text that ends with a zero byte.
-    if sockets::is_active() && unsafe { CStr::from_ptr(path) } == c"/sys/block" {
-        set_errno(libc::ENOENT);
-        return std::ptr::null_mut();
-    }
-    real!(opendir(path) as fn(*const c_char) -> *mut libc::DIR)
-}
-
 // ---- memory ----
 
 /// Nothing is locked: it takes longer than all that a history does with a key.

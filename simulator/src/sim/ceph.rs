@@ -9,10 +9,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use libc::DIR;
-
-use super::os::{real, real_dlsym, set_errno};
-use super::scheduler::is_managed;
+use super::os::{real, real_dlsym};
 
 type Handle = *mut c_void;
 type Callback = unsafe extern "C" fn(Handle, *mut c_void);
@@ -214,17 +211,6 @@ static FUNCTIONS: [(&str, Address); 45] = functions![
     rbd_aio_discard,
     rbd_aio_write_zeroes,
 ];
-
-/// Threads of this process are not listed: how long the system lists one that has ended is left to chance.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn opendir(name: *const c_char) -> *mut DIR {
-    // SAFETY: a text that ends with a zero, as opendir(3) wants it.
-    if is_managed() && unsafe { CStr::from_ptr(name) }.to_bytes() == b"/proc/self/task" {
-        set_errno(libc::EACCES);
-        return ptr::null_mut();
-    }
-    real!(opendir(name) as fn(*const c_char) -> *mut DIR)
-}
 
 // ---- librados ----
 

@@ -252,6 +252,24 @@ pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> 
     unsafe { receive(fd, slice(parts.cast_mut(), count as usize), 0) }
 }
 
+/// From where a descriptor is (offset -1), which those without a place have alone; never waits where it may not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn preadv64v2(
+    fd: c_int,
+    parts: *const iovec,
+    count: c_int,
+    offset: libc::off64_t,
+    flags: c_int,
+) -> ssize_t {
+    if offset != -1 || !sockets::is_known(fd) {
+        return real!(preadv64v2(fd, parts, count, offset, flags)
+            as fn(c_int, *const iovec, c_int, libc::off64_t, c_int) -> ssize_t);
+    }
+    let waits_not = if flags & libc::RWF_NOWAIT == 0 { 0 } else { libc::MSG_DONTWAIT };
+    // SAFETY: as preadv2(2) has it.
+    unsafe { receive(fd, slice(parts.cast_mut(), count as usize), waits_not) }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     if !sockets::is_known(fd) {
