@@ -170,7 +170,7 @@ unsafe fn files_of(message: &msghdr) -> Vec<c_int> {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while let Some(found) = header.as_ref() {
             if (found.cmsg_level, found.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-                let count = (found.cmsg_len as usize - libc::CMSG_LEN(0) as usize) / size_of::<c_int>();
+                let count = (found.cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<c_int>();
                 let data = libc::CMSG_DATA(header).cast::<c_int>();
                 files.extend((0..count).map(|index| data.add(index).read_unaligned()));
             }
@@ -184,7 +184,7 @@ unsafe fn files_of(message: &msghdr) -> Vec<c_int> {
 unsafe fn hand_over(message: &mut msghdr, mut files: Vec<c_int>) {
     // SAFETY: as cmsg(3) has it, in the control bytes of the message; what is written there fits.
     unsafe {
-        let room = (message.msg_controllen as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+        let room = message.msg_controllen.saturating_sub(libc::CMSG_LEN(0) as usize);
         if files.len() > room / size_of::<c_int>() {
             message.msg_flags |= libc::MSG_CTRUNC;
             close_all(files.split_off(room / size_of::<c_int>()));
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
     // SAFETY: as recvmsg(2) has it.
     let receive = || unsafe {
         let message = &mut *message;
-        let parts = slice(message.msg_iov, message.msg_iovlen as usize);
+        let parts = slice(message.msg_iov, message.msg_iovlen);
         let received = sockets::receive(fd, parts, flags & libc::MSG_PEEK != 0)?;
         (message.msg_namelen, message.msg_flags) = (0, if received.is_cut { libc::MSG_TRUNC } else { 0 });
         hand_over(message, received.files);
@@ -291,7 +291,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     // SAFETY: as sendmsg(2) has it.
     unsafe {
         let message = &*message;
-        transmit(fd, slice(message.msg_iov, message.msg_iovlen as usize), flags, &files_of(message))
+        transmit(fd, slice(message.msg_iov, message.msg_iovlen), flags, &files_of(message))
     }
 }
 
