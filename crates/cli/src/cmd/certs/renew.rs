@@ -108,7 +108,7 @@ pub fn renew(folder: &Path, lifetime: Duration) -> Result<(), CliError> {
         let Some(text) = read_if_there(&path)? else {
             return Ok(false);
         };
-        let old = Leaf::parse(&text).map_err(|why| unusable(&path, why))?;
+        let old = Leaf::parse(&text, &authority, is_server).map_err(|why| unusable(&path, why))?;
         let params = if is_server {
             server_params(&old.hosts, &old.name, lifetime)
         } else {
@@ -202,8 +202,21 @@ struct Leaf {
 }
 
 impl Leaf {
-    fn parse(text: &str) -> Result<Self, String> {
+    /// Takes a certificate that the authority has signed, for this use: to sign again what somebody else has put there would let
+    /// that one in.
+    fn parse(text: &str, authority: &Authority, is_server: bool) -> Result<Self, String> {
         with_certificate(text, |found| {
+            let is_signed = with_certificate(&authority.text, |authority| {
+                Ok(found.verify_signature(Some(authority.public_key())).is_ok())
+            });
+            if !is_signed? {
+                return Err(format!("{AUTHORITY} has not signed it"));
+            }
+            let usage = found.extended_key_usage().map_err(|error| error.to_string())?;
+            let is_for = usage.is_some_and(|it| if is_server { it.value.server_auth } else { it.value.client_auth });
+            if !is_for || found.is_ca() {
+                return Err(FOREIGN.to_owned());
+            }
             let names = found.subject_alternative_name().map_err(|error| error.to_string())?;
             let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
             let hosts = names.iter().map(host).collect::<Option<Vec<_>>>();
@@ -214,8 +227,7 @@ impl Leaf {
 }
 
 /// Why a certificate is not renewed.
-const FOREIGN: &str =
-    "it has names or marks that `cryptline certs` does not make; renew it with the program that made it";
+const FOREIGN: &str = "it is not as `cryptline certs` makes them; renew it with the program that made it";
 
 fn host(name: &GeneralName<'_>) -> Option<String> {
     match name {
