@@ -61,7 +61,7 @@ struct Socket {
     is_shut: [bool; 2],
     /// The peer has gone without all that was sent to it.
     is_reset: bool,
-    /// It was accepted, or made by the program itself.
+    /// Set once it was accepted, or made by the program itself.
     is_held: bool,
     /// Messages stay apart (SOCK_SEQPACKET).
     is_apart: bool,

@@ -10,7 +10,7 @@ type Page = [u8; PAGE];
 
 static ZEROS: Page = [0; PAGE];
 
-/// What a file holds.
+/// Content of a file.
 #[derive(Clone, Debug, Default)]
 pub struct FileContent {
     len: usize,
@@ -50,7 +50,7 @@ impl FileContent {
         Arc::make_mut(page)[at % PAGE..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// What is not zeros, and where; a page at most at a time.
+    /// Runs that are not zeros, and where they lie: of a page at most.
     pub fn written(&self) -> impl Iterator<Item = (usize, &[u8])> {
         self.pages.iter().map(|(number, page)| (number * PAGE, &page[..PAGE.min(self.len - number * PAGE)]))
     }
