@@ -222,7 +222,8 @@ def copy(disk, target, *, verify=False, replace=False):
 
 def info(target, *, header=None, target_partition=None, offset=None, length=None):
     """What a LUKS header says: a dictionary. No key is needed. Of a disk with a partition table it is the `partitions`,
-    each with `number`, `offset`, `length`, `type`, `label`, `uuid`, and `luks` if a LUKS header is there."""
+    each with `number`, `offset`, `length`, `type`, `label`, `uuid`, `luks` if a LUKS header is there, and
+    `contents`, what else is known to be there or None."""
     return json.loads(_cryptline.inspect(**_place(target, target_partition, offset, length), header=_path(header), partitions=True))
 
 

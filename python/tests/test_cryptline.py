@@ -287,6 +287,8 @@ class FileObjects(WithFolder):
                 first, second = found["partitions"]
                 self.assertEqual((first["number"], first["offset"], first["length"]), (1, MIB, len(image)))
                 self.assertEqual((first["label"], first["luks"], second["luks"]), ("a & b", True, False))
+                self.assertIsNone(first["contents"])
+                self.assertIn("zeros", second["contents"])
                 parts = {"target_partition": 1}, {"target_partition": "a & b"}, {"target_partition": first["uuid"]}, {
                     "offset": MIB, "length": len(image)}
                 for part in parts:

@@ -70,7 +70,8 @@ impl Inspection {
 
 impl PartitionTable {
     /// Returns the table as one JSON object: `kind` (`gpt` or `mbr`), `device_size`, `sector_size`, `damage` (null where it is
-    /// sound), and `partitions`, each with `number`, `offset`, `length` (in bytes), `type`, `label`, `uuid` and `luks`.
+    /// sound), and `partitions`, each with `number`, `offset`, `length` (in bytes), `type`, `label`, `uuid`, `luks` and
+    /// `contents` (anything else that is known to be there, or null).
     #[must_use]
     pub fn to_json(&self) -> String {
         let kind = match self.kind {
@@ -80,7 +81,7 @@ impl PartitionTable {
         let partition = |it: &Partition| {
             json!({
                 "number": it.number, "offset": it.start, "length": it.size, "type": it.kind, "label": it.label,
-                "uuid": it.uuid, "luks": it.is_luks,
+                "uuid": it.uuid, "luks": it.is_luks, "contents": it.holds.as_ref().map(ToString::to_string),
             })
         };
         let partitions: Vec<_> = self.partitions.iter().map(partition).collect();
