@@ -6,7 +6,7 @@
 //! ```
 
 use std::fs::File;
-use std::io::{self, Read as _, Write};
+use std::io::{self, IsTerminal as _, Read as _, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
@@ -21,6 +21,14 @@ use cryptline_serve::StopHandle;
 use super::options::FrontArgs;
 use crate::CliError;
 use crate::args::{TableArgument, verb_first};
+
+/// Set where a server's report is passed on to a terminal.
+const ON_A_TERMINAL: &str = "CRYPTLINE_ON_A_TERMINAL";
+
+/// Tells if a person reads what is reported, rather than a program or a log.
+pub fn is_read_by_a_person() -> bool {
+    io::stdout().is_terminal() || std::env::var_os(ON_A_TERMINAL).is_some()
+}
 
 /// `--background`.
 #[derive(Args, Debug)]
@@ -113,6 +121,9 @@ pub fn run() -> Result<ExitCode, CliError> {
     command.arg0(program.unwrap_or_else(|| "cryptline".into()));
     // Options may stand anywhere behind the verb.
     command.args(arguments.next());
+    if io::stdout().is_terminal() {
+        command.env(ON_A_TERMINAL, "1");
+    }
     command.args(["--ready-fd", &theirs.as_raw_fd().to_string()]);
     command.args(arguments);
     let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;

@@ -74,6 +74,16 @@ impl Banner {
         text + &self.commands(common.stats)
     }
 
+    /// A line that says that clients can connect, behind where metrics are, for programs and logs.
+    pub(super) fn brief(common: &Common<'_>) -> String {
+        let mut text = String::new();
+        if let Some(place) = common.metrics {
+            line(&mut text, "metrics", &place.to_string());
+        }
+        line(&mut text, "ready", &format!("{}; sandbox: {}", common.io, common.sandbox.text()));
+        text
+    }
+
     fn commands(&self, stats: Option<&Path>) -> String {
         let quotable = |path: &&str| !path.contains(|c: char| c == '\'' || c.is_control());
         let top = stats.and_then(Path::to_str).filter(quotable);

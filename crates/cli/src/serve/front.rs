@@ -22,6 +22,7 @@ use cryptline_serve::{Flushed, StopHandle};
 use cryptline_sys::Ring;
 
 use super::backend::Backend;
+use super::background;
 use super::banner::{Banner, Common};
 use super::cleanup::Cleanup;
 use super::events;
@@ -159,6 +160,8 @@ pub struct Entered<'a> {
     captive: Option<Captive>,
     /// All but its first lines, which have been said.
     banner: Banner,
+    /// Standard output is a terminal, or whoever started this server has one.
+    is_read: bool,
     stop: StopHandle,
     stopper: Stopper,
     manager: Arc<Notifier>,
@@ -299,6 +302,8 @@ impl<'a> Opened<'a> {
         let statistics = &self.options.statistics;
         let poll = Arc::new(OnceLock::new());
         let metrics = statistics.start(&volumes, &poll, self.options.socket_mode, &self.cleanup)?;
+        // Nobody may ask the terminal once the sandbox is there.
+        let is_read = background::is_read_by_a_person();
         if !banner.quiet && command.is_none() {
             print(&banner.places())?;
         }
@@ -331,6 +336,7 @@ impl<'a> Opened<'a> {
                 metrics,
                 captive,
                 banner,
+                is_read,
                 stop: self.stop,
                 stopper: self.stopper,
                 manager: self.manager,
@@ -390,24 +396,30 @@ impl Entered<'_> {
         ended.map(|()| ExitCode::from(status))
     }
 
-    /// Says the rest of the banner. Standard output belongs to the client or command where there is one.
+    /// Says the rest of the banner on a terminal, and elsewhere that clients can connect. Standard output belongs to the client
+    /// or command where there is one.
     fn say(&self) -> Result<(), CliError> {
-        let rest = self.banner.rest(&Common {
-            volumes: &self.volumes.now(),
+        let volumes = self.volumes.now();
+        let common = Common {
+            volumes: &volumes,
             io: &self.backend.description,
             poll: self.poll,
             sandbox: &self.in_force,
             stats: self.options.statistics.stats.as_deref(),
             metrics: self.metrics.as_ref(),
-        });
-        if !self.banner.quiet && self.captive.is_none() {
-            return print(&rest);
+        };
+        let is_told = !self.banner.quiet && self.captive.is_none();
+        if is_told && self.is_read {
+            return print(&self.banner.rest(&common));
+        }
+        if is_told {
+            print(&Banner::brief(&common))?;
         }
         if self.options.verbose {
-            let text = self.banner.places() + &rest;
+            let text = self.banner.places() + &self.banner.rest(&common);
             let lines = text.lines().filter(|line| !line.is_empty());
             lines.for_each(log::info);
-        } else if self.in_force.is_less_than_asked() {
+        } else if !is_told && self.in_force.is_less_than_asked() {
             warn(&[format!("sandbox: {}", self.in_force.text())]);
         }
         Ok(())

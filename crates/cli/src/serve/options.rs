@@ -74,7 +74,7 @@ pub struct ProcessArgs {
     #[command(flatten)]
     pub statistics: StatsArgs,
 
-    /// Log more to standard error
+    /// Log more to standard error, with the whole banner where standard output is no terminal
     #[arg(short, long)]
     pub verbose: bool,
 

@@ -84,7 +84,7 @@ fn container_serves_as_nobody_and_without_capabilities() {
     serves(Limits::default(), |process, banner| {
         assert_eq!(said_of(process, "status", "Uid:"), [NOBODY; 4].map(|id| id.to_string()).join(" "));
         assert_eq!(said_of(process, "status", "CapBnd:"), "0000000000000000");
-        assert!(value(banner, "io").starts_with("io_uring"), "{banner}");
+        assert!(value(banner, "ready").starts_with("io_uring"), "{banner}");
     });
 }
 
@@ -92,7 +92,7 @@ fn container_serves_as_nobody_and_without_capabilities() {
 fn container_serves_without_io_uring() {
     let limits = Limits { without_io_uring: true, ..Limits::default() };
     serves(limits, |_, banner| {
-        assert!(value(banner, "io").starts_with("preadv"), "{banner}");
+        assert!(value(banner, "ready").starts_with("preadv"), "{banner}");
     });
 }
 
@@ -118,7 +118,7 @@ fn container_serves_with_a_root_that_cannot_be_written() {
 fn container_serves_without_any_of_it() {
     let limits = Limits { without_io_uring: true, without_locked_memory: true, read_only: true };
     serves(limits, |_, banner| {
-        assert!(value(banner, "io").starts_with("preadv"), "{banner}");
+        assert!(value(banner, "ready").starts_with("preadv"), "{banner}");
     });
 }
 

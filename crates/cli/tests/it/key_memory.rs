@@ -237,7 +237,7 @@ impl Server {
         feed(&mut child, &volume.input);
         let mut report = String::new();
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
-        while !report.contains("qemu-img") {
+        while !report.contains("ready:") {
             assert_ne!(lines.read_line(&mut report).expect("a report"), 0, "{report}");
         }
         let uri = value(&report, "uri");

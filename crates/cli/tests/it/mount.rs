@@ -66,8 +66,7 @@ impl Disk {
         let mut server = Background::spawn(&mut command);
         let file = if point.is_dir() { point.join("disk") } else { point.to_owned() };
         let deadline = Instant::now() + READY;
-        // The command to paste comes last.
-        while !server.stdout_text().contains("cryptline umount") {
+        while !server.stdout_text().contains("\nready:") {
             let ended = server.wait(Duration::from_millis(10)).is_some();
             if ended || Instant::now() > deadline {
                 panic!("no mount:\n{}", server.collect());

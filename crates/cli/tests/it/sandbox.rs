@@ -115,7 +115,8 @@ fn files_programs_and_sockets_are_refused_to_every_thread() {
 #[test]
 fn without_a_sandbox_the_same_attempts_are_allowed() {
     let server = Server::start(["ram:4M", "--sandbox=off", "--sandbox-probe"]);
-    let said = value(&server.process.stdout_text(), "sandbox");
+    let ready = value(&server.process.stdout_text(), "ready");
+    let (_, said) = ready.split_once("; sandbox: ").unwrap();
     assert_eq!(said, "off (--sandbox=off)");
     let probed = probed(&server.stop());
     for what in ["open", "execve", "fork", "socket-tcp", "socket-unix", "ptrace"] {
@@ -158,7 +159,8 @@ fn every_way_of_io_and_dispatch_serves_many_clients_under_it() {
             &stats,
         ]);
         let server = Server::start(arguments.chain(options.iter().copied()));
-        let said = value(&server.process.stdout_text(), "sandbox");
+        let ready = value(&server.process.stdout_text(), "ready");
+        let (_, said) = ready.split_once("; sandbox: ").unwrap();
         assert!(said.contains("landlock (version ") && said.ends_with("seccomp"), "{said}");
         for _ in 0..2 {
             let copy = disk.path("copy");
@@ -221,8 +223,6 @@ fn another_user_serves_an_image_that_only_root_can_open() {
         let arguments =
             disk.arguments().into_iter().chain([sandbox, "-u", "65534", "-g", "65534", "-U", &socket, "-P", &pidfile]);
         let server = Server::start(arguments);
-        let user = value(&server.process.stdout_text(), "user");
-        assert!(user.ends_with("65534:65534)") || user == "65534:65534", "{user}");
         let ids = [NOBODY; 4].map(|id| id.to_string()).join("\t");
         all_threads_have(&server.process, "Uid", &ids);
         all_threads_have(&server.process, "Gid", &ids);

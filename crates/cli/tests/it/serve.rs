@@ -39,8 +39,6 @@ fn default_polls_with_io_uring_and_two_processors_and_never_with_one() {
 
 /// Returns what a server of a RAM disk says when it starts.
 fn said(options: &[&str]) -> String {
-    let server = Server::start(["ram:1M"].into_iter().chain(options.iter().copied()));
-    let report = server.process.stdout_text();
-    server.stop();
-    report
+    let server = Server::start(["ram:1M", "-v"].into_iter().chain(options.iter().copied()));
+    server.stop().stderr_text().replace("cryptline: ", "")
 }

@@ -41,7 +41,7 @@ fn each_target_has_its_socket_until_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let [one, two] = ["one", "two"].map(|name| text(&folder.path().join(name)));
     let arguments =
-        ["vhost-user", "ram:1M", "ram:2M", "--socket-path", &one, "--socket-path", &two, "--num-queues", "3"];
+        ["vhost-user", "ram:1M", "ram:2M", "--socket-path", &one, "--socket-path", &two, "--num-queues", "3", "-v"];
     let process = Background::spawn(&mut cryptline(arguments));
     let process = process.wait_for_socket(Path::new(&two), READY);
     for path in [&one, &two] {
@@ -53,8 +53,8 @@ fn each_target_has_its_socket_until_the_end() {
     let stream = UnixStream::connect(&one).unwrap();
     assert_eq!(ask(&stream, GET_QUEUE_NUM), 3);
     let ended = process.stop().success();
-    let said = ended.stdout_text();
-    assert_eq!(value(&said, "socket"), one);
+    assert_eq!(value(&ended.stdout_text(), "socket"), one);
+    let said = ended.stderr_text();
     for hint in ["share=on", "access mode='shared'", "shared=on", "num-queues=3"] {
         assert!(said.contains(hint), "{said}");
     }
@@ -120,10 +120,10 @@ fn descriptor_that_no_machine_can_be_at_is_refused() {
 fn queue_size_is_told_to_whoever_starts_the_machine() {
     let folder = tempfile::tempdir().unwrap();
     let socket = text(&folder.path().join("socket"));
-    let arguments = ["vhost-user", "ram:1M", "--queue-size", "256", "--socket-path", &socket];
+    let arguments = ["vhost-user", "ram:1M", "--queue-size", "256", "--socket-path", &socket, "-v"];
     let process = Background::spawn(&mut cryptline(arguments));
     let process = process.wait_for_socket(Path::new(&socket), READY);
-    let said = process.stop().success().stdout_text();
+    let said = process.stop().success().stderr_text();
     for hint in [",num-queues=1,queue-size=256", "queues='1' queue_size='256'", ",num_queues=1,queue_size=256"] {
         assert!(said.contains(hint), "{said}");
     }

@@ -57,7 +57,7 @@ pub fn what_deleted_files_had_is_given_back(ceph: &Ceph, folder: &Folder, image:
     command.args(["--allow-discards", "--zeroes=detect", "--key-file", &key]);
     let mut mount = Background::spawn(&mut command);
     let deadline = Instant::now() + READY;
-    while !mount.stdout_text().contains("cryptline umount") {
+    while !mount.stdout_text().contains("\nready:") {
         let ended = mount.wait(Duration::from_millis(10)).is_some();
         if ended || Instant::now() > deadline {
             panic!("no mount:\n{}", mount.collect());

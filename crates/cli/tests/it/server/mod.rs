@@ -49,8 +49,7 @@ impl Server {
     pub fn spawn(command: &mut Command) -> Self {
         let mut process = Background::spawn(command);
         let deadline = Instant::now() + READY;
-        // The commands to paste come last.
-        while !process.stdout_text().contains("| cryptline mount") {
+        while !process.stdout_text().contains("\nready:") {
             let ended = process.wait(Duration::from_millis(10)).is_some();
             if ended || Instant::now() > deadline {
                 panic!("no server:\n{}", process.collect());
