@@ -80,7 +80,7 @@ docker() {
 }
 docker "$@"
 if [[ $1 == run ]]; then
-    until docker logs disk 2>&1 | grep -q nbdcopy; do
+    until docker logs disk 2>&1 | grep -q ^ready:; do
         state=$(docker inspect --format '{{.State.Status}} {{.State.ExitCode}} {{.State.Error}}' disk)
         if [[ $state != running* ]]; then
             echo "the container is $state, and has said:" >&2
