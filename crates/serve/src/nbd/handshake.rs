@@ -34,8 +34,10 @@ pub(super) fn negotiate(
             let refusal = state.refusal().cloned();
             refusal.map_or(Ok(None), |refusal| Err(ClientError::Refused(refusal)))
         }
-        // Somebody has looked whether there is a server.
-        Err(ClientError::Handshake(error)) if state.is_untouched() && has_closed(&error) => Ok(None),
+        // Somebody has looked whether there is a server; who had to give way has not.
+        Err(ClientError::Handshake(error)) if state.is_untouched() && has_closed(&error) && !member.is_displaced() => {
+            Ok(None)
+        }
         other => other.map(|_| None),
     }
 }
