@@ -90,11 +90,7 @@ impl CopyHashed {
     /// The value as programs print it.
     #[must_use]
     pub fn hex(&self) -> String {
-        use fmt::Write as _;
-        self.value.iter().fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        crate::hex(&self.value)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use cryptline::{Contents, Unlocked};
+use cryptline::{Contents, Unlocked, hex};
 use serde_json::{Value, json};
 
 use crate::CliError;
@@ -12,8 +12,8 @@ use crate::log::utc;
 use crate::output::print_report;
 use crate::version::LONG;
 
-/// Prints the report. `contents` says what the decrypted disk has, where that is known, `line` the line of a list, and `why` what stands against serving the volume. docs/open-json.md promises that the members
-/// stay.
+/// Prints the report. `contents` says what the decrypted disk has, where that is known, `line` which line of a list opened
+/// it, and `why` what stands against serving the volume. docs/open-json.md promises that the members stay.
 ///
 /// # Errors
 /// As [`print_report`].
@@ -59,8 +59,4 @@ pub fn print(
         report.extend(own);
     }
     print_report(true, &report, "")
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
