@@ -41,7 +41,7 @@ pub fn refuse_shared_input(takers: &[Taker]) -> Result<(), CliError> {
     let all_lines = takers.iter().all(|it| it.takes == Some(FromInput::Line));
     match takers.as_slice() {
         [first, .., last] if !all_lines => Err(CliError::parameters(format!(
-            "standard input cannot be both {} and {}; use the latter with {} FILE",
+            "standard input cannot be both {} and {}; pass the latter with {} FILE",
             first.what, last.what, last.instead
         ))),
         _ => Ok(()),

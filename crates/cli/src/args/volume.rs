@@ -230,7 +230,7 @@ impl TargetArgs {
             }
             (Some(line), _) => super::table::target(line),
             (None, target) if target.is_empty() => Err(CliError::parameters(
-                "no target; use a LUKS file or device, an NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH, zoned:PATH, ram:SIZE, or --table",
+                "no target; name a LUKS file or device, an NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH, zoned:PATH, ram:SIZE, or --table",
             )),
             (None, target) => Ok(Target::parse(target)?),
         }

@@ -357,5 +357,5 @@ fn no_ring() -> CliError {
 }
 
 fn no_point() -> CliError {
-    CliError::parameters("use a TARGET and a MOUNTPOINT, as in `cryptline mount disk.img /mnt`")
+    CliError::parameters("name a TARGET and a MOUNTPOINT, as in `cryptline mount disk.img /mnt`")
 }

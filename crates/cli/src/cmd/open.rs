@@ -49,7 +49,7 @@ pub struct OpenArgs {
     pub json: bool,
 
     /// Try each line of FILE as a passphrase, and say the number of the one that opens. Empty lines are skipped. After the
-    /// first try it is told how long all of them take
+    /// first try, it says how long all of them will take
     #[arg(long, value_name = "FILE", conflicts_with_all = ["key_file", "passphrase_fd", "passphrase_command", "volume_key_file", "token_id", "token_type", "token_only"])]
     pub passphrase_list: Option<PathBuf>,
 

@@ -46,7 +46,7 @@ pub struct TopArgs {
 /// Exit code 4 when a server does not answer or makes no sense.
 pub fn run(args: &TopArgs) -> Result<(), CliError> {
     if args.json && args.sockets.len() > 1 {
-        return Err(CliError::parameters("JSON lines do not say which server they are of; use --json one SOCKET"));
+        return Err(CliError::parameters("JSON lines do not say which server they are of; use --json with one SOCKET"));
     }
     let sockets = args.sockets.iter();
     let streams = sockets.map(|socket| Ok((connect(socket)?, socket.display().to_string())));

@@ -48,7 +48,7 @@ pub fn figure() -> Option<Figure> {
     Some(Figure {
         name: "cryptline_certificate_expiry_timestamp_seconds",
         kind: "gauge",
-        help: "Until when the server's TLS certificate is valid, in seconds since 1970.",
+        help: "When the server's TLS certificate expires, in seconds since 1970.",
         value: seconds,
     })
 }

@@ -82,9 +82,9 @@ impl Wanted {
             Some((host, port)) if port.parse::<u16>().is_ok() => {
                 CliError::parameters(format!("--ip-addr takes no port; use --ip-addr '{host}' --port {port}"))
             }
-            _ => {
-                CliError::parameters(format!("{host} is no address of this machine ({error}); use one with --ip-addr"))
-            }
+            _ => CliError::parameters(format!(
+                "{host} is not an address of this machine ({error}); use one with --ip-addr"
+            )),
         })?;
         let mut addresses: Vec<SocketAddr> = Vec::new();
         for address in found {
@@ -135,7 +135,7 @@ fn tcp_error(address: SocketAddr, error: &io::Error) -> CliError {
             CliError::parameters(format!("no permission to listen on {address}; choose a --port from 1024 up"))
         }
         io::ErrorKind::AddrNotAvailable => {
-            CliError::parameters(format!("{} is no address of this machine; use one with --ip-addr", address.ip()))
+            CliError::parameters(format!("{} is not an address of this machine; use one with --ip-addr", address.ip()))
         }
         _ => CliError::parameters(format!("cannot listen on {address}: {error}")),
     }

@@ -28,7 +28,7 @@ pub fn text(volumes: &[Served], process: &Process) -> String {
         text.family(figure.name, figure.kind, figure.help);
         text.line(figure.name, &[], figure.value);
     }
-    text.family("cryptline_export_info", "gauge", "1, with what the export is.");
+    text.family("cryptline_export_info", "gauge", "Always 1; its labels describe the export.");
     for volume in volumes {
         text.info(volume);
     }

@@ -67,7 +67,7 @@ impl Process {
             gauge("process_open_fds", "Open file descriptors.", self.descriptor_count()),
             gauge(
                 "process_max_fds",
-                "Most file descriptors that there can be.",
+                "Maximum number of open file descriptors.",
                 Some(getrlimit(Resource::Nofile).current.map_or(f64::INFINITY, super::metrics::float)),
             ),
         ]

@@ -272,7 +272,7 @@ fn with_certificate<T>(text: &str, work: impl FnOnce(&X509Certificate<'_>) -> Re
     };
     match X509Certificate::from_der(&der) {
         Ok(([], found)) => work(&found),
-        _ => Err("it is no X.509 certificate".to_owned()),
+        _ => Err("it is not an X.509 certificate".to_owned()),
     }
 }
 
@@ -293,7 +293,7 @@ fn read_if_there(path: &Path) -> Result<Option<Zeroizing<String>>, CliError> {
     match certificates::contents(path) {
         Ok(bytes) => match std::str::from_utf8(&bytes) {
             Ok(text) => Ok(Some(Zeroizing::new(text.to_owned()))),
-            Err(_) => Err(unusable(path, "it is no text")),
+            Err(_) => Err(unusable(path, "it is not text")),
         },
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(cannot_read(path, &error.into())),

@@ -37,7 +37,7 @@ pub fn open(args: &CopyArgs) -> Result<File, CliError> {
     let source = args.source.display();
     if io::stdout().is_terminal() {
         return Err(CliError::parameters(format!(
-            "standard output is a terminal, and a disk is no text; redirect it, as in `cryptline copy {source} - | sha256sum`, or name a file"
+            "standard output is a terminal, and a disk is not text; redirect it, as in `cryptline copy {source} - | sha256sum`, or name a file"
         )));
     }
     let failed = |error| CliError::parameters(format!("cannot use standard output: {error}; is it closed?"));
