@@ -12,8 +12,7 @@ create_exception!(cryptline, WrongKey, Error, "No key slot opens with this key, 
 
 /// A failure of the library.
 pub fn of(error: &cryptline::Error) -> PyErr {
-    let text = format!("{error}{}", error.next_step().unwrap_or_default());
-    let said = (error.errno().raw_os_error(), text);
+    let said = (error.errno().raw_os_error(), error.with_next_step());
     match error.kind() {
         ErrorKind::NoKey => WrongKey::new_err(said),
         _ => Error::new_err(said),

@@ -32,7 +32,7 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::new(error.errno(), format!("{error}{}", error.next_step().unwrap_or_default()))
+        Self::new(error.errno(), error.with_next_step())
     }
 }
 

@@ -12,9 +12,14 @@ use crate::partition::PartitionError;
 use crate::rules::RulesError;
 
 impl Error {
-    /// Returns what to do next, where the text itself does not say it: words that go on where that ends.
+    /// Returns the text, and what to do next, for a person who has no options of a program to name.
     #[must_use]
-    pub fn next_step(&self) -> Option<&'static str> {
+    pub fn with_next_step(&self) -> String {
+        format!("{self}{}", self.next_step().unwrap_or_default())
+    }
+
+    /// Returns what to do next, where the text itself does not say it: words that go on where that ends.
+    fn next_step(&self) -> Option<&'static str> {
         Some(match self.problem() {
             Problem::Luks(error) => return of_header(error),
             Problem::Device(error) => return of_device(error),

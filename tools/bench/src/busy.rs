@@ -227,7 +227,7 @@ fn name_of(server: &str, quota: Option<u32>) -> String {
 fn notes(setting: &Setting, hogs: u32, needed: &[&str]) -> Vec<String> {
     vec![
         format!(
-            "LUKS1, aes-xts-plain64, 512-bit key, 512-byte sectors, {} of clear disk, through the page cache. Before, each server gave the SHA-256 of what was written, {}.",
+            "LUKS1, aes-xts-plain64, 512-bit key, 512-byte sectors, {} of decrypted disk, through the page cache. Before, each server gave the SHA-256 of what was written, {}.",
             size::human(setting.images.size),
             setting.images.sha256
         ),
