@@ -30,6 +30,7 @@ mod source;
 mod sums;
 mod transfer;
 mod trouble;
+mod turns;
 mod worker;
 
 #[cfg(test)]

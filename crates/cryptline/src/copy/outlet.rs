@@ -5,7 +5,6 @@
 //! lasts; so it is opened once more, not to wait, or gets only as much at a time as it says that it takes. Then the copy
 //! can be stopped, and it ends when the reader does.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsRawFd;
@@ -14,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
-use cryptline_engine::{Arena, Buffer, Channel, Fault, Gate, Operation, Request, Submitted};
+use cryptline_engine::{Arena, Channel, Fault, Gate, Operation, Request, Submitted};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -24,6 +23,7 @@ use super::feed::{CHUNK, Feed, Piece, is_set};
 use super::hashes::Hashes;
 use super::source::Bytes;
 use super::transfer::Moved;
+use super::turns::{OrderedChunk, Turns};
 use super::{Copied, Copy, CopyError, Left, ResumeError, Trouble};
 use crate::Result;
 use crate::create::Progress;
@@ -79,19 +79,10 @@ struct Pump<'a> {
     /// Behind the last whole block.
     end: u64,
     /// Chunks that are begun, in their order.
-    turns: VecDeque<Turn>,
+    turns: Turns,
     hashes: Option<Hashes>,
     outlet: Outlet<'a>,
     told: Instant,
-}
-
-enum Turn {
-    /// Still to be read.
-    Awaited {
-        offset: u64,
-    },
-    Read(Buffer),
-    Zeros(usize),
 }
 
 impl<'a> Pump<'a> {
@@ -102,7 +93,7 @@ impl<'a> Pump<'a> {
         let arena = channel.buffers(CHUNK, BUFFERS).map_err(Trouble::Memory)?;
         let hashes = Hashes::start(&copy.hashes)?;
         let feed = Feed::Device { gate, next: AtomicU64::new(0), end };
-        let turns = VecDeque::with_capacity(BEGUN);
+        let turns = Turns::with_capacity(BEGUN);
         Ok(Self { copy, channel, arena, feed, size, end, turns, hashes, outlet, told: Instant::now() })
     }
 
@@ -116,8 +107,7 @@ impl<'a> Pump<'a> {
                 let Request { offset, operation, .. } = completion.request;
                 completion.result.map_err(|fault| Trouble::Read { offset, fault })?;
                 let Operation::Read(buffer) = operation else { unreachable!("only reads were submitted") };
-                let is_it = |turn: &&mut Turn| matches!(turn, Turn::Awaited { offset: it } if *it == offset);
-                *self.turns.iter_mut().find(is_it).expect("it was begun") = Turn::Read(buffer);
+                self.turns.arrived(offset, buffer);
             }
             if is_set(&self.copy.stop) {
                 return Err(Trouble::Stopped);
@@ -144,10 +134,10 @@ impl<'a> Pump<'a> {
         {
             match self.feed.next(&mut buffer, || is_set(&self.copy.stop))? {
                 None => return Ok(false),
-                Some(Piece::Zeros { len, .. }) => self.turns.push_back(Turn::Zeros(len)),
+                Some(Piece::Zeros { len, .. }) => self.turns.add_zeros(len),
                 Some(Piece::Read { offset, len }) => {
                     buffer.set_len(len);
-                    self.turns.push_back(Turn::Awaited { offset });
+                    self.turns.begin(offset);
                     if let Submitted::Done(completion) = self.channel.submit(Request::read(offset, buffer, 0)) {
                         done.push(completion);
                     }
@@ -160,14 +150,10 @@ impl<'a> Pump<'a> {
 
     /// Writes the chunk whose turn it is, if it has come.
     fn write_next(&mut self) -> std::result::Result<bool, Trouble> {
-        match self.turns.pop_front() {
+        match self.turns.take() {
             None => return Ok(false),
-            Some(turn @ Turn::Awaited { .. }) => {
-                self.turns.push_front(turn);
-                return Ok(false);
-            }
-            Some(Turn::Read(buffer)) => self.write(&buffer)?,
-            Some(Turn::Zeros(mut left)) => {
+            Some(OrderedChunk::Read { buffer, .. }) => self.write(&buffer)?,
+            Some(OrderedChunk::Zeros(mut left)) => {
                 while left > 0 {
                     let some = left.min(ZEROS.len());
                     self.write(&ZEROS[..some])?;

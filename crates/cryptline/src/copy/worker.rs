@@ -7,7 +7,6 @@
 //!
 //! Between the first chunk and the last nothing is allocated, and the workers share only counters.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,6 +19,7 @@ use super::feed::{CHUNK, Feed, Piece, is_set};
 use super::hashes::Hashes;
 use super::marks::{Held, Marks};
 use super::sums::Sum;
+use super::turns::{OrderedChunk, Turns};
 
 /// Chunks that a worker has in hand.
 const BUFFERS: usize = 8;
@@ -92,26 +92,13 @@ pub(super) struct Worker<'w, 'a> {
     sums: Vec<Sum>,
     /// Chunks that are still to be hashed, in their order: those that were taken from the feed since the first of
     /// them. Empty without hashes.
-    turns: VecDeque<Turn>,
+    turns: Turns,
     /// Ranges that the destination cannot zero.
     unzeroed: Vec<(u64, usize)>,
     can_zero: bool,
     held: Held<'w>,
     /// Everything before this was written when the flush began that is under way.
     flushing: Option<u64>,
-}
-
-/// A chunk before it is hashed.
-enum Turn {
-    /// Still to be read.
-    Awaited {
-        offset: u64,
-    },
-    Read {
-        offset: u64,
-        buffer: Buffer,
-    },
-    Zeros(usize),
 }
 
 impl<'w, 'a> Worker<'w, 'a> {
@@ -136,7 +123,7 @@ impl<'w, 'a> Worker<'w, 'a> {
             arena,
             done: Vec::with_capacity(DEPTH as usize),
             sums: Vec::with_capacity(if shared.sums { chunks } else { 0 }),
-            turns: VecDeque::with_capacity(if shared.hashes.is_some() { BEGUN } else { 0 }),
+            turns: Turns::with_capacity(if shared.hashes.is_some() { BEGUN } else { 0 }),
             unzeroed: Vec::with_capacity(DEPTH as usize),
             can_zero: shared.dest.geometry().write_zeroes,
             held: Held::new(&shared.marks, DEPTH as usize),
@@ -202,7 +189,7 @@ impl<'w, 'a> Worker<'w, 'a> {
             Some(Piece::Read { offset, len }) => {
                 buffer.set_len(len);
                 if shared.hashes.is_some() {
-                    self.turns.push_back(Turn::Awaited { offset });
+                    self.turns.begin(offset);
                 }
                 self.submit(0, Request::read(offset, buffer, 0));
             }
@@ -220,7 +207,7 @@ impl<'w, 'a> Worker<'w, 'a> {
                     self.sums.push(Sum::of_zeros(offset, len));
                 }
                 if shared.hashes.is_some() {
-                    self.turns.push_back(Turn::Zeros(len));
+                    self.turns.add_zeros(len);
                     self.take_turns();
                 }
                 if shared.zeros == Zeros::Write || (shared.zeros == Zeros::Make && !self.can_zero) {
@@ -247,9 +234,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         let Request { offset, operation, token } = completion.request;
         match (operation, completion.result) {
             (Operation::Read(buffer), Ok(())) if self.shared.hashes.is_some() => {
-                let is_it = |turn: &&mut Turn| matches!(turn, Turn::Awaited { offset: it } if *it == offset);
-                let turn = self.turns.iter_mut().find(is_it).expect("it was noted when it was submitted");
-                *turn = Turn::Read { offset, buffer };
+                self.turns.arrived(offset, buffer);
                 self.take_turns();
             }
             (Operation::Read(buffer), Ok(())) => {
@@ -289,11 +274,10 @@ impl<'w, 'a> Worker<'w, 'a> {
     fn take_turns(&mut self) {
         let shared = self.shared;
         let Some(hashes) = &shared.hashes else { return };
-        while let Some(turn) = self.turns.pop_front() {
-            match turn {
-                Turn::Awaited { .. } => return self.turns.push_front(turn),
-                Turn::Zeros(len) => lock(hashes).add_zeros(len as u64),
-                Turn::Read { offset, buffer } => {
+        while let Some(chunk) = self.turns.take() {
+            match chunk {
+                OrderedChunk::Zeros(len) => lock(hashes).add_zeros(len as u64),
+                OrderedChunk::Read { offset, buffer } => {
                     lock(hashes).add(&buffer);
                     self.write(offset, buffer);
                     self.held.remove(offset);
