@@ -39,6 +39,9 @@ mod tests {
     use super::*;
     use crate::command_line::Cli;
 
+    /// Columns that lists in notes are made for.
+    const LIST_WIDTH: usize = 80;
+
     #[test]
     fn paragraphs_are_joined_and_examples_are_not() {
         let notes = "Examples:\n  one\n  two\n\nA paragraph\nof two lines.\nNo more.\n\nCodes:\n  0  success\nThe end.";
@@ -59,6 +62,12 @@ mod tests {
         bad.map(|pair| pair.join(" | ")).collect()
     }
 
+    /// Rows of lists, whose second column would go on below the first.
+    fn rows_cut(help: &str) -> Vec<&str> {
+        let is_row = |line: &&str| line.trim_start().contains("   ") && line.starts_with("  ");
+        help.lines().filter(is_row).filter(|line| line.chars().count() > LIST_WIDTH).collect()
+    }
+
     fn check(command: &Command, width: usize) {
         let mut rendered = command.clone().term_width(width);
         for help in [rendered.render_help(), rendered.render_long_help()] {
@@ -68,6 +77,20 @@ mod tests {
         for verb in command.get_subcommands() {
             check(verb, width);
         }
+    }
+
+    #[test]
+    fn rows_of_lists_fit_a_usual_terminal() {
+        fn check(command: &Command) {
+            let notes = [command.get_after_help(), command.get_after_long_help()];
+            for notes in notes.into_iter().flatten() {
+                let notes = notes.to_string();
+                assert_eq!(rows_cut(&notes), [""; 0], "{}", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&flowed(Cli::command()));
+        assert_eq!(rows_cut(&format!("  a   {}", "b".repeat(80))).len(), 1);
     }
 
     #[test]

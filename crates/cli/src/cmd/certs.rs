@@ -35,13 +35,12 @@ const DAYS_MAX: u64 = 36_500;
 #[command(after_help = "\
 The files have the names that libnbd, nbdkit and QEMU look for:
 
-  ca-cert.pem                         who vouches for both; every machine needs it
-  server-cert.pem, server-key.pem     for `serve --tls-certificates`
-  client-cert.pem, client-key.pem     for clients, with ca-cert.pem, where `serve --tls-verify-peer` asks for them
-  ca-key.pem                          whoever has it can issue trusted certificates: move it to a safe
-                                      place, or delete it where no more are needed
+  ca-cert.pem                       the authority; every machine needs it
+  server-cert.pem, server-key.pem   for `serve --tls-certificates`
+  client-cert.pem, client-key.pem   for clients of `serve --tls-verify-peer`
+  ca-key.pem                        signs certificates: move it to a safe place
 
-A server needs neither client-key.pem nor ca-key.pem; a client needs ca-cert.pem and its own two files. `add-client`
+Whoever has ca-key.pem can issue trusted certificates: delete it where no more are needed. A server needs neither client-key.pem nor ca-key.pem; a client needs ca-cert.pem and its own two files. `add-client`
 and `renew` need ca-key.pem: copy it back for as long as they take.
 
 Examples:

@@ -13,19 +13,23 @@ options. They act on the device below, under the cipher.
 `--fault RULE` makes requests fail; it may be repeated. RULE is an operation (read, write, flush, discard or zone)
 and, separated by colons:
 
-  nth=N           only the Nth; every=N each Nth; after=N all behind the Nth; offset=BYTE those that touch this byte
+  nth=N           only the Nth
+  every=N         each Nth
+  after=N         all after the Nth
+  offset=BYTE     those that touch this byte
   error=NAME      EIO, ENOSPC or EOPNOTSUPP [default: EIO]
-  late            fail when the request comes back, as on a real medium, and not when it is submitted
-  delay=MS        take so many milliseconds longer, and succeed unless error=NAME is given, too
+  late            fail when the request comes back, as on a real medium
+  delay=MS        take so many milliseconds longer; fail only with error=NAME
 
 `--delay SPEC` makes the device as slow as another medium. SPEC is, separated by commas:
 
-  read=TIME       how long a read takes; likewise write, flush and discard. TIME is 100us, 20us..40us (uniform)
-                  or 1ms~200us (normal: mean and deviation), in ns, us, ms or s
-  seek=TIME       how much longer where the last transfer did not end; A..B is by distance
+  read=TIME       how long a read takes; likewise write, flush and discard
+  seek=TIME       how much longer elsewhere than where the last transfer ended
   rate=SIZE       bytes per second
   parallel=N      requests at a time; others wait
   seed=N          another sequence of random times
+
+TIME is 100us, 20us..40us (uniform; of seek, by distance) or 1ms~200us (normal: mean and deviation), in ns, us, ms or s.
 
 Examples:
   cryptline serve --fault read:nth=3 --fault write:after=10:error=ENOSPC
