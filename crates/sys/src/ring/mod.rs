@@ -36,6 +36,7 @@ mod message;
 mod operation;
 mod queues;
 mod roaming;
+mod room;
 mod simulated;
 mod syscalls;
 mod unbegun;
@@ -119,6 +120,9 @@ pub struct Ring {
     files: Vec<Arc<OwnedFd>>,
     /// Those that take commands, with their marks.
     commanded: Vec<(FileId, u64)>,
+    /// Operations that can be in flight.
+    depth: usize,
+    /// As many as were ever in flight: a ring that has little to do touches little memory.
     slots: Vec<Option<InFlight>>,
     free_slots: Vec<u32>,
     inboxes: Vec<VecDeque<Done>>,
@@ -157,8 +161,9 @@ impl Ring {
             engine,
             files: Vec::new(),
             commanded: Vec::new(),
-            slots: (0..depth).map(|_| None).collect(),
-            free_slots: (0..depth).rev().collect(),
+            depth: depth as usize,
+            slots: Vec::with_capacity(depth as usize),
+            free_slots: Vec::with_capacity(depth as usize),
             inboxes: Vec::new(),
             registered: None,
             finished: Vec::with_capacity(depth as usize),
@@ -242,7 +247,7 @@ impl Ring {
     /// A new inbox for completions.
     pub fn add_source(&mut self) -> Source {
         let id = Source(u16::try_from(self.inboxes.len()).expect("fewer than 2^16 sources"));
-        self.inboxes.push(VecDeque::with_capacity(self.slots.len()));
+        self.inboxes.push(VecDeque::with_capacity(self.depth));
         id
     }
 
@@ -257,8 +262,13 @@ impl Ring {
             assert!(known, "a command for a device of this ring");
         }
         let fd = &self.files[io.file().0 as usize];
-        let Some(slot) = self.free_slots.pop() else {
-            return Err(io);
+        let slot = match self.free_slots.pop() {
+            Some(slot) => slot,
+            None if self.slots.len() < self.depth => {
+                self.slots.push(None);
+                u32::try_from(self.slots.len() - 1).expect("a depth was a u32")
+            }
+            None => return Err(io),
         };
         let entry = self.slots[slot as usize].insert(InFlight { source, mark, io, unbegun_since: None });
         let at_once = match &mut self.engine {
@@ -387,23 +397,6 @@ impl Ring {
         self.unheard.add(source, lost);
     }
 
-    /// Makes room for more operations in flight: for a layer that makes several of one. To be
-    /// called before the queues that use them are opened.
-    pub fn reserve(&mut self, more: u32) {
-        let depth = u32::try_from(self.slots.len()).expect("a depth was a u32");
-        let all = depth.saturating_add(more);
-        self.slots.resize_with(all as usize, || None);
-        self.free_slots.extend(depth..all);
-        self.free_slots.reserve(all as usize - self.free_slots.len());
-        self.finished.reserve(all as usize);
-        if let Engine::Uring(uring) = &mut self.engine {
-            uring.reserve(all as usize);
-        }
-        for inbox in &mut self.inboxes {
-            inbox.reserve((all as usize).saturating_sub(inbox.len()));
-        }
-    }
-
     /// Hands everything submitted to the kernel and, unless a completion is already there to be
     /// taken, waits for one, for a [`Waker`], or for the moment of [`wake_by`](Self::wake_by).
     pub fn wait(&mut self) -> io::Result<()> {
@@ -483,8 +476,8 @@ impl Ring {
                 let (files, finished) = (&self.files, &mut self.finished);
                 let patience = simulated.advance(files, &mut self.slots, patience, finished);
                 (simulated.sockets).poll(files, &mut self.slots, patience, finished)?;
-                for (slot, result) in std::mem::take(finished) {
-                    self.finish(slot, result);
+                for (slot, result) in finished.drain(..) {
+                    Self::deliver(&mut self.slots, &mut self.free_slots, &mut self.inboxes, slot, result);
                 }
             }
         }
@@ -519,18 +512,6 @@ impl Ring {
     /// The next finished operation of one source.
     pub fn next_done(&mut self, source: Source) -> Option<Done> {
         self.inboxes[usize::from(source.0)].pop_front()
-    }
-
-    /// How many operations can be in flight.
-    #[must_use]
-    pub fn depth(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// How many operations are in flight.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.slots.len() - self.free_slots.len()
     }
 
     fn finish(&mut self, slot: u32, result: Result<usize, Errno>) {

@@ -11,7 +11,7 @@ type Page = [u8; PAGE];
 static ZEROS: Page = [0; PAGE];
 
 /// Content of a file.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileContent {
     len: usize,
     pages: BTreeMap<usize, Arc<Page>>,
@@ -46,6 +46,10 @@ impl FileContent {
 
     /// Overwrites what lies in one page.
     pub(super) fn write_within_page(&mut self, at: usize, bytes: &[u8]) {
+        if let Ok(whole) = bytes.try_into() {
+            self.pages.insert(at / PAGE, Arc::new(whole));
+            return;
+        }
         let page = self.pages.entry(at / PAGE).or_insert_with(|| Arc::new(ZEROS));
         Arc::make_mut(page)[at % PAGE..][..bytes.len()].copy_from_slice(bytes);
     }

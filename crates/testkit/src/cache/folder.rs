@@ -19,6 +19,9 @@ use super::errseq::Since;
 use super::inode::Inode;
 use super::{FileOf, Machine, State, Survivors, name_of};
 
+/// Bytes of a file that are looked at while they are in the processor's cache.
+const WINDOW: usize = 16 * PAGE;
+
 /// Metadata of a folder that is there after a crash: names, and the lengths of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
@@ -107,7 +110,12 @@ impl Machine {
 
     /// Returns what a power cut now leaves of the watched folder.
     pub fn folder_after(&self, cut: Cut) -> Left {
-        self.lock().folder_after(cut)
+        self.folder_after_each(&[cut]).pop().expect("one cut leaves one folder")
+    }
+
+    /// The same for several power cuts at one moment.
+    pub fn folder_after_each(&self, cuts: &[Cut]) -> Vec<Left> {
+        self.lock().folder_after_each(cuts)
     }
 
     /// Tells if a file, or a folder, is of the watched folder.
@@ -211,19 +219,23 @@ impl State {
         let now = folder.events;
         folder.events += 1;
         if let Some((_, cuts)) = folder.outage.take_if(|(at, _)| *at == now) {
-            let left = cuts.into_iter().map(|cut| self.folder_after(cut)).collect();
-            self.watched().left = left;
+            self.watched().left = self.folder_after_each(&cuts);
         }
     }
 
-    fn folder_after(&mut self, cut: Cut) -> Left {
-        let names = match cut.names {
-            Names::Durable => self.watched().names.clone(),
-            Names::Latest => self.here(),
-        };
+    fn folder_after_each(&mut self, cuts: &[Cut]) -> Vec<Left> {
+        let here = self.here();
         for number in self.members() {
             self.take_stores(number, None);
         }
+        cuts.iter().map(|cut| self.folder_after(*cut, &here)).collect()
+    }
+
+    fn folder_after(&mut self, cut: Cut, here: &BTreeMap<OsString, FileOf>) -> Left {
+        let names = match cut.names {
+            Names::Durable => self.watched().names.clone(),
+            Names::Latest => here.clone(),
+        };
         let after = |(name, number): (OsString, FileOf)| {
             let len = match cut.names {
                 Names::Durable => self.watched().files[&number.0].len,
@@ -264,24 +276,24 @@ impl State {
     /// Takes over what was stored past the rings, in a range or anywhere: behind the end there are zeros.
     pub(super) fn take_stores(&mut self, file: FileOf, range: Option<Range<usize>>) {
         let (real, inode) = (&self.real_members[&file.0], &mut self.files[file.0]);
-        let pages = pages(range, inode.size());
-        for (page, at) in bytes_of(real, &pages).chunks(PAGE).zip(pages.step_by(PAGE)) {
-            inode.note_stores(at, page);
-        }
+        for_each_page(real, pages(range, inode.size()), |at, stored| inode.note_stores(at, stored));
     }
 
-    /// Shows programs what the cache has now.
+    /// Shows programs what the cache has now: in a range, or wherever it has dropped what they have seen.
     pub(super) fn show(&mut self, file: FileOf, range: Option<Range<usize>>) {
+        if range.is_none() && !std::mem::take(&mut self.files[file.0].has_dropped) {
+            return;
+        }
         let len = self.len_of(file);
         let (real, inode) = (&self.real_members[&file.0], &self.files[file.0]);
-        let (mut shown, pages) = (vec![0; PAGE], pages(range, len));
-        for (stored, at) in bytes_of(real, &pages).chunks(PAGE).zip(pages.step_by(PAGE)) {
-            inode.read(at, &mut shown, false);
-            let within = PAGE.min(len.saturating_sub(at));
-            if shown[..within] != stored[..within] {
-                real.write_all_at(&shown[..within], at as u64).expect("a file can be written");
+        let mut shown = vec![0; PAGE];
+        for_each_page(real, pages(range, len), |at, stored| {
+            let shown = &mut shown[..PAGE.min(len.saturating_sub(at))];
+            inode.read(at, shown, false);
+            if shown[..] != stored[..shown.len()] {
+                real.write_all_at(shown, at as u64).expect("a file can be written");
             }
-        }
+        });
     }
 }
 
@@ -291,17 +303,22 @@ fn pages(range: Option<Range<usize>>, most: usize) -> Range<usize> {
     range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE)
 }
 
-fn bytes_of(file: &File, range: &Range<usize>) -> Vec<u8> {
-    let mut bytes = vec![0; range.len()];
-    let mut read = 0;
-    while read < bytes.len() {
-        match file.read_at(&mut bytes[read..], (range.start + read) as u64) {
-            Ok(0) => break,
-            Ok(more) => read += more,
-            Err(error) => panic!("a file can be read: {error}"),
+/// Looks at pages of a file, and where they lie. Behind its end there are zeros.
+fn for_each_page(file: &File, pages: Range<usize>, mut each: impl FnMut(usize, &[u8])) {
+    let mut window = vec![0; WINDOW.min(pages.len())];
+    for start in pages.clone().step_by(WINDOW) {
+        let window = &mut window[..WINDOW.min(pages.end - start)];
+        let mut read = 0;
+        while read < window.len() {
+            match file.read_at(&mut window[read..], (start + read) as u64) {
+                Ok(0) => break,
+                Ok(more) => read += more,
+                Err(error) => panic!("a file can be read: {error}"),
+            }
         }
+        window[read..].fill(0);
+        window.chunks(PAGE).zip((start..).step_by(PAGE)).for_each(|(page, at)| each(at, page));
     }
-    bytes
 }
 
 fn files_in(path: &Path) -> impl Iterator<Item = (OsString, File)> {

@@ -43,6 +43,8 @@ pub(super) struct Inode {
     unclaimed: Option<Errno>,
     /// A write was lost.
     pub has_lost: bool,
+    /// The cache has dropped what the medium does not have.
+    pub has_dropped: bool,
 }
 
 /// A unit that was touched.
@@ -66,6 +68,7 @@ impl Inode {
             errors: Errseq::default(),
             unclaimed: None,
             has_lost: false,
+            has_dropped: false,
         }
     }
 
@@ -79,14 +82,17 @@ impl Inode {
 
     /// Copies out what the page cache shows, or the medium where `direct`.
     pub fn read(&self, offset: usize, target: &mut [u8], direct: bool) {
-        let unit = self.unit;
-        for (number, within, place) in pieces(offset, target.len(), unit) {
-            let block: &[u8] = match self.units.get(&number) {
-                None => self.image.within_page(number * unit..(number + 1) * unit),
-                Some(Unit { cached: Some(cached), .. }) if !direct => cached,
-                Some(touched) => &touched.medium,
-            };
-            target[place].copy_from_slice(&block[within]);
+        for (number, within, place) in pieces(offset, target.len(), self.unit) {
+            target[place].copy_from_slice(&self.block(number, direct)[within]);
+        }
+    }
+
+    /// Contents of a unit in the page cache, or on the medium where `direct`.
+    fn block(&self, number: usize, direct: bool) -> &[u8] {
+        match self.units.get(&number) {
+            None => self.image.within_page(number * self.unit..(number + 1) * self.unit),
+            Some(Unit { cached: Some(cached), .. }) if !direct => cached,
+            Some(touched) => &touched.medium,
         }
     }
 
@@ -119,11 +125,8 @@ impl Inode {
 
     /// Notes what a program has stored in the mapped page that begins at `offset`.
     pub fn note_stores(&mut self, offset: usize, page: &[u8]) {
-        let mut shown = vec![0; self.unit];
-        for (index, stored) in page.chunks_exact(self.unit).enumerate() {
-            let at = offset + index * self.unit;
-            self.read(at, &mut shown, false);
-            if shown != stored {
+        for (stored, at) in page.chunks_exact(self.unit).zip((offset..).step_by(self.unit)) {
+            if self.block(at / self.unit, false) != stored {
                 self.write_cached(at, stored);
             }
         }
@@ -152,6 +155,7 @@ impl Inode {
                 if chance.one_in(2) {
                     // Some file systems show at once what the medium has.
                     touched.cached = None;
+                    self.has_dropped = true;
                 }
             } else {
                 touched.reach(cached)
@@ -170,7 +174,7 @@ impl Inode {
         let units = range.start / self.unit..range.end.div_ceil(self.unit);
         for (_, touched) in self.units.range_mut(units) {
             if !touched.dirty {
-                touched.cached = None;
+                self.has_dropped |= touched.cached.take().is_some_and(|cached| cached != touched.medium);
             }
         }
     }

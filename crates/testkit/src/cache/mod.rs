@@ -285,7 +285,10 @@ impl Kernel for Machine {
         }
         // Sockets and the like are the system's.
         let known = state.names.get(&name_of(file)).copied();
-        let adopt = |state: &mut State| state.adopted(&File::from(file.try_clone().ok()?));
+        let adopt = |state: &mut State| {
+            let file = state.folder.as_ref().and_then(|_| file.try_clone().ok())?;
+            state.adopted(&File::from(file))
+        };
         let Some(number) = known.or_else(|| adopt(&mut state)) else { return };
         let flags = rustix::fs::fcntl_getfl(file).expect("an open file has flags");
         let open = Open {

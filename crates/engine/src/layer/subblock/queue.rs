@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cryptline_sys::{Buffer, Ring};
+use cryptline_sys::{Arena, Buffer, Ring};
 
 use super::claims::NotGranted;
 use super::cut::{Cut, Part};
@@ -61,6 +61,18 @@ pub(super) fn has_short_way(lower: &Gate) -> bool {
     lower.most_queues() > 1
 }
 
+/// Buffers of a sector each, in one mapping.
+fn scratch(sector: usize, count: usize) -> Result<Vec<Buffer>, OpenError> {
+    let arena = Arena::new(sector, count).map_err(OpenError::Ring)?;
+    let buffers = std::iter::from_fn(|| arena.take()).take(count);
+    Ok(buffers
+        .map(|mut buffer| {
+            buffer.set_len(sector);
+            buffer
+        })
+        .collect())
+}
+
 impl SubBlockQueue {
     pub fn open(lower: &Gate, shared: &Arc<Shared>, ring: &mut Ring) -> Result<Self, OpenError> {
         let depth = ring.depth();
@@ -68,8 +80,7 @@ impl SubBlockQueue {
         ring.reserve(u32::try_from(steps - depth).unwrap_or(u32::MAX));
         let member = Member::open(shared, ring)?;
         let sector = usize::try_from(shared.sector).unwrap_or(usize::MAX);
-        let scratch = if shared.overwrites { 0 } else { depth.min(SCRATCH_MAX) };
-        let scratch = (0..scratch).map(|_| Buffer::alloc(sector));
+        let scratch = if shared.overwrites { Vec::new() } else { scratch(sector, depth.min(SCRATCH_MAX))? };
         Ok(Self {
             straight: if has_short_way(lower) { Some(lower.open_queue(ring)?) } else { None },
             lower: lower.open_queue(ring)?,
@@ -77,7 +88,7 @@ impl SubBlockQueue {
             member,
             steps: Slab::new(steps),
             jobs: Slab::new(depth),
-            scratch: scratch.collect::<Result<_, _>>().map_err(OpenError::Ring)?,
+            scratch,
             waiting: VecDeque::with_capacity(steps),
             quiet: 0,
             streak: 0,
