@@ -179,15 +179,18 @@ impl Laid<'_> {
         below.speak();
     }
 
-    /// Leftovers of a power cut now: nothing that was not synced, or some of it.
-    pub fn cut(&self, when: &str, promises: &Export) -> [Left; 2] {
+    /// Leftovers of a power cut now: nothing that was not synced, or some of it, where that makes a difference.
+    pub fn cut(&self, when: &str, promises: &Export) -> Vec<Left> {
         let machine: &Machine = self.disks.media.machine();
-        let some = Survivors::Some(sim::mix(&[self.history.seed, 9]));
-        [(Survivors::None, "nothing"), (some, "some")].map(|(survivors, what)| Left {
+        let after = |survivors| after_crash(machine, &self.of, survivors);
+        let (nothing, some) = (after(Survivors::None), after(Survivors::Some(sim::mix(&[self.history.seed, 9]))));
+        let left = |what, images| Left {
             what: format!("{when} that left {what} of what was not synced"),
-            images: after_crash(machine, &self.of, survivors),
+            images,
             promises: promises.clone(),
-        })
+        };
+        let differs = some != nothing;
+        std::iter::once(left("nothing", nothing)).chain(differs.then(|| left("some", some))).collect()
     }
 
     /// Judges what a power cut has left of the files.

@@ -21,7 +21,7 @@ pub const EXPORTS: usize = 2;
 /// One history in so many has a mount.
 const MOUNTS: u64 = 3;
 /// One history in so many is a copy.
-const COPIES: u64 = 20;
+const COPIES: u64 = 40;
 
 /// A history.
 #[derive(Clone, Debug, Serialize, Deserialize)]

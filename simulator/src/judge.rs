@@ -13,6 +13,7 @@ use crate::cells::SECTOR;
 use crate::history::{Door, MORE, Place, SECTORS, Step};
 use crate::points::{Point, sometimes};
 use crate::sim;
+use crate::workers;
 use crate::world::{Known, World};
 
 /// Whatever happens to others, an answer takes no longer.
@@ -164,8 +165,10 @@ impl Judge<'_> {
             data.resize(range.len(), 0);
             fill(&mut data, self.export as u64, number, range.start);
         }
-        let number = write.map_or(String::new(), |number| format!(" #{number}"));
-        world.say(format!("client {} sends{number} {asked:?}", self.client));
+        if workers::tells_all() {
+            let number = write.map_or(String::new(), |number| format!(" #{number}"));
+            world.say(format!("client {} sends{number} {asked:?}", self.client));
+        }
         let known = &mut world.exports[self.export];
         let (life, (sent, after_loss)) = (known.life, known.moment());
         (Flying { asked, write, sent, at: sim::now(), life, after_loss }, data)
@@ -220,19 +223,21 @@ impl Judge<'_> {
         let export = self.export;
         let mut world = self.world.lock();
         let world = &mut *world;
-        let told = outcome.as_ref().map_or_else(|error| format!("{error:?}"), |_| "OK".to_owned());
-        let what = flying.name();
-        world.say(format!("client {}: {what} → {told}", self.client));
+        let error = outcome.as_ref().err().copied();
+        let (told, what) = (|| error.map_or("OK".to_owned(), |error| format!("{error:?}")), || flying.name());
+        if workers::tells_all() {
+            world.say(format!("client {}: {} → {}", self.client, what(), told()));
+        }
         sim::note(outcome.as_ref().map_or_else(|error| error.raw_os_error().unsigned_abs().into(), |_| 0));
         let known = &mut world.exports[export];
         let mut found = Vec::new();
         if !world.is_stopping && !known.is_unwell && sim::now() - flying.at > PROMPT {
             let took = (sim::now() - flying.at) / 1_000_000;
-            found.push(format!("A7: {what} of the healthy export {export} took {took} ms"));
+            found.push(format!("A7: {} of the healthy export {export} took {took} ms", what()));
         }
         let is_refusal = is_refusal(&outcome);
         if known.is_sound && !known.is_unwell && outcome.is_err() && !is_refusal && !world.is_stopping {
-            found.push(format!("A9: {what} of export {export} fails without a cause: {told}"));
+            found.push(format!("A9: {} of export {export} fails without a cause: {}", what(), told()));
         }
         let lost = (known.has_lost)();
         if flying.after_loss && matches!(flying.asked, Asked::Flush) && outcome.is_err() {
@@ -242,7 +247,7 @@ impl Judge<'_> {
             known.has_failed |= flying.latches(known, self.door, &outcome);
         }
         let wrongs = flying.wrongs_of_a_sync(&outcome, lost);
-        found.extend(wrongs.map(|wrong| format!("A5: {what} of export {export} {wrong}: {told}")));
+        found.extend(wrongs.map(|wrong| format!("A5: {} of export {export} {wrong}: {}", what(), told())));
         found.extend(self.note(known, flying, outcome, is_refusal, lost));
         found.into_iter().for_each(|what| world.find(what));
     }

@@ -89,7 +89,7 @@ impl Stage {
             inner.findings.push(format!("A10: threads are left\n{left}"));
         } else {
             let at_last = laid.cut("at last", &inner.exports[0].audit);
-            for left in inner.cut.take().into_iter().flatten().chain(at_last) {
+            for left in std::mem::take(&mut inner.cut).into_iter().chain(at_last) {
                 let what = left.what.clone();
                 if let Err(wrong) = laid.look(left) {
                     inner.findings.push(format!("A4: after a power cut {what}: {wrong}"));
@@ -233,7 +233,7 @@ impl Play<'_> {
         if world.exports[0].audit.has_writes_under_way() {
             sometimes(Point::CutUnderWay);
         }
-        world.cut = Some(self.laid.cut("meanwhile", &world.exports[0].audit));
+        world.cut = self.laid.cut("meanwhile", &world.exports[0].audit);
     }
 
     /// The file below grows.

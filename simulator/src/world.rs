@@ -65,7 +65,7 @@ pub struct Inner {
     /// The mount was cut off, and nobody is to tell its server.
     pub is_cut_off: bool,
     /// Leftovers of a power cut, had there been one.
-    pub cut: Option<[Left; 2]>,
+    pub cut: Vec<Left>,
 }
 
 /// The world of the history under way.
@@ -81,7 +81,7 @@ pub fn last_words() -> Vec<String> {
 impl World {
     pub fn new(exports: Vec<Known>) -> Arc<Self> {
         let (findings, log) = (Vec::new(), Vec::new());
-        let inner = Inner { exports, findings, log, is_stopping: false, is_cut_off: false, cut: None };
+        let inner = Inner { exports, findings, log, is_stopping: false, is_cut_off: false, cut: Vec::new() };
         let world = Arc::new(Self { inner: Mutex::new(inner) });
         *CURRENT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&world));
         world

@@ -25,7 +25,7 @@ pub const CHUNK: usize = 1 << 20;
 /// Holes are whole numbers of this many bytes.
 pub const GRAIN: usize = 64 << 10;
 /// Chunks of a source, at most.
-pub const CHUNKS_MAX: usize = 6;
+pub const CHUNKS_MAX: usize = 4;
 
 /// A copy.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! The files of copies: a source, and a folder that is watched by the page-cache model.
 
-use std::ffi::OsStr;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -22,7 +23,7 @@ pub const DEST: &str = "dest";
 pub const PART: &str = ".dest.cryptline-part";
 /// Where the data of a new volume begins, and the range of a file that is there; and the bytes of both.
 pub const START: usize = 1 << 20;
-pub const WITHIN: usize = 7 << 20;
+pub const WITHIN: usize = (CHUNKS_MAX + 1) * CHUNK;
 const WHOLE: usize = START + WITHIN + (1 << 20);
 /// A file for a stream begins with so many bytes.
 const CAPACITY_OF_STREAM: usize = 17 << 20;
@@ -159,6 +160,11 @@ impl Place {
     pub fn shown(&self) -> io::Result<Left> {
         let entries = fs::read_dir(&self.dest)?;
         entries.map(|entry| entry.and_then(|entry| Ok((entry.file_name(), fs::read(entry.path())?)))).collect()
+    }
+
+    /// Names in the folder now.
+    pub fn names(&self) -> io::Result<BTreeSet<OsString>> {
+        fs::read_dir(&self.dest)?.map(|entry| entry.map(|entry| entry.file_name())).collect()
     }
 
     /// Files of the folder, open.

@@ -1,5 +1,7 @@
 //! A copy as it happens, run after run.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
@@ -115,8 +117,8 @@ struct Ended {
     cut: Option<Vec<Left>>,
     was_stopped: bool,
     was_spoilt: bool,
-    /// Files before the run.
-    before: Left,
+    /// Names of the files before the run.
+    before: BTreeSet<OsString>,
 }
 
 /// Knowledge of those who make things happen in a run.
@@ -144,7 +146,7 @@ impl Runs<'_> {
         self.place.media.be(plan.slowness, run.faults.errors);
         self.has_met_faults.fetch_or(run.faults.can_fail(), Ordering::Relaxed);
         self.world.lock().log.push(format!("run {number}: {run:?}"));
-        let before = self.place.shown().expect("a folder is read");
+        let before = self.place.names().expect("a folder is read");
         let was_spoilt = self.spoilt.load(Ordering::Relaxed);
         sim::set_processors(plan.workers);
         let seed = sim::mix(&[self.history.seed, 300, number as u64]);
@@ -187,7 +189,7 @@ impl Runs<'_> {
         let cut = happening.cut.lock().unwrap_or_else(PoisonError::into_inner).take();
         let was_stopped = stop.load(Ordering::Relaxed);
         let result = result.unwrap_or_else(|_| Err(Problem::NothingToCopy.into()));
-        Ended { result, cut, was_stopped, was_spoilt: false, before: Left::new() }
+        Ended { result, cut, was_stopped, was_spoilt: false, before: BTreeSet::new() }
     }
 
     fn judge_stop(&self, took: u64) {
@@ -275,8 +277,8 @@ impl Runs<'_> {
             machine.step(Some(chance));
             match *event {
                 Event::PowerCut => {
-                    let left = cuts(chance).map(|cut| sim::bypass(|| machine.folder_after(cut)));
-                    *happening.cut.lock().unwrap_or_else(PoisonError::into_inner) = Some(left.to_vec());
+                    let left = sim::bypass(|| machine.folder_after_each(&cuts(chance)));
+                    *happening.cut.lock().unwrap_or_else(PoisonError::into_inner) = Some(left);
                     // What comes after it is of no interest.
                     stop.store(true, Ordering::Relaxed);
                     return;
@@ -317,9 +319,9 @@ impl Runs<'_> {
         let is_wrong = was_spoilt || self.is_wrong.load(Ordering::Relaxed) && !is_done;
         self.is_wrong.store(is_wrong, Ordering::Relaxed);
         if let Some(all) = cut {
-            for (left, how) in all.iter().zip(cuts(0)) {
+            for (at, how) in cuts(0).into_iter().enumerate().filter(|(at, _)| !all[..*at].contains(&all[*at])) {
                 self.take(
-                    self.judge.judge(left, false, is_wrong),
+                    self.judge.judge(&all[at], false, is_wrong),
                     &format!("after a power cut in run {number}, {how:?}"),
                 );
             }
@@ -330,19 +332,24 @@ impl Runs<'_> {
             // It had its name already, and is refused to be made again.
             return self.found_by_name(&all[chosen]);
         }
-        let shown = self.place.shown().expect("a folder is read");
-        self.take(self.judge.judge(&shown, is_done, is_wrong), &format!("after run {number}"));
+        let mut seen = vec![self.place.shown().expect("a folder is read")];
+        self.take(self.judge.judge(&seen[0], is_done, is_wrong), &format!("after run {number}"));
         let survivors = sim::mix(&[self.history.seed, 304, number as u64]);
         // What has failed promises little.
-        for how in cuts(survivors).into_iter().take(if is_done { 3 } else { 1 }) {
-            let left = self.place.media.machine().folder_after(how);
-            let wrong = self.judge.judge(&left, is_done, is_wrong);
-            self.take(wrong, &format!("after run {number} and a power cut, {how:?}"));
+        let cuts = &cuts(survivors)[..if is_done { 3 } else { 1 }];
+        for (left, how) in self.place.media.machine().folder_after_each(cuts).into_iter().zip(cuts) {
+            // Most cuts leave what another has left, which is judged once.
+            if !seen.contains(&left) {
+                let wrong = self.judge.judge(&left, is_done, is_wrong);
+                self.take(wrong, &format!("after run {number} and a power cut, {how:?}"));
+                seen.push(left);
+            }
         }
+        let shown = &seen[0];
         match &result {
             Ok(copied) => self.judge_success(copied, was_spoilt),
             Err(error) => {
-                self.judge_failure(error, &before, &shown);
+                self.judge_failure(error, &before, shown);
                 let is_differing = matches!(error.problem(), Problem::CopyDiffers { .. });
                 let has_cause = match error.problem() {
                     Problem::CopyStopped(_) => was_stopped,
@@ -379,7 +386,7 @@ impl Runs<'_> {
     }
 
     /// Where a run has failed, there is what it says.
-    fn judge_failure(&self, error: &Error, before: &Left, shown: &Left) {
+    fn judge_failure(&self, error: &Error, before: &BTreeSet<OsString>, shown: &Left) {
         let remains = match error.problem() {
             Problem::CopyStopped(left)
             | Problem::CopyChanged(left)
@@ -393,9 +400,7 @@ impl Runs<'_> {
             Some(Remains::Kept) if !has_part => {
                 find(self.world, format!("A2: what was copied is not kept: {error}"));
             }
-            Some(Remains::Nothing)
-                if shown.keys().any(|name| name != PART && !before.contains_key(name)) || has_part =>
-            {
+            Some(Remains::Nothing) if shown.keys().any(|name| name != PART && !before.contains(name)) || has_part => {
                 find(self.world, format!("A2: something was kept: {:?}: {error}", shown.keys()));
             }
             Some(Remains::Part(_)) if !self.plan.into.is_in_place() => {

@@ -245,12 +245,21 @@ impl Simulation {
         loop {
             self.now += STEP;
             self.look_at_descriptors();
-            self.look_at_clock();
-            let ready = |(number, thread): (usize, &Thread)| {
+            let (mut chosen, mut first): (Option<(u64, usize)>, Option<u64>) = (None, None);
+            for (number, thread) in self.threads.iter_mut().enumerate() {
+                match &thread.state {
+                    State::Waits(Wait { until: Some(until), .. }) if *until > self.now => {
+                        first = Some(first.map_or(*until, |first| first.min(*until)));
+                        continue;
+                    }
+                    State::Waits(Wait { until: Some(_), .. }) => thread.state = State::Ready(Woken::Late),
+                    State::Ready(_) => {}
+                    State::Waits(_) | State::Ended => continue,
+                }
                 let rank = mix(&[self.seed, 2, number as u64, thread.turns >> self.constancy]);
-                matches!(thread.state, State::Ready(_)).then_some((rank, number))
-            };
-            if let Some((_, chosen)) = self.threads.iter().enumerate().filter_map(ready).max() {
+                chosen = chosen.max(Some((rank, number)));
+            }
+            if let Some((_, chosen)) = chosen {
                 self.switches += 1;
                 self.hash = mix(&[self.hash, chosen as u64, self.now]);
                 let thread = &mut self.threads[chosen];
@@ -258,11 +267,7 @@ impl Simulation {
                 thread.spins = 0;
                 return (chosen, thread.context);
             }
-            let moments = self.threads.iter().filter_map(|thread| match &thread.state {
-                State::Waits(wait) => wait.until,
-                _ => None,
-            });
-            match moments.min() {
+            match first {
                 Some(moment) => self.now = self.now.max(moment),
                 None => super::super::die(&format!("A8: everybody waits for ever\n{}", self.describe())),
             }
@@ -279,16 +284,6 @@ impl Simulation {
                 && wait.fds.iter().any(|&(fd, events)| sockets::ready(fd, events) != 0)
             {
                 thread.state = State::Ready(Woken::Ready);
-            }
-        }
-    }
-
-    fn look_at_clock(&mut self) {
-        for thread in &mut self.threads {
-            if let State::Waits(Wait { until: Some(until), .. }) = &thread.state
-                && *until <= self.now
-            {
-                thread.state = State::Ready(Woken::Late);
             }
         }
     }
