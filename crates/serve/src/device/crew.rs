@@ -93,6 +93,13 @@ impl Crew {
         true
     }
 
+    /// Has each of them look at what it is to do.
+    pub fn wake(&self) {
+        for member in &self.members {
+            member.orders.wake();
+        }
+    }
+
     /// Has what is unfinished end at its next chunk, or where it waits.
     pub fn abandon(&self) {
         for member in &self.members {

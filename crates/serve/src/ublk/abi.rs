@@ -32,6 +32,8 @@ pub(super) const UNPRIVILEGED: u64 = 1 << 5;
 pub(super) const GROWTH: u64 = 1 << 10;
 /// A device that can be taken from a server that still serves it. It must be one that can be recovered.
 pub(super) const QUIESCING: u64 = 1 << 12;
+/// A device whose commands are for many tags each.
+pub(super) const BATCHES: u64 = 1 << 15;
 /// Commands are encoded as ioctls are.
 const IOCTL_ENCODING: u64 = 1 << 6;
 /// Any free number.

@@ -9,6 +9,14 @@
 //! Only that every tag has come back proves that nothing is under way. A lane that has no request may have one all the
 //! same, which it sees once it enters the kernel, and an answer that it has queued may not have arrived there. What was
 //! not answered is asked again of the next server, and a write that reached the medium after that could undo a later one.
+//!
+//! ```text
+//! in batches: no request is begun ─► those under way are answered ─► the kernel has all answers ─► lanes end
+//! ```
+//!
+//! A device whose commands are for many tags is not quiesced: on Linux 7.3 what is asked of it from then on would fail
+//! instead of waiting. There a lane leaves by itself: a request that it has not begun does no harm when it is asked again, and
+//! the end of a commit says that the kernel has its answers.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -22,6 +30,7 @@ use super::{Ublk, path};
 use crate::device::{AttachError, EndError, flush};
 
 const PAUSE: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_secs(1);
 /// Looks in a row at which no lane has a request, and the kernel is asked for the rest: it gives back no tag that it
 /// still answers.
 const LOOKS: u32 = 2;
@@ -69,6 +78,23 @@ impl Ublk {
     /// # Errors
     /// Where the last flush failed: what was written lately may be lost.
     pub fn hand_over(mut self, log: impl Fn(&str)) -> Result<(), EndError> {
+        if self.in_batches {
+            self.leave();
+        } else {
+            self.come_to_rest(log);
+        }
+        flush(&self.gate, self.options.backend(), self.options.grace)
+    }
+
+    /// Has the lanes end as soon as nothing that they have begun lacks its answer.
+    fn leave(&self) {
+        self.team.leaves.store(true, Ordering::Release);
+        self.team.crew.wake();
+        while !self.team.crew.has_ended_within(LOOK) {}
+    }
+
+    /// Has the kernel take back all tags, with which the lanes end.
+    fn come_to_rest(&mut self, log: impl Fn(&str)) {
         let mut is_told = false;
         loop {
             if let Err(error) = self.quiesce()
@@ -81,7 +107,6 @@ impl Ublk {
                 break;
             }
         }
-        flush(&self.gate, self.options.backend(), self.options.grace)
     }
 
     /// Has the kernel keep what is asked from now on, and give back the tags for which it has no request.

@@ -25,14 +25,14 @@ mod zones;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_sys::UblkDevice;
 
-use self::abi::{GROWTH, Info, Parameters, QUIESCING, RECOVERY, UNPRIVILEGED, ZONES};
+use self::abi::{BATCHES, GROWTH, Info, Parameters, QUIESCING, RECOVERY, UNPRIVILEGED, ZONES};
 use self::control::{Control, is_unprivileged, wait_for_node};
 use self::growth::Growth;
 pub use self::handover::{HandOver, hand_over_of};
@@ -71,6 +71,7 @@ pub struct Ublk {
     queues: u16,
     is_unprivileged: bool,
     can_be_handed_over: bool,
+    in_batches: bool,
     /// As the kernel knows it.
     owner: u32,
     growth: Growth,
@@ -88,6 +89,8 @@ struct Team {
     stop: StopHandle,
     /// Requests that each of them has not answered, as far as it knows of them.
     in_hand: Vec<Arc<AtomicUsize>>,
+    /// Set once they are to leave the device to another server.
+    leaves: Arc<AtomicBool>,
 }
 
 impl Ublk {
@@ -108,9 +111,9 @@ impl Ublk {
         let features = control.features()?;
         let flags = match parameters.zones {
             Some(_) if features & ZONES != ZONES => return Err(AttachError::NoZones),
-            Some(_) => ZONES,
-            None if features & RECOVERY == RECOVERY => RECOVERY | features & (GROWTH | QUIESCING),
-            None => features & GROWTH,
+            Some(_) => ZONES | features & BATCHES,
+            None if features & RECOVERY == RECOVERY => RECOVERY | features & (GROWTH | QUIESCING | BATCHES),
+            None => features & (GROWTH | BATCHES),
         };
         let wanted = Info {
             queues: options.queues,
@@ -169,6 +172,7 @@ impl Ublk {
             queues: info.queues,
             is_unprivileged: is_unprivileged(info),
             can_be_handed_over: info.flags & QUIESCING != 0,
+            in_batches: info.flags & BATCHES != 0,
             owner: our_number(&mut control, info.id),
             growth: Growth::of(info, parameters),
             facts: Facts::new(),
@@ -319,7 +323,7 @@ fn add(control: &mut Control, wanted: Info, features: u64) -> Result<Info, Attac
     match control.add(wanted) {
         // Zones are copied by calls, which the kernel lets no user's device do.
         Err(AttachError::NoPermission) if features & UNPRIVILEGED != 0 && wanted.flags & ZONES == 0 => {
-            control.add(Info { flags: UNPRIVILEGED | wanted.flags & GROWTH, ..wanted })
+            control.add(Info { flags: UNPRIVILEGED | wanted.flags & (GROWTH | BATCHES), ..wanted })
         }
         added => added,
     }
@@ -352,7 +356,7 @@ fn system(error: AttachError) -> io::Error {
 
 impl Team {
     fn new(stop: StopHandle) -> Self {
-        Self { crew: Crew::new(stop.clone()), stop, in_hand: Vec::new() }
+        Self { crew: Crew::new(stop.clone()), stop, in_hand: Vec::new(), leaves: Arc::default() }
     }
 
     /// Makes a block device of one that was added.
@@ -416,11 +420,12 @@ impl Team {
         let (on_failure, backend) = (Arc::clone(&options.on_failure), options.backend());
         let in_hand: Arc<AtomicUsize> = Arc::default();
         self.in_hand.push(Arc::clone(&in_hand));
+        let leaves = Arc::clone(&self.leaves);
         let work = move |orders: Arc<Orders>| {
             stats.metered(|meter| {
                 let lane = Lane::new(&gate, backend, Arc::clone(&orders), meter, |ring| {
                     let on_failure = Arc::clone(&on_failure);
-                    UblkWire::new(&device, number, ring, &gate, in_hand, on_failure)
+                    UblkWire::new(&device, number, ring, &gate, (in_hand, leaves), on_failure)
                 });
                 drop(device);
                 match lane {

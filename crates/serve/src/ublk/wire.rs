@@ -19,7 +19,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cryptline_engine::{Arena, Buffer, Fault, Gate, Ring};
 use cryptline_sys::{Io, Source, UblkDevice, UblkPayload, UblkQueue};
@@ -66,6 +66,9 @@ pub(super) struct UblkWire {
     /// for this one is not in it yet.
     in_hand: usize,
     in_hand_now: Arc<AtomicUsize>,
+    /// Set once another server is to have the device; the second, once each request that was begun has its answer.
+    leaves: Arc<AtomicBool>,
+    has_left: bool,
     /// Bytes of the device's blocks.
     block: u64,
     read_only: bool,
@@ -78,7 +81,7 @@ impl UblkWire {
         number: u16,
         ring: &mut Ring,
         gate: &Gate,
-        in_hand_now: Arc<AtomicUsize>,
+        (in_hand_now, leaves): (Arc<AtomicUsize>, Arc<AtomicBool>),
         on_failure: OnFailure,
     ) -> io::Result<Self> {
         let queue = UblkQueue::open(device, number, ring)?;
@@ -98,6 +101,8 @@ impl UblkWire {
             live: depth.into(),
             in_hand: 0,
             in_hand_now,
+            leaves,
+            has_left: false,
             block: geometry.logical_block.into(),
             read_only: geometry.read_only,
             on_failure,
@@ -162,6 +167,11 @@ impl UblkWire {
                 false
             }
         }
+    }
+
+    /// Tells if requests are left to another server. What has come and was not begun is given to that one.
+    fn leaves(&self) -> bool {
+        self.leaves.load(Ordering::Acquire)
     }
 
     /// A request that the lane is to serve, if it is to, or the result of one that is not served.
@@ -254,7 +264,7 @@ impl Wire for UblkWire {
     type Tag = u16;
 
     fn take(&mut self, room: &Room) -> Option<Taken<u16>> {
-        while room.has_job() {
+        while room.has_job() && !self.leaves() {
             let tag = self.arrived.pop_front()?;
             match self.asked(tag) {
                 Ok(Some(asked)) => return Some(Taken::Asked(asked)),
@@ -326,6 +336,10 @@ impl Wire for UblkWire {
             }
         }
         self.in_hand_now.store(self.in_hand, Ordering::Release);
+        if self.leaves() {
+            self.has_left = ring.confirm_commands() && self.in_hand == self.arrived.len();
+            return false;
+        }
         !self.arrived.is_empty() && room.has_job()
     }
 
@@ -361,6 +375,6 @@ impl Wire for UblkWire {
     }
 
     fn is_over(&self) -> bool {
-        self.live == 0
+        self.live == 0 || self.has_left
     }
 }

@@ -30,6 +30,7 @@
 
 mod batch;
 mod choice;
+mod commands;
 mod descriptor;
 mod done;
 mod message;
@@ -210,18 +211,6 @@ impl Ring {
         }
         self.files.push(file);
         id
-    }
-
-    /// Makes a device known, and that commands with its mark are meant for it.
-    pub(crate) fn add_commanded(&mut self, file: Arc<OwnedFd>, mark: u64) -> FileId {
-        let id = self.add_file(file);
-        self.commanded.push((id, mark));
-        id
-    }
-
-    /// Tells if it takes [`Io::Fuse`].
-    pub(crate) fn is_wide(&self) -> bool {
-        matches!(&self.engine, Engine::Uring(uring) if uring.is_wide())
     }
 
     /// Puts another file in the place of one, which is closed unless others have it. `false` while an operation on the

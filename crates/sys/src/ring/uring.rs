@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use super::queues::{Queues, Sqe};
 use super::waker::Sleeper;
 use super::{Io, Patience};
-use crate::ublk::Command;
+use crate::ublk::{Batch, Command, Part};
 use crate::{Arena, Buffer};
 
 /// Marks the cancel requests, which have no slot.
@@ -33,6 +33,9 @@ const CANCEL: u64 = u64::MAX;
 const WOKEN: u64 = u64::MAX - 1;
 /// Marks the end of a wait's time, on kernels that want an entry for it.
 const TIMER: u64 = u64::MAX - 2;
+/// Mark the operations of a batch, which stand for many slots.
+const LIST: u64 = u64::MAX - 3;
+const FETCH: u64 = u64::MAX - 4;
 /// Marks, together with its slot, the poll that a message waits for.
 const READY: u64 = 1 << 32;
 /// How long a wait pauses where the kernel takes nothing and nothing has finished.
@@ -60,6 +63,7 @@ pub(super) struct Uring {
     /// A message is queued whose poll ends at once where nothing is in its way. The kernel begins what is linked to it
     /// only while it is asked for completions.
     queued_pair: bool,
+    batch: Option<Box<Batch>>,
     /// The process that made it.
     process: u32,
     #[cfg(test)]
@@ -122,6 +126,7 @@ impl Uring {
             watching: false,
             refusals: 0,
             queued_pair: false,
+            batch: None,
             process: std::process::id(),
             #[cfg(test)]
             faults: VecDeque::new(),
@@ -152,7 +157,21 @@ impl Uring {
 
     /// Tells if operations wait for the kernel to take them.
     pub fn is_refused(&mut self) -> bool {
-        !self.backlog.is_empty() || self.ring.queued() > 0
+        let has_batch = self.batch.as_ref().is_some_and(|batch| batch.has_next());
+        has_batch || !self.backlog.is_empty() || self.ring.queued() > 0
+    }
+
+    pub fn add_batch(&mut self, batch: Batch) -> io::Result<()> {
+        if self.batch.is_some() {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        batch.register(&self.ring.submitter())?;
+        self.batch = Some(Box::new(batch));
+        Ok(())
+    }
+
+    pub fn confirm_commands(&mut self) -> bool {
+        self.batch.as_mut().is_none_or(|batch| batch.confirm())
     }
 
     pub fn register(&self, arena: &Arc<Arena>) -> bool {
@@ -164,6 +183,11 @@ impl Uring {
 
     /// Queues `io`, which lives in slot `slot` until [`reap`](Self::reap) names that slot.
     pub fn push(&mut self, slot: u32, fd: &OwnedFd, io: &mut Io, registered: Option<&Arc<Arena>>) {
+        if let (Io::Command(command), Some(batch)) = (&mut *io, &mut self.batch)
+            && command.is_batched()
+        {
+            return batch.add(slot, command);
+        }
         let ready = io.is_message().then(|| {
             // Of several rings that wait for one message, one is enough.
             let one = if matches!(io, Io::ReadMessage { .. }) { libc::EPOLLEXCLUSIVE.cast_unsigned() } else { 0 };
@@ -239,9 +263,23 @@ impl Uring {
         }
     }
 
+    /// Queues what a batch has for the kernel.
+    fn push_batch(&mut self) {
+        while let Some((part, entry)) = self.batch.as_mut().and_then(|batch| batch.next_operation()) {
+            let mark = match part {
+                Part::List => LIST,
+                Part::Fetch => FETCH,
+            };
+            // SAFETY: what it points to is the batch's, which changes it when it has its completion, and leaks it if this
+            // is dropped before. The memory that the elements name is that of the slots of their tags: as in `push`.
+            unsafe { self.push_entry(entry.user_data(mark)) };
+        }
+    }
+
     /// Submits what is queued; waits for one completion as long as `patience` says. May return
     /// early, as for a signal.
     pub fn enter(&mut self, patience: Patience) -> io::Result<()> {
+        self.push_batch();
         let ready = !self.ring.completion().is_empty();
         if patience != Patience::None {
             self.watch_eventfd();
@@ -276,6 +314,7 @@ impl Uring {
             return self.judge(queued, Err(errno.into()));
         }
         let begins_linked = std::mem::take(&mut self.queued_pair);
+        let wanted = 1 + self.batch.as_ref().map_or(0, |batch| batch.to_expect());
         let entered = match patience {
             Patience::None if begins_linked => {
                 let queued = u32::try_from(queued).unwrap_or(u32::MAX);
@@ -287,10 +326,10 @@ impl Uring {
             Patience::For(limit) if self.times_waits => {
                 let limit = types::Timespec::from(limit);
                 let limit = types::SubmitArgs::new().timespec(&limit);
-                self.ring.submitter().submit_with_args(1, &limit)
+                self.ring.submitter().submit_with_args(wanted, &limit)
             }
             // Where the wait has a limit, its timer is among what is queued.
-            Patience::For(_) | Patience::Endless => self.ring.submitter().submit_and_wait(1),
+            Patience::For(_) | Patience::Endless => self.ring.submitter().submit_and_wait(wanted),
         };
         self.judge(queued, entered)
     }
@@ -368,7 +407,15 @@ impl Uring {
 
     pub fn reap(&mut self) -> Option<(u32, Result<usize, Errno>)> {
         loop {
+            if let Some(ended) = self.batch.as_mut().and_then(|batch| batch.next_ended()) {
+                return Some(ended);
+            }
             let entry = self.ring.completion().next()?;
+            if let (Some(batch), LIST | FETCH) = (&mut self.batch, entry.user_data()) {
+                let part = if entry.user_data() == LIST { Part::List } else { Part::Fetch };
+                batch.complete(part, entry.result(), entry.flags());
+                continue;
+            }
             if entry.user_data() == WOKEN {
                 self.watching = false;
                 if let Some(sleeper) = &self.sleeper {

@@ -8,13 +8,16 @@
 //!
 //! A buffer goes to the kernel with each command, and comes back with the request, like that of any other
 //! operation of a [`Ring`](crate::Ring). A device made for it has no buffers instead: its data is copied by reading
-//! and writing its file, as those with zones need it. What the kernel's descriptors mean is for the caller to know.
+//! and writing its file, as those with zones need it. Where the driver can, the commands of many tags go to it together
+//! ([`batch`]). What the kernel's descriptors mean is for the caller to know.
 //!
 //! Source: Linux's include/uapi/linux/ublk_cmd.h and Documentation/block/ublk.rst.
 
+mod batch;
 mod control;
 mod queue;
 
+pub(crate) use batch::{Batch, Part};
 pub use control::UblkControl;
 pub(crate) use queue::Command;
 pub use queue::{Payload as UblkPayload, UblkDevice, UblkQueue};

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
+use super::batch::{self, Batch};
 use super::{UblkControl, code};
 use crate::{Buffer, FileId, Io, Ring, page_size};
 
@@ -19,6 +20,8 @@ const GET_INFO: u32 = 0x02;
 const INFO: usize = 64;
 /// The flag of a device whose data is copied by calls on its file.
 const USER_COPY: u64 = 1 << 7;
+/// The flag of a device whose commands are for many tags each.
+const BATCHES: u64 = 1 << 15;
 /// Where in its file the data of a queue's tag lies.
 const DATA: u64 = 0x8000_0000;
 const QUEUE_SHIFT: u32 = 41;
@@ -36,6 +39,7 @@ pub struct UblkDevice {
     depth: u16,
     buffer_len: usize,
     copies: bool,
+    in_batches: bool,
 }
 
 impl UblkDevice {
@@ -47,14 +51,15 @@ impl UblkDevice {
         let info = control.command(GET_INFO, id, 0, vec![0; INFO], INFO_LIMIT)?;
         let u16_at = |at: usize| u16::from_ne_bytes([info[at], info[at + 1]]);
         let longest = u32::from_ne_bytes([info[8], info[9], info[10], info[11]]);
-        let flags = info[24..].first_chunk().copied().unwrap_or_default();
+        let flags = u64::from_ne_bytes(info[24..].first_chunk().copied().unwrap_or_default());
         Ok(Self {
             file: Arc::new(file.into()),
             mark: crate::ring::new_mark(),
             queues: u16_at(0),
             depth: u16_at(2),
             buffer_len: usize::try_from(longest).map_err(|_| io::ErrorKind::OutOfMemory)?,
-            copies: u64::from_ne_bytes(flags) & USER_COPY != 0,
+            copies: flags & USER_COPY != 0,
+            in_batches: flags & BATCHES != 0,
         })
     }
 
@@ -87,6 +92,7 @@ pub struct UblkQueue {
     buffer_len: usize,
     /// The device's file, where data is copied by calls on it.
     copies: Option<Arc<OwnedFd>>,
+    in_batches: bool,
     descriptors: NonNull<u8>,
     mapped: usize,
 }
@@ -106,25 +112,40 @@ pub struct Command {
     pub(crate) file: FileId,
     pub(crate) mark: u64,
     pub(crate) code: u32,
-    queue: u16,
-    tag: u16,
-    result: i32,
+    pub(super) queue: u16,
+    pub(super) tag: u16,
+    pub(super) result: i32,
     payload: Payload,
 }
 
 impl Command {
     /// `struct ublksrv_io_cmd`.
     pub(crate) fn bytes(&mut self) -> [u8; 16] {
-        let address = match &mut self.payload {
-            Payload::Buffer(buffer) => buffer.as_mut_ptr().expose_provenance() as u64,
-            Payload::Sector(sector) => *sector,
-        };
+        let address = self.word();
         let mut bytes = [0; 16];
         bytes[0..2].copy_from_slice(&self.queue.to_ne_bytes());
         bytes[2..4].copy_from_slice(&self.tag.to_ne_bytes());
         bytes[4..8].copy_from_slice(&self.result.to_ne_bytes());
         bytes[8..16].copy_from_slice(&address.to_ne_bytes());
         bytes
+    }
+
+    /// The address of its memory, or what is told in its place.
+    pub(super) fn word(&mut self) -> u64 {
+        match &mut self.payload {
+            Payload::Buffer(buffer) => buffer.as_mut_ptr().expose_provenance() as u64,
+            Payload::Sector(sector) => *sector,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn for_test(file: FileId, queue: u16, tag: u16, result: i32, payload: Payload) -> Self {
+        Self { file, mark: 0, code: batch::COMMIT, queue, tag, result, payload }
+    }
+
+    /// Tells if it goes to the kernel together with those of other tags.
+    pub(crate) fn is_batched(&self) -> bool {
+        matches!(self.code, batch::PREPARE | batch::COMMIT)
     }
 
     /// Returns the payload, once the kernel has given the command back.
@@ -157,16 +178,22 @@ impl UblkQueue {
             )
         }?;
         let descriptors = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self {
+        let queue = Self {
             file: ring.add_commanded(Arc::clone(&device.file), device.mark),
             mark: device.mark,
             number,
             depth: device.depth,
             buffer_len: device.buffer_len,
             copies: device.copies.then(|| Arc::clone(&device.file)),
+            in_batches: device.in_batches,
             descriptors,
             mapped,
-        })
+        };
+        if queue.in_batches {
+            let device = Arc::clone(&device.file);
+            ring.add_batch(Batch::new(device, number, queue.depth, queue.copies())?)?;
+        }
+        Ok(queue)
     }
 
     /// Tags.
@@ -202,6 +229,12 @@ impl UblkQueue {
     #[must_use]
     pub fn copies(&self) -> bool {
         self.copies.is_some()
+    }
+
+    /// Tells if its commands go to the kernel together, when the ring does.
+    #[must_use]
+    pub fn in_batches(&self) -> bool {
+        self.in_batches
     }
 
     /// Fills `data` with what the request of a tag writes, from its start.
@@ -254,13 +287,13 @@ impl UblkQueue {
     /// Waits for the first request of a tag.
     #[must_use]
     pub fn fetch(&self, tag: u16, payload: Payload) -> Io {
-        self.command(FETCH, tag, 0, payload)
+        self.command(if self.in_batches { batch::PREPARE } else { FETCH }, tag, 0, payload)
     }
 
     /// Ends a tag's request and waits for its next. The result is bytes, or an error's number below zero.
     #[must_use]
     pub fn commit(&self, tag: u16, result: i32, payload: Payload) -> Io {
-        self.command(COMMIT_AND_FETCH, tag, result, payload)
+        self.command(if self.in_batches { batch::COMMIT } else { COMMIT_AND_FETCH }, tag, result, payload)
     }
 
     fn command(&self, code: u32, tag: u16, result: i32, payload: Payload) -> Io {

@@ -1,15 +1,18 @@
-//! Features that only later kernels have: a server's place taken while its device is used, and devices that grow.
+//! Features that only later kernels have: a server's place taken while its device is used, devices that grow, commands for
+//! many requests.
 
 use cryptline_testkit::oracle::Oracle;
 
-use super::{Bench, Check, Guest, ask_of_files, ask_of_recovery, users, zones};
+use super::{Bench, Check, Guest, ask_of_files, ask_of_recovery, steady, users, zones};
 
-/// Devices of the ublk driver change servers and grow while they are used.
+/// Devices of the ublk driver change servers and grow while they are used, and take few commands.
 pub(in super::super) fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
     let Some(mut guest) = loaded(bench, oracle) else {
         return Vec::new();
     };
+    steady::ask(&mut guest);
     ask_of_files(&mut guest);
+    ask_of_commands(&mut guest, "-le $((requests / 4))");
     ask_of_successors(&mut guest);
     ask_of_failed_successors(&mut guest);
     ask_of_haste(&mut guest);
@@ -34,6 +37,37 @@ fn loaded<'a, 'o>(bench: &'a Bench, oracle: &'o mut Oracle) -> Option<Guest<'a, 
     let mut guest = Guest::new(bench, oracle, "ublk")?;
     guest.case("load").script("modprobe ublk_drv");
     Some(guest)
+}
+
+/// Of the operations by which a busy queue takes requests and answers them: the kernel counts those that it is given.
+fn ask_of_commands(guest: &mut Guest<'_, '_>, expected: &str) {
+    guest.ask(
+        "requests that come together take as many commands as the driver needs",
+        &format!(
+            r#"
+        trace=/sys/kernel/tracing
+        event=$trace/events/io_uring/io_uring_submit_req
+        reads() {{ set -- $(cat /sys/block/${{device##*/}}/stat); echo $1; }}
+        mount -t tracefs tracefs $trace
+        device=$(attach ram:64M)
+        # Commands to drivers.
+        echo 'opcode == 46' >$event/filter
+        before=$(reads)
+        echo 1 >$event/enable
+        fio --name=r --filename=$device --rw=randread --bs=4k --size=8M --ioengine=libaio --direct=1 \
+            --iodepth=32 --iodepth_batch_submit=32 --iodepth_batch_complete_min=32 --minimal >/dev/null
+        echo 0 >$event/enable
+        requests=$(($(reads) - before))
+        commands=$(grep -c 'io_uring_submit_req:' $trace/trace)
+        echo "$requests requests took $commands commands" >&2
+        [ $requests -ge 1024 ]
+        [ $commands {expected} ]
+        cryptline detach $device
+        umount $trace
+        nothing_left
+        "#
+        ),
+    );
 }
 
 fn ask_of_successors(guest: &mut Guest<'_, '_>) {
@@ -260,6 +294,7 @@ fn ask_of_growth(guest: &mut Guest<'_, '_>) {
 
 /// Of a kernel that has none of this.
 pub(super) fn ask_of_older(guest: &mut Guest<'_, '_>) {
+    ask_of_commands(guest, "-ge $((requests / 2))");
     guest.ask(
         "older kernel does not take a device from its server or let it grow and is named",
         r#"
