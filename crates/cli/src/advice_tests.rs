@@ -3,13 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use clap::CommandFactory;
-
 use super::*;
-use crate::command_line::Cli;
+use crate::verb::program;
 
 fn verb(name: &str) -> Command {
-    let program = Cli::command();
+    let program = program();
     program.find_subcommand(name).expect("a verb").clone()
 }
 
@@ -103,7 +101,7 @@ fn look_through(program: &Command, verb: &Command, wrong: &mut Vec<String>) {
 
 #[test]
 fn help_names_only_options_that_there_are() {
-    let program = Cli::command();
+    let program = program();
     let mut wrong = Vec::new();
     look_through(&program, &program, &mut wrong);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -129,7 +127,7 @@ fn take_text_only(verb: &Command, found: &mut Vec<String>) {
 /// A name need not be UTF-8.
 #[test]
 fn what_names_a_file_takes_any_name() {
-    let (program, mut found) = (Cli::command(), Vec::new());
+    let (program, mut found) = (program(), Vec::new());
     take_text_only(&program, &mut found);
     assert!(found.is_empty(), "{}", found.join("\n"));
     let text = clap::Arg::new("text").value_name("TARGET... MOUNTPOINT").value_parser(clap::value_parser!(String));
@@ -151,7 +149,7 @@ fn sources(folder: &Path, all: &mut Vec<String>) {
 
 #[test]
 fn commands_that_messages_advise_exist() {
-    let program = Cli::command();
+    let program = program();
     let (mut texts, mut wrong, mut count) = (Vec::new(), Vec::new(), 0);
     sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut texts);
     for text in &texts {

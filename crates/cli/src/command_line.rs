@@ -2,45 +2,46 @@
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use crate::CliError;
 use crate::cmd;
 use crate::harden::{protect_process, warn_of_unlocked_keys};
+use crate::verb::{self, CEPH, CPU, Verb};
 
-/// At the end of the help.
-const EXAMPLES: &str = "\
-Examples:
-  # try it out with a 1 GiB encrypted RAM disk
-  cryptline serve
-  # a new LUKS2 volume
-  cryptline create disk.img --size 1G
-  # the same, filled with the contents of a disk
-  cryptline create disk.img --from old.raw
-  # the decrypted disk in a file
-  cryptline copy disk.img out.raw
-  # show its header; needs no passphrase
-  cryptline info disk.img
-  # check whether a passphrase unlocks it
-  cryptline open --check disk.img
-  # serve the decrypted disk over NBD
-  cryptline serve disk.img
-  # the decrypted disk as the file /mnt/disk.img
-  cryptline mount disk.img /mnt
-  # the decrypted disk for a virtual machine
-  cryptline vhost-user disk.img
+/// The program itself.
+pub(crate) const PROGRAM: Verb = Verb {
+    examples: "\
+# try it out with a 1 GiB encrypted RAM disk
+cryptline serve
+# a new LUKS2 volume
+cryptline create disk.img --size 1G
+# the same, filled with the contents of a disk
+cryptline create disk.img --from old.raw
+# the decrypted disk in a file
+cryptline copy disk.img out.raw
+# show its header; needs no passphrase
+cryptline info disk.img
+# check whether a passphrase unlocks it
+cryptline open --check disk.img
+# serve the decrypted disk over NBD
+cryptline serve disk.img
+# the decrypted disk as the file /mnt/disk.img
+cryptline mount disk.img /mnt
+# the decrypted disk for a virtual machine
+cryptline vhost-user disk.img",
+    notes: "\
+Run `cryptline help COMMAND` for details, and `cryptline help testing` for options that make media fail or slow.
 
-Run `cryptline help COMMAND` for details.";
-
-/// At the end of the long help.
-const EXIT_CODES: &str = "\
-Exit codes (as cryptsetup's):
-  0  success
-  1  invalid parameters, or a feature that is not supported
-  2  no key available: wrong passphrase or volume key
-  3  out of memory
-  4  wrong device, damaged header, or I/O error
-  5  already exists, or in use by another program";
+Exit codes are cryptsetup's.",
+    exit: "0 success, 1 invalid parameters, or a feature that is not supported, 2 no key available: wrong passphrase or \
+        volume key, 3 out of memory, 4 wrong device, damaged header, or I/O error, 5 already exists, or in use by \
+        another program",
+    environment: &[CPU],
+    files: &[CEPH],
+    see: "cryptsetup(8), dmsetup(8), nbd(4)",
+    ..Verb::EMPTY
+};
 
 /// Open encrypted disks (LUKS2, LUKS1, plain dm-crypt) in user space and serve them.
 ///
@@ -50,7 +51,6 @@ Exit codes (as cryptsetup's):
 /// the request. Its volumes are byte-compatible with dm-crypt and cryptsetup in both directions.
 #[derive(Parser, Debug)]
 #[command(name = "cryptline", version, long_version = crate::version::LONG.as_str())]
-#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Cli {
     /// Print only what was asked for, warnings and errors
     ///
@@ -130,30 +130,12 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Runs the verb.
+    /// Runs the verb, whose first word is `name`.
     ///
     /// # Errors
     /// Message for the user, and exit code.
-    pub fn run(self) -> Result<ExitCode, CliError> {
-        let touches_keys = matches!(
-            self,
-            Self::Serve(_)
-                | Self::VhostUser(_)
-                | Self::Mount(_)
-                | Self::Attach(_)
-                | Self::Recover(_)
-                | Self::Open(_)
-                | Self::Create(_)
-                | Self::Copy(_)
-                | Self::Encrypt(_)
-                | Self::Key(_)
-                | Self::Token(_)
-                | Self::Header(_)
-                | Self::Erase(_)
-                | Self::Word(_)
-                | Self::Ctl(_)
-                | Self::Table(_)
-        );
+    pub fn run(self, name: &str) -> Result<ExitCode, CliError> {
+        let touches_keys = verb::row(name).is_none_or(|row| !row.keyless);
         if touches_keys {
             protect_process();
         }
@@ -191,9 +173,9 @@ impl Command {
             Self::Benchmark(args) => cmd::benchmark::run(&args),
             Self::Btt(args) => args.run(),
             Self::Zones(args) => cmd::zones::run(&args),
-            Self::Testing(args) => cmd::testing::run(&args, Cli::command()),
+            Self::Testing(args) => cmd::testing::run(&args, verb::program()),
             Self::Certs(args) => cmd::certs::run(&args),
-            Self::Completions(args) => cmd::completions::run(&args, Cli::command()),
+            Self::Completions(args) => cmd::completions::run(&args, verb::program()),
         }?;
         Ok(ExitCode::SUCCESS)
     }

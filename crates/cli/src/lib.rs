@@ -23,18 +23,19 @@ mod harden;
 mod key_program;
 mod log;
 mod output;
-pub mod paragraphs;
+mod paragraphs;
 mod progress;
 mod serve;
 mod short_help;
 mod terminal;
 mod tips;
 mod top;
+pub mod verb;
 mod version;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::{ArgMatches, FromArgMatches};
 
 use command_line::Cli;
 pub(crate) use cryptline::size;
@@ -52,21 +53,25 @@ pub fn main() -> ExitCode {
         return code;
     }
     let arguments = cmd::words::in_full(given);
-    let program = paragraphs::flowed(Cli::command());
-    let program =
-        if short_help::is_asked_for(&arguments) { short_help::shortened(program, &arguments) } else { program };
+    let program = verb::program();
+    let program = if short_help::is_asked_for(&arguments) {
+        short_help::shortened(program, &arguments)
+    } else {
+        verb::grouped(program)
+    };
     let parsed = program.try_get_matches_from(arguments);
-    let run = |matches| {
-        let verb = advice::verb_of(Cli::command(), &matches);
-        Cli::from_arg_matches(&matches).map(|cli| (cli, verb))
+    let run = |matches: ArgMatches| {
+        let verb = advice::verb_of(verb::program(), &matches);
+        let first = matches.subcommand_name().unwrap_or_default().to_owned();
+        Cli::from_arg_matches(&matches).map(|cli| (cli, verb, first))
     };
     let code = match parsed.and_then(run) {
-        Ok((cli, verb)) => {
+        Ok((cli, verb, first)) => {
             args::set_verb(verb.get_name());
             if cli.quiet {
                 output::be_quiet();
             }
-            cli.command.run().unwrap_or_else(|error| {
+            cli.command.run(&first).unwrap_or_else(|error| {
                 let error = error.to_user_of(&verb);
                 output::complain(&error.to_string());
                 ExitCode::from(error.exit_code())

@@ -1,22 +1,5 @@
 //! Notes of help texts: a paragraph becomes one line, which is then broken where the terminal ends and nowhere else.
 
-use clap::Command;
-
-/// The program with notes of one line a paragraph, at it and all verbs.
-pub fn flowed(command: Command) -> Command {
-    let short = command.get_after_help().map(|notes| joined(&notes.to_string()));
-    let long = command.get_after_long_help().map(|notes| joined(&notes.to_string()));
-    let command = match short {
-        Some(notes) => command.after_help(notes),
-        None => command,
-    };
-    let command = match long {
-        Some(notes) => command.after_long_help(notes),
-        None => command,
-    };
-    command.mut_subcommands(flowed)
-}
-
 /// `notes` with each paragraph in one line. Lines that begin with a space, such as examples and lists, stay as they are.
 pub fn joined(notes: &str) -> String {
     let mut text = String::new();
@@ -34,10 +17,10 @@ pub fn joined(notes: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::Command;
 
     use super::*;
-    use crate::command_line::Cli;
+    use crate::verb::program;
 
     /// Columns that lists in notes are made for.
     const LIST_WIDTH: usize = 80;
@@ -82,20 +65,17 @@ mod tests {
     #[test]
     fn rows_of_lists_fit_a_usual_terminal() {
         fn check(command: &Command) {
-            let notes = [command.get_after_help(), command.get_after_long_help()];
-            for notes in notes.into_iter().flatten() {
-                let notes = notes.to_string();
-                assert_eq!(rows_cut(&notes), [""; 0], "{}", command.get_name());
-            }
+            let notes = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert_eq!(rows_cut(&notes), [""; 0], "{}", command.get_name());
             command.get_subcommands().for_each(check);
         }
-        check(&flowed(Cli::command()));
+        check(&program());
         assert_eq!(rows_cut(&format!("  a   {}", "b".repeat(80))).len(), 1);
     }
 
     #[test]
     fn notes_are_broken_only_where_the_terminal_ends() {
-        let mut program = flowed(Cli::command());
+        let mut program = program();
         program.build();
         for width in [60, 80, 100] {
             check(&program, width);

@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use clap::builder::StyledStr;
 use clap::{Arg, Command};
 
+use crate::verb::row;
+
 /// Lines of the page, in a terminal of [`WIDTH`] columns.
 const LINES_MAX: usize = 26;
 const WIDTH: usize = 80;
@@ -38,24 +40,6 @@ const ESSENTIAL: &[&str] = &[
 
 /// And before them where a volume is made; elsewhere options of these names are about something else.
 const OF_A_NEW_VOLUME: &[&str] = &["size", "from", "force", "label", "pbkdf"];
-
-/// Verbs that stay where not all have room.
-const MAIN_VERBS: &[&str] = &[
-    "serve",
-    "vhost-user",
-    "mount",
-    "attach",
-    "info",
-    "open",
-    "create",
-    "copy",
-    "resize",
-    "key",
-    "token",
-    "header",
-    "top",
-    "ctl",
-];
 
 /// Tells if a short help is asked for by these words.
 pub fn is_asked_for(words: &[OsString]) -> bool {
@@ -111,7 +95,7 @@ fn page(command: Command, path: &str) -> Command {
     let essential: Vec<_> = OF_A_NEW_VOLUME.iter().filter(|_| is_new).chain(ESSENTIAL).collect();
     options.sort_by_key(|id| essential.iter().position(|it| id == *it).unwrap_or(essential.len()));
     let verbs = page.get_subcommands().map(|verb| verb.get_name().to_owned());
-    let verbs: Vec<_> = verbs.filter(|verb| !MAIN_VERBS.contains(&verb.as_str())).collect();
+    let verbs: Vec<_> = verbs.filter(|name| !row(name).is_some_and(|row| row.is_main)).collect();
     let without = options.into_iter().rev().map(Part::Option).chain(verbs.into_iter().rev().map(Part::Verb));
     without.fold(page, |page, part| if fits(&page) { page } else { part.hidden(page) })
 }
@@ -151,10 +135,8 @@ fn first_clause(text: &StyledStr) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
-    use crate::command_line::Cli;
+    use crate::verb::{program, rows};
 
     /// Each verb by its words, with those below it.
     fn verbs() -> Vec<Vec<OsString>> {
@@ -165,13 +147,13 @@ mod tests {
             }
         }
         let mut found = Vec::new();
-        collect(&Cli::command(), &["cryptline".into()], &mut found);
+        collect(&program(), &["cryptline".into()], &mut found);
         found
     }
 
     fn shown(words: &[OsString], option: &str) -> String {
         let words = [words, &[option.into()]].concat();
-        let program = crate::paragraphs::flowed(Cli::command()).term_width(WIDTH);
+        let program = program().term_width(WIDTH);
         let program = if is_asked_for(&words) { shortened(program, &words) } else { program };
         program.try_get_matches_from(words).unwrap_err().to_string()
     }
@@ -190,7 +172,7 @@ mod tests {
     #[test]
     fn long_help_has_every_option() {
         for words in verbs() {
-            let mut program = Cli::command();
+            let mut program = program();
             let verb = words[1..].iter().try_fold(&mut program, |verb, name| verb.find_subcommand_mut(name)).unwrap();
             let long = shown(&words, "--help");
             for arg in verb.get_arguments().filter(|arg| !arg.is_hide_set()) {
@@ -217,12 +199,12 @@ mod tests {
         let page = shown(&["cryptline".into(), "key".into(), "rotate".into()], "-h");
         assert!(page.contains("`cryptline key rotate --help`"), "{page}");
         let page = shown(&["cryptline".into()], "-h");
-        assert!(MAIN_VERBS.iter().all(|verb| page.contains(&format!("\n  {verb} "))), "{page}");
+        assert!(rows().filter(|row| row.is_main).all(|row| page.contains(&format!("\n  {} ", row.name))), "{page}");
     }
 
     #[test]
     fn what_is_essential_exists() {
-        let program = Cli::command();
+        let program = program();
         for id in ESSENTIAL.iter().chain(OF_A_NEW_VOLUME) {
             let has = |verb: &Command| verb.get_arguments().any(|arg| arg.get_id() == id);
             assert!(program.get_subcommands().any(has), "{id}");

@@ -1,4 +1,4 @@
-//! The man pages and the completions, made from the same table of options as the help texts.
+//! The man pages and the completions, made from the same options and rows as the help texts.
 //!
 //! `cargo run -p cryptline-pages FOLDER` writes all of them. They are no part of the repository, so they say what the
 //! program says.
@@ -11,9 +11,8 @@ mod sections;
 use std::io;
 use std::time::{Duration, UNIX_EPOCH};
 
-use clap::CommandFactory as _;
 use cryptline_cli::cmd::completions::{self, Shell};
-use cryptline_cli::command_line::Cli;
+use cryptline_cli::verb::program;
 
 /// Shells and the names by which they find what completes a command line.
 const SHELLS: [(Shell, &str); 3] =
@@ -24,8 +23,8 @@ const SHELLS: [(Shell, &str); 3] =
 /// # Errors
 /// None that is known: they are made in memory.
 pub fn files() -> io::Result<Vec<(String, String)>> {
-    let mut files = man::pages(Cli::command(), &date())?;
-    files.extend(SHELLS.map(|(shell, name)| (name.to_owned(), completions::script(shell, Cli::command()))));
+    let mut files = man::pages(program(), &date())?;
+    files.extend(SHELLS.map(|(shell, name)| (name.to_owned(), completions::script(shell, program()))));
     Ok(files)
 }
 

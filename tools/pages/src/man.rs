@@ -4,7 +4,7 @@ use std::io;
 
 use clap::Command;
 use clap_mangen::Man;
-use cryptline_cli::paragraphs::joined;
+use cryptline_cli::verb::{Group, Verb, below, row};
 
 use crate::sections;
 
@@ -17,25 +17,23 @@ pub fn pages(program: Command, date: &str) -> io::Result<Vec<(String, String)>> 
     let mut program = program.disable_help_subcommand(true);
     program.build();
     let mut commands = Vec::new();
-    with_verbs(&program, &mut commands);
-    commands.into_iter().map(|command| page(command, date)).collect()
+    with_verbs(&program, "", &mut commands);
+    commands.into_iter().map(|(command, row)| page(command, row, date)).collect()
 }
 
-/// A command, and those below it that are no secret.
-fn with_verbs(command: &Command, all: &mut Vec<Command>) {
-    all.push(command.clone());
-    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
-        with_verbs(verb, all);
+/// A command, and those below it that are no secret; `name` has its words.
+fn with_verbs(command: &Command, name: &str, all: &mut Vec<(Command, &'static Verb)>) {
+    let row = row(name).unwrap_or(&Verb::EMPTY);
+    if !command.is_hide_set() || row.group == Some(Group::Topics) {
+        all.push((command.clone(), row));
+        command.get_subcommands().for_each(|verb| with_verbs(verb, &below(name, verb), all));
     }
 }
 
-fn page(command: Command, date: &str) -> io::Result<(String, String)> {
+fn page(command: Command, row: &Verb, date: &str) -> io::Result<(String, String)> {
     let name = command.get_display_name().unwrap_or(command.get_name());
-    let more = sections::of(name, &command);
+    let more = sections::of(name, &command, row);
     let name = format!("{name}.1");
-    let notes = command.get_after_long_help().or(command.get_after_help());
-    let notes = notes.map(|notes| joined(&notes.to_string())).unwrap_or_default();
-    let notes = Notes::of(&notes);
     let has_verbs = command.has_subcommands();
     let page = Man::new(command)
         .date(date)
@@ -46,47 +44,17 @@ fn page(command: Command, date: &str) -> io::Result<(String, String)> {
     page.render_name_section(&mut text)?;
     page.render_synopsis_section(&mut text)?;
     page.render_description_section(&mut text)?;
-    text.extend_from_slice(filled(&notes.description).as_bytes());
+    text.extend_from_slice(filled(row.notes).as_bytes());
     page.render_options_section(&mut text)?;
     if has_verbs {
         page.render_subcommands_section(&mut text)?;
     }
-    text.extend_from_slice(section("EXAMPLES", &notes.examples).as_bytes());
-    text.extend_from_slice(section("EXIT STATUS", &notes.codes).as_bytes());
+    let examples: String = row.examples.lines().map(|line| format!("  {line}\n")).collect();
+    text.extend_from_slice(section("EXAMPLES", &examples).as_bytes());
+    let exit = if row.exit.is_empty() { String::new() } else { format!("{}.", row.exit) };
+    text.extend_from_slice(section("EXIT STATUS", &exit).as_bytes());
     text.extend_from_slice(more.as_bytes());
     Ok((name, tidy(&String::from_utf8_lossy(&text))))
-}
-
-/// The notes of a help text, by the section of a page that each belongs to.
-#[derive(Default)]
-struct Notes {
-    description: String,
-    examples: String,
-    codes: String,
-}
-
-impl Notes {
-    fn of(text: &str) -> Self {
-        let mut notes = Self::default();
-        for block in text.split("\n\n").filter(|block| !block.is_empty()) {
-            let (place, block) = match block.split_once(':') {
-                Some((title, rest)) if title.starts_with("Examples") => (&mut notes.examples, rest),
-                Some((title, rest)) if title.starts_with("Exit codes") => (&mut notes.codes, rest),
-                _ => (&mut notes.description, block),
-            };
-            if !place.is_empty() {
-                place.push_str("\n\n");
-            }
-            place.push_str(block.trim_start_matches([' ', '\n']).trim_end());
-        }
-        // Lines of a list begin with spaces, the first one among them.
-        for list in [&mut notes.examples, &mut notes.codes] {
-            if list.contains("\n  ") {
-                list.insert_str(0, "  ");
-            }
-        }
-        notes
-    }
 }
 
 fn section(title: &str, text: &str) -> String {

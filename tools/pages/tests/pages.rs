@@ -6,8 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use clap::CommandFactory as _;
-use cryptline_cli::command_line::Cli;
+use cryptline_cli::verb::{Group, below, program, row};
 use cryptline_peers::run;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,12 +29,15 @@ fn name(path: &Path) -> String {
     path.file_name().expect("a name").to_string_lossy().into_owned()
 }
 
-/// Names of all verbs that are no secret, as pages have them.
-fn verbs(command: &clap::Command, prefix: &str, all: &mut Vec<String>) {
-    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
-        let name = format!("{prefix}-{}", verb.get_name());
-        verbs(verb, &name, all);
-        all.push(name);
+/// Names of all verbs that are no secret and of the topics, as pages have them.
+fn verbs(command: &clap::Command, name: &str, all: &mut Vec<String>) {
+    for verb in command.get_subcommands() {
+        let name = below(name, verb);
+        let is_topic = row(&name).is_some_and(|row| row.group == Some(Group::Topics));
+        if !verb.is_hide_set() || is_topic {
+            verbs(verb, &name, all);
+            all.push(format!("cryptline-{}", name.replace(' ', "-")));
+        }
     }
 }
 
@@ -43,7 +45,7 @@ fn verbs(command: &clap::Command, prefix: &str, all: &mut Vec<String>) {
 fn every_verb_has_a_page_that_names_its_options() {
     let files = written();
     let mut names = vec!["cryptline".to_owned()];
-    verbs(&Cli::command(), "cryptline", &mut names);
+    verbs(&program(), "", &mut names);
     assert!(names.len() > 40, "{names:?}");
     for name in &names {
         let page = &files.get(&format!("{name}.1")).unwrap_or_else(|| panic!("{name} has no page"));
@@ -75,7 +77,7 @@ fn completions_of_each_shell_know_every_verb() {
     let files = written();
     for shell in ["cryptline.bash", "cryptline.fish", "_cryptline"] {
         let script = &files[shell];
-        for verb in Cli::command().get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        for verb in program().get_subcommands().filter(|verb| !verb.is_hide_set()) {
             assert!(script.contains(verb.get_name()), "{shell} does not know {}", verb.get_name());
         }
         assert!(script.contains("key-file"), "{shell} knows no option");

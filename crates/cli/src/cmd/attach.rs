@@ -22,35 +22,40 @@ use crate::output::warn_of;
 use crate::serve::backend::{self, Backend};
 use crate::serve::front::check_queues;
 use crate::serve::options::StatsArgs;
+use crate::verb::{DEVICES, Group, Verb, XDG};
 
 /// Largest number of queues that may be asked for.
 const QUEUES_MAX: i64 = 64;
 /// A day.
 const TIMEOUT_MAX: u64 = 86400;
 
-/// Volume to attach, and how.
-#[derive(Args, Debug)]
-#[command(after_long_help = "\
+/// `attach`.
+pub const VERB: Verb = Verb {
+    name: "attach",
+    group: Some(Group::Use),
+    is_main: true,
+    examples: "\
+# print the name of the new device, such as /dev/nbd0
+cryptline attach disk.img
+mount $(cryptline attach disk.img --key-file key) /mnt
+cryptline attach /dev/sda2 --read-only --foreground
+cryptline attach disk.img --queues 4 --stats /run/disk.stats",
+    notes: "\
 The device is printed once it is there; the server then goes to the background. It takes root, or ublk with the udev \
 rules that give users devices of their own (docs/attach.md). \
 `cryptline devices` lists what is attached, and `cryptline detach` ends it: the kernel writes back what \
 it has cached, the device goes away, and the volume is flushed. SIGTERM does the same. \
-A zoned volume becomes a zoned device, by ublk.
+A zoned volume becomes a zoned device, by ublk.",
+    exit: "0 success, 1 invalid parameters, 2 no key available: wrong passphrase or volume key, 3 out of memory, 4 \
+        wrong device, damaged header, no driver or no permission, 5 the image is in use by another program",
+    environment: &[XDG],
+    files: &[DEVICES],
+    see: "cryptline-detach(1), cryptline-devices(1), cryptline-recover(1), mount(8)",
+    ..Verb::EMPTY
+};
 
-Examples:
-  # print the name of the new device, such as /dev/nbd0
-  cryptline attach disk.img
-  mount $(cryptline attach disk.img --key-file key) /mnt
-  cryptline attach /dev/sda2 --read-only --foreground
-  cryptline attach disk.img --queues 4 --stats /run/disk.stats
-
-Exit codes (as cryptsetup's):
-  0  success
-  1  invalid parameters
-  2  no key available: wrong passphrase or volume key
-  3  out of memory
-  4  wrong device, damaged header, no driver or no permission
-  5  the image is in use by another program")]
+/// Volume to attach, and how.
+#[derive(Args, Debug)]
 pub struct AttachArgs {
     /// LUKS file or block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH, zoned:PATH or ram:SIZE; a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE
     #[arg(value_name = "TARGET", required_unless_present = "table")]

@@ -13,23 +13,34 @@ use cryptline_engine::btt::BttError;
 
 use crate::CliError;
 use crate::error::btt_advice;
+use crate::verb::{Group, Verb};
+
+/// `btt`.
+const VERB: Verb = Verb {
+    name: "btt",
+    group: Some(Group::Tools),
+    examples: "\
+# a new table in a new file
+cryptline btt create disk.btt --size 1G
+# show its geometry
+cryptline btt info disk.btt
+# check that each block belongs to exactly one sector
+cryptline btt check disk.btt
+# serve the volume in it
+cryptline serve btt:disk.btt",
+    notes: "\
+With a block translation table, each sector has either its old or its new contents after a crash,
+never a mix, even on media that are written in smaller units, such as persistent memory. The tables
+are those of Linux's nd_btt. docs/btt.md describes the format and the JSON of `info` and `check`.",
+    keyless: true,
+    ..Verb::EMPTY
+};
+
+/// Rows of it and of the verbs below it.
+pub const VERBS: &[Verb] = &[VERB, create::VERB, info::VERB, check::VERB];
 
 /// Operations on a table.
 #[derive(Subcommand, Debug)]
-#[command(after_help = "\
-Examples:
-  # a new table in a new file
-  cryptline btt create disk.btt --size 1G
-  # show its geometry
-  cryptline btt info disk.btt
-  # check that each block belongs to exactly one sector
-  cryptline btt check disk.btt
-  # serve the volume in it
-  cryptline serve btt:disk.btt
-
-With a block translation table, each sector has either its old or its new contents after a crash,
-never a mix, even on media that are written in smaller units, such as persistent memory. The tables
-are those of Linux's nd_btt. docs/btt.md describes the format and the JSON of `info` and `check`.")]
 pub enum BttCommand {
     /// Create a table in a new file, or over the contents of a file or device
     Create(create::CreateArgs),

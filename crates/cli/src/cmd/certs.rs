@@ -19,6 +19,7 @@ use rustix::rand::GetRandomFlags;
 use crate::CliError;
 use crate::output::{for_shell, report};
 use crate::serve::certificates;
+use crate::verb::{Group, Verb};
 
 const AUTHORITY: &str = "ca-cert.pem";
 const AUTHORITY_KEY: &str = "ca-key.pem";
@@ -30,9 +31,18 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const BEFORE: Duration = DAY;
 const DAYS_MAX: u64 = 36_500;
 
-/// For whom, and where to.
-#[derive(Args, Debug)]
-#[command(after_help = "\
+/// `certs`.
+pub const VERB: Verb = Verb {
+    name: "certs",
+    group: Some(Group::Tools),
+    examples: "\
+cryptline certs pki --host disks.example.org
+mv pki/ca-key.pem /media/safe/
+cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki --tls-verify-peer
+nbdinfo 'nbds://disks.example.org/?tls-certificates=pki'
+cryptline certs pki add-client alice
+cryptline certs pki renew && cryptline ctl control.sock reload",
+    notes: "\
 The files have the names that libnbd, nbdkit and QEMU look for:
 
   ca-cert.pem                       the authority; every machine needs it
@@ -41,15 +51,14 @@ The files have the names that libnbd, nbdkit and QEMU look for:
   ca-key.pem                        signs certificates: move it to a safe place
 
 Whoever has ca-key.pem can issue trusted certificates: delete it where no more are needed. A server needs neither client-key.pem nor ca-key.pem; a client needs ca-cert.pem and its own two files. `add-client`
-and `renew` need ca-key.pem: copy it back for as long as they take.
+and `renew` need ca-key.pem: copy it back for as long as they take.",
+    see: "cryptline-serve(1), certtool(1)",
+    keyless: true,
+    ..Verb::EMPTY
+};
 
-Examples:
-  cryptline certs pki --host disks.example.org
-  mv pki/ca-key.pem /media/safe/
-  cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki --tls-verify-peer
-  nbdinfo 'nbds://disks.example.org/?tls-certificates=pki'
-  cryptline certs pki add-client alice
-  cryptline certs pki renew && cryptline ctl control.sock reload")]
+/// For whom, and where to.
+#[derive(Args, Debug)]
 #[command(disable_help_subcommand = true)]
 pub struct CertsArgs {
     /// Folder that gets the files; it is made if it is missing

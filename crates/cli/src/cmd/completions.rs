@@ -5,14 +5,22 @@ use clap::{Arg, ArgAction, Args, Command, ValueEnum, ValueHint};
 use clap_complete::Shell as Generator;
 
 use crate::CliError;
+use crate::verb::{Group, Verb};
+
+/// `completions`.
+pub const VERB: Verb = Verb {
+    name: "completions",
+    group: Some(Group::Tools),
+    examples: "\
+cryptline completions bash > ~/.local/share/bash-completion/completions/cryptline
+cryptline completions zsh > /usr/local/share/zsh/site-functions/_cryptline
+cryptline completions fish > ~/.config/fish/completions/cryptline.fish",
+    keyless: true,
+    ..Verb::EMPTY
+};
 
 /// For which shell.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline completions bash > ~/.local/share/bash-completion/completions/cryptline
-  cryptline completions zsh > /usr/local/share/zsh/site-functions/_cryptline
-  cryptline completions fish > ~/.config/fish/completions/cryptline.fish")]
 pub struct CompletionsArgs {
     /// The shell
     pub shell: Shell,

@@ -22,6 +22,7 @@ use crate::args::choice::{self, Words};
 use crate::args::{KeyArgs, Remembered, Taker, ToArgs, TokenArgs, refuse_shared_input};
 use crate::cmd::create::HOLES;
 use crate::output::warn_of;
+use crate::verb::{Group, Verb};
 pub(super) use folder::FileSystem;
 pub(super) use report::Report;
 pub(super) use show::Show;
@@ -35,31 +36,33 @@ const ZEROES: &Words<Zeroes> = &[
 /// Extensions in names of encrypted volumes.
 const ENCRYPTED: [&str; 3] = ["luks", "luks1", "luks2"];
 
-/// Source and destination of a copy.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  # decrypt it into a new file
-  cryptline copy disk.luks out.raw
-  # the same, verified
-  cryptline copy disk.luks out.raw --verify
-  # from one volume into another
-  cryptline copy disk.luks other.luks --to-key-file key2
-  # encrypt it into a volume that is there
-  cryptline copy disk.raw other.luks --to-key-file key2
-  # encrypt it in a new volume
-  cryptline copy disk.raw new.luks --encrypt
-  cryptline copy 'nbd://storage/disk1' disk.raw
-  # a file system (ext4) with the files of a folder
-  cryptline copy dir:site site.raw
-  cryptline copy - 'nbd://storage/disk1' < disk.raw
-  # go on where the same command was cut off
-  cryptline copy disk.luks out.raw --resume
-  # compressed, with hashes of what was decrypted
-  cryptline copy disk.luks - --hash sha256,md5 | xz > disk.raw.xz
-  # one partition of the decrypted disk
-  cryptline copy disk.luks part.raw --partition 2
-
+/// `copy`.
+pub const VERB: Verb = Verb {
+    name: "copy",
+    group: Some(Group::Volumes),
+    is_main: true,
+    examples: "\
+# decrypt it into a new file
+cryptline copy disk.luks out.raw
+# the same, verified
+cryptline copy disk.luks out.raw --verify
+# from one volume into another
+cryptline copy disk.luks other.luks --to-key-file key2
+# encrypt it into a volume that is there
+cryptline copy disk.raw other.luks --to-key-file key2
+# encrypt it in a new volume
+cryptline copy disk.raw new.luks --encrypt
+cryptline copy 'nbd://storage/disk1' disk.raw
+# a file system (ext4) with the files of a folder
+cryptline copy dir:site site.raw
+cryptline copy - 'nbd://storage/disk1' < disk.raw
+# go on where the same command was cut off
+cryptline copy disk.luks out.raw --resume
+# compressed, with hashes of what was decrypted
+cryptline copy disk.luks - --hash sha256,md5 | xz > disk.raw.xz
+# one partition of the decrypted disk
+cryptline copy disk.luks part.raw --partition 2",
+    notes: "\
 mke2fs makes the file system of dir:DIR in memory, so there must be room for it there. Owners and modes of the files
 stay as they are; nothing should change in the folder meanwhile. `create --size` sets the size of the file system, too.
 
@@ -76,11 +79,16 @@ copy if that ends early.
 
 With `-` as DST the decrypted bytes go to standard output, which must be a file or a pipe, and everything that is said
 goes to standard error. --hash prints the hashes of what was decrypted as sha256sum does; their name is `-` unless DST is
-a new file, which then has just these bytes.
+a new file, which then has just these bytes.",
+    exit: "0 copied, 1 invalid parameters, 2 wrong passphrase, 3 out of memory, 4 a disk or server failed, is full \
+        or too small, --verify found a difference, or stopped by a signal, 5 the destination exists or holds data \
+        (see --force), or one of them is in use",
+    see: "cryptline-create(1), cryptline-encrypt(1), nbdcopy(1), qemu-img(1)",
+    ..Verb::EMPTY
+};
 
-Exit codes: 0 copied, 1 invalid parameters, 2 wrong passphrase, 3 out of memory, 4 a disk or server
-failed, is full or too small, --verify found a difference, or stopped by a signal, 5 the destination
-exists or holds data (see --force), or one of them is in use.")]
+/// Source and destination of a copy.
+#[derive(Args, Debug)]
 pub struct CopyArgs {
     /// LUKS volume, raw file or block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH or btt:PATH; `-` for standard input
     #[arg(value_name = "SRC")]

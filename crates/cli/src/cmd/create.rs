@@ -23,6 +23,7 @@ use crate::cmd::copy::{FileSystem, From, How, Report, Show};
 use crate::output::for_shell;
 use crate::progress::Spinner;
 use crate::size;
+use crate::verb::{Group, Verb};
 
 pub(super) const HOLES: &Words<Holes> = &[
     (
@@ -37,32 +38,34 @@ pub(super) const HOLES: &Words<Holes> = &[
     ),
 ];
 
-/// Volume to make, and where.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline create disk.img --size 1G
-  cryptline create disk.img --size 1G --key-file key.bin --label backup
-  cryptline create old.img --size 1G --luks1
-  cryptline btt create disk.btt --size 1G && cryptline create btt:disk.btt
-  # on a block device
-  cryptline create /dev/sdb --label backup
-  cryptline create 'nbd://storage/disk1' --key-file key.bin
-  # in the partition with this label
-  cryptline create 'whole-disk.img?partition=root'
-  cryptline create disk.luks --from disk.raw --verify
-  cryptline create disk.luks --from 'nbd://storage/disk1' --key-file key.bin
-  # a file system (ext4) with the files of a folder
-  cryptline create site.luks --from dir:site
-  # go on where the same command was cut off
-  cryptline create disk.luks --from disk.raw --resume --key-file key.bin
-  # the same bytes each time
-  cryptline create site.luks --from dir:site --seed-file seed --key-file key.bin
-  zstd -dc disk.raw.zst | cryptline create disk.luks --from - --key-file key.bin
-  # quick and weak, for tests
-  printf %s secret | cryptline create test.img --size 64M --key-file - \\
-      --pbkdf pbkdf2 --pbkdf-force-iterations 1000
-
+/// `create`.
+pub const VERB: Verb = Verb {
+    name: "create",
+    group: Some(Group::Volumes),
+    is_main: true,
+    examples: "\
+cryptline create disk.img --size 1G
+cryptline create disk.img --size 1G --key-file key.bin --label backup
+cryptline create old.img --size 1G --luks1
+cryptline btt create disk.btt --size 1G && cryptline create btt:disk.btt
+# on a block device
+cryptline create /dev/sdb --label backup
+cryptline create 'nbd://storage/disk1' --key-file key.bin
+# in the partition with this label
+cryptline create 'whole-disk.img?partition=root'
+cryptline create disk.luks --from disk.raw --verify
+cryptline create disk.luks --from 'nbd://storage/disk1' --key-file key.bin
+# a file system (ext4) with the files of a folder
+cryptline create site.luks --from dir:site
+# go on where the same command was cut off
+cryptline create disk.luks --from disk.raw --resume --key-file key.bin
+# the same bytes each time
+cryptline create site.luks --from dir:site --seed-file seed --key-file key.bin
+zstd -dc disk.raw.zst | cryptline create disk.luks --from - --key-file key.bin
+# quick and weak, for tests
+printf %s secret | cryptline create test.img --size 64M --key-file - \\
+    --pbkdf pbkdf2 --pbkdf-force-iterations 1000",
+    notes: "\
 The size given with --size includes the header (16 MiB for LUKS2, 2 MiB for LUKS1). The file is
 sparse unless you use --preallocate. The new volume is opened once to verify it; if anything fails,
 nothing is left behind. Block devices, pmem:PATH, btt:PATH, a part of a disk, a Ceph image and the export of an NBD
@@ -81,10 +84,15 @@ take part, so images of one seed that have different labels have different keys.
 
 With --from the file is as large as the source and the header, unless --size says more; what lies
 behind the source is noise until it is written. The header is written when all data is durable: until
-then there is no volume, whatever happens.
+then there is no volume, whatever happens.",
+    exit: "0 success, 1 invalid parameters, 2 the two passphrases differ, 3 out of memory, 4 the disk or server \
+        failed, or is full, 5 the file exists, the device holds data (see --force), or it is in use",
+    see: "cryptline-copy(1), cryptline-encrypt(1), cryptsetup-luksFormat(8), mke2fs(8)",
+    ..Verb::EMPTY
+};
 
-Exit codes: 0 success, 1 invalid parameters, 2 the two passphrases differ, 3 out of memory, 4 the
-disk or server failed, or is full, 5 the file exists, the device holds data (see --force), or it is in use.")]
+/// Volume to make, and where.
+#[derive(Args, Debug)]
 pub struct CreateArgs {
     /// New file, or an existing block device, pmem:PATH, btt:PATH, part of a disk (DISK?partition=N), NBD URI or rbd:POOL/IMAGE
     pub file: PathBuf,

@@ -12,28 +12,35 @@ use rustix::process::geteuid;
 use crate::CliError;
 use crate::output::print;
 use crate::serve::control::wire::{Nothing, Remove, Whose};
+use crate::verb::{Group, Verb};
 use add::AddArgs;
 use connection::Connection;
 
-/// Which server, and what it is to do.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline serve disk.img --key-file key --control /run/user/1000/c &
-  cryptline ctl /run/user/1000/c list
-  # asks for its passphrase here
-  cryptline ctl /run/user/1000/c add data.img --name data
-  cryptline ctl /run/user/1000/c flush data
-  cryptline ctl /run/user/1000/c remove data --force
-  cryptline resize disk.img 20G && cryptline ctl /run/user/1000/c resize ''
-  cryptline ctl /run/user/1000/c --json list
-
+/// `ctl`.
+pub const VERB: Verb = Verb {
+    name: "ctl",
+    group: Some(Group::Use),
+    is_main: true,
+    examples: "\
+cryptline serve disk.img --key-file key --control /run/user/1000/c &
+cryptline ctl /run/user/1000/c list
+# asks for its passphrase here
+cryptline ctl /run/user/1000/c add data.img --name data
+cryptline ctl /run/user/1000/c flush data
+cryptline ctl /run/user/1000/c remove data --force
+cryptline resize disk.img 20G && cryptline ctl /run/user/1000/c resize ''
+cryptline ctl /run/user/1000/c --json list",
+    notes: "\
 SOCKET is the argument of `cryptline serve --control SOCKET`. It speaks JSON lines, for other programs too: see
 docs/control.md. Only the server's user and root may use it, and nothing is said to a server of another user than root and you;
-`add` as root, which hands over a volume key, wants that user's name (--server-user).
+`add` as root, which hands over a volume key, wants that user's name (--server-user).",
+    exit: "0 success, 1 invalid parameters or an unknown export, 2 wrong passphrase, 3 out of memory, 4 no server, \
+        an I/O error or a flush that failed, 5 a name or an image that is in use",
+    ..Verb::EMPTY
+};
 
-Exit codes: 0 success, 1 invalid parameters or an unknown export, 2 wrong passphrase, 3 out of memory, 4 no server, an I/O
-error or a flush that failed, 5 a name or an image that is in use.")]
+/// Which server, and what it is to do.
+#[derive(Args, Debug)]
 pub struct CtlArgs {
     /// The control socket of the server
     #[arg(value_name = "SOCKET")]

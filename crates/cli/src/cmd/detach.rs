@@ -14,18 +14,29 @@ use crate::CliError;
 use crate::attached::orphans;
 use crate::attached::state::{self, Driver, State, number_of};
 use crate::output::warn;
+use crate::verb::{DEVICES, Group, Verb, XDG};
 
-/// Which device.
-#[derive(Args, Debug)]
-#[command(after_help = "\
+/// `detach`.
+pub const VERB: Verb = Verb {
+    name: "detach",
+    group: Some(Group::Use),
+    examples: "\
+umount /mnt && cryptline detach /dev/nbd0",
+    notes: "\
 The kernel writes back what it has cached, the device goes away, and the volume is flushed. If that \
 fails, the exit code is 4. A device whose server was killed is removed as well; what the kernel had not \
 written by then is lost.
 
-With --force, all file systems write what they have before a device in use goes away, and the exit code is 4.
+With --force, all file systems write what they have before a device in use goes away, and the exit code is 4.",
+    environment: &[XDG],
+    files: &[DEVICES],
+    see: "cryptline-attach(1)",
+    keyless: true,
+    ..Verb::EMPTY
+};
 
-Examples:
-  umount /mnt && cryptline detach /dev/nbd0")]
+/// Which device.
+#[derive(Args, Debug)]
 pub struct DetachArgs {
     /// A device of `cryptline attach`
     #[arg(value_name = "DEVICE")]

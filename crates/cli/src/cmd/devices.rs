@@ -11,16 +11,27 @@ use crate::CliError;
 use crate::attached::orphans::{self, Orphan};
 use crate::attached::state::{self, Driver, State};
 use crate::output::print;
+use crate::verb::{DEVICES, Group, Verb, XDG};
+
+/// `devices`.
+pub const VERB: Verb = Verb {
+    name: "devices",
+    group: Some(Group::Use),
+    examples: "\
+cryptline devices --json",
+    notes: "\
+A device is `serving`; or `orphaned`, when its server was killed: `cryptline detach` removes it; or \
+`failed`, when its server could not go on, or not write or flush what it had at the end. Of an orphaned ublk \
+device, nothing else may be known, as when its server ran in a container that is gone.",
+    environment: &[XDG],
+    files: &[DEVICES],
+    see: "cryptline-attach(1)",
+    keyless: true,
+    ..Verb::EMPTY
+};
 
 /// How to list.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-A device is `serving`; or `orphaned`, when its server was killed: `cryptline detach` removes it; or \
-`failed`, when its server could not go on, or not write or flush what it had at the end. Of an orphaned ublk \
-device, nothing else may be known, as when its server ran in a container that is gone.
-
-Examples:
-  cryptline devices --json")]
 pub struct DevicesArgs {
     /// Print JSON
     #[arg(long)]

@@ -9,23 +9,31 @@ use super::copy::How;
 use super::create::{self, CreateArgs, HOLES, NewVolume};
 use crate::CliError;
 use crate::args::{FromArgs, choice};
+use crate::verb::{Group, Verb};
+
+/// `encrypt`.
+pub const VERB: Verb = Verb {
+    name: "encrypt",
+    group: Some(Group::Volumes),
+    examples: "\
+cryptline encrypt disk.raw disk.luks
+cryptline encrypt disk.raw disk.luks --verify --key-file key.bin
+# take the place of old.luks
+cryptline encrypt disk.raw old.luks --force
+# onto a block device
+cryptline encrypt disk.raw /dev/sdb",
+    notes: "\
+It is the same as `cryptline create DST --from FILE`, which can do more: take an encrypted source, and
+sizes. FILE stays as it is; remove it when you no longer need it. What is encrypted already is refused.",
+    exit: "0 encrypted, 1 invalid parameters, 2 the two passphrases differ, 3 out of memory, 4 the disk failed or is \
+        full, 5 DST exists or holds data (see --force), or one of them is in use",
+    see: "cryptline-create(1), cryptline-copy(1), cryptsetup-reencrypt(8)",
+    destroys: true,
+    ..Verb::EMPTY
+};
 
 /// Source and destination.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline encrypt disk.raw disk.luks
-  cryptline encrypt disk.raw disk.luks --verify --key-file key.bin
-  # take the place of old.luks
-  cryptline encrypt disk.raw old.luks --force
-  # onto a block device
-  cryptline encrypt disk.raw /dev/sdb
-
-It is the same as `cryptline create DST --from FILE`, which can do more: take an encrypted source, and
-sizes. FILE stays as it is; remove it when you no longer need it. What is encrypted already is refused.
-
-Exit codes: 0 encrypted, 1 invalid parameters, 2 the two passphrases differ, 3 out of memory, 4 the disk failed or is
-full, 5 DST exists or holds data (see --force), or one of them is in use.")]
 pub struct EncryptArgs {
     /// Unencrypted raw file, block device or NBD URI
     #[arg(value_name = "FILE")]

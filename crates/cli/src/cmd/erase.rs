@@ -6,19 +6,27 @@ use super::header::ask;
 use super::key::{Confirm, Place};
 use crate::CliError;
 use crate::output::{changed, say};
+use crate::verb::{Group, LOCKS, Verb};
+
+/// `erase`.
+pub const VERB: Verb = Verb {
+    name: "erase",
+    group: Some(Group::Keys),
+    examples: "\
+cryptline erase disk.img
+# ask nothing
+cryptline erase disk.img -q",
+    notes: "\
+All key slots are removed and their place is overwritten. Without a backup of the header or the volume key, the data
+is lost for good. On flash and on file systems that never write in place, old bytes may survive.",
+    exit: "0 erased, 1 invalid parameters or not confirmed, 4 wrong device, damaged header or I/O error, 5 in use",
+    files: &[LOCKS],
+    destroys: true,
+    ..Verb::EMPTY
+};
 
 /// Whose.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline erase disk.img
-  # ask nothing
-  cryptline erase disk.img -q
-
-All key slots are removed and their place is overwritten. Without a backup of the header or the volume key, the data
-is lost for good. On flash and on file systems that never write in place, old bytes may survive.
-
-Exit codes: 0 erased, 1 invalid parameters or not confirmed, 4 wrong device, damaged header or I/O error, 5 in use.")]
 pub struct EraseArgs {
     /// Whose.
     #[command(flatten)]

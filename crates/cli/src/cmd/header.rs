@@ -13,19 +13,44 @@ pub use verbs::{BackupArgs, ConvertArgs, LabelArgs, RepairArgs, RestoreArgs, Uui
 use super::key::Confirm;
 use crate::CliError;
 use crate::error::on_one_line;
+use crate::verb::{Group, LOCKS, Verb};
+
+/// `header`.
+const VERB: Verb = Verb {
+    name: "header",
+    group: Some(Group::Keys),
+    is_main: true,
+    examples: "\
+cryptline header backup disk.img --file disk.header
+cryptline header restore disk.img --file disk.header
+cryptline header uuid disk.img
+cryptline header label disk.img --label backup
+cryptline header repair disk.img
+cryptline header convert disk.img --to luks2",
+    notes: "\
+`cryptline info` shows what a header says. Backups are those of cryptsetup, in both directions.",
+    files: &[LOCKS],
+    see: "cryptsetup-luksHeaderBackup(8), cryptsetup-convert(8), cryptsetup-repair(8)",
+    ..Verb::EMPTY
+};
+
+/// Rows of it and of the verbs below it.
+pub const VERBS: &[Verb] = &[
+    VERB,
+    verbs::BACKUP,
+    verbs::RESTORE,
+    verbs::UUID,
+    verbs::LABEL,
+    verbs::CONVERT,
+    verbs::REPAIR,
+    seal::SIGN,
+    seal::VERIFY,
+    seal::MEASURE,
+    seal::POLICY,
+];
 
 /// Operations on a header.
 #[derive(Subcommand, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline header backup disk.img --file disk.header
-  cryptline header restore disk.img --file disk.header
-  cryptline header uuid disk.img
-  cryptline header label disk.img --label backup
-  cryptline header repair disk.img
-  cryptline header convert disk.img --to luks2
-
-`cryptline info` shows what a header says. Backups are those of cryptsetup, in both directions.")]
 pub enum HeaderCommand {
     /// Save the header with its key slots in a new file
     Backup(BackupArgs),

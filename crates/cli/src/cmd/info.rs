@@ -12,21 +12,30 @@ use serde_json::{Value, json};
 use crate::CliError;
 use crate::error::luks_advice;
 use crate::output::print_report;
+use crate::verb::{Group, Verb};
+
+/// `info`.
+pub const VERB: Verb = Verb {
+    name: "info",
+    group: Some(Group::Volumes),
+    is_main: true,
+    examples: "\
+cryptline info disk.img
+cryptline info --json disk.img | jq '.keyslots[].kdf'
+cryptline info --header header.img /dev/sdb
+# list its partitions
+cryptline info whole-disk.img
+# the LUKS header in the second one
+cryptline info 'whole-disk.img?partition=2'",
+    notes: "\
+docs/info-json.md describes the JSON. A valid header that cannot be served, such as one with a
+reencryption in progress, is shown with the reason. A damaged header gives exit code 4.",
+    keyless: true,
+    ..Verb::EMPTY
+};
 
 /// Which header.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline info disk.img
-  cryptline info --json disk.img | jq '.keyslots[].kdf'
-  cryptline info --header header.img /dev/sdb
-  # list its partitions
-  cryptline info whole-disk.img
-  # the LUKS header in the second one
-  cryptline info 'whole-disk.img?partition=2'
-
-docs/info-json.md describes the JSON. A valid header that cannot be served, such as one with a
-reencryption in progress, is shown with the reason. A damaged header gives exit code 4.")]
 pub struct InfoArgs {
     /// LUKS file or block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH or zoned:PATH; a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE
     pub target: PathBuf,

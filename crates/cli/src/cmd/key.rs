@@ -20,28 +20,51 @@ pub use verbs::{AddArgs, ChangeArgs, ConvertArgs, KillArgs, PRIORITIES, Priority
 use crate::CliError;
 use crate::args::{KeyArgs, PbkdfArgs, SlotCipherArgs, TokenArgs};
 use crate::output::{changed, report};
+use crate::verb::{Group, LOCKS, Verb};
 
-/// Operations on key slots.
-#[derive(Subcommand, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline key list disk.img
-  # add a passphrase
-  cryptline key add disk.img
-  cryptline key add disk.img --key-file old --new-key-file new
-  # another passphrase in place of this one
-  cryptline key change disk.img
-  # the passphrase that you type
-  cryptline key remove disk.img
-  # key slot 3; another passphrase is asked for
-  cryptline key kill disk.img 3
-  cryptline key priority disk.img 1 prefer
-
+/// `key`.
+const VERB: Verb = Verb {
+    name: "key",
+    group: Some(Group::Keys),
+    is_main: true,
+    examples: "\
+cryptline key list disk.img
+# add a passphrase
+cryptline key add disk.img
+cryptline key add disk.img --key-file old --new-key-file new
+# another passphrase in place of this one
+cryptline key change disk.img
+# the passphrase that you type
+cryptline key remove disk.img
+# key slot 3; another passphrase is asked for
+cryptline key kill disk.img 3
+cryptline key priority disk.img 1 prefer",
+    notes: "\
 No root is needed. A new key slot is written and flushed before the header names it, both copies of the header
 are written one after the other, and a replaced key slot is overwritten last: a crash at any moment leaves a
 header that opens. Only where there is no room for another key slot is one overwritten in place, after a
 question. A removed key slot is overwritten first: one that is no longer listed is gone.
-cryptsetup's own words, such as luksAddKey, work too.")]
+cryptsetup's own words, such as luksAddKey, work too.",
+    files: &[LOCKS],
+    see: "cryptline-token(1), cryptsetup-luksAddKey(8)",
+    ..Verb::EMPTY
+};
+
+/// Rows of it and of the verbs below it.
+pub const VERBS: &[Verb] = &[
+    VERB,
+    verbs::ADD,
+    verbs::CHANGE,
+    verbs::REMOVE,
+    verbs::KILL,
+    list::VERB,
+    verbs::PRIORITY,
+    verbs::CONVERT,
+    rotate::VERB,
+];
+
+/// Operations on key slots.
+#[derive(Subcommand, Debug)]
 pub enum KeyCommand {
     /// Add a passphrase
     Add(AddArgs),

@@ -37,6 +37,7 @@ use crate::serve::log::Log;
 use crate::serve::memory;
 use crate::serve::options::FrontArgs;
 use crate::serve::sandbox::Needs;
+use crate::verb::{FUSE, Group, NOTIFY_SOCKET, UNIT, Verb};
 
 pub(super) use self::janitor::{input_to_its_end, say_unmounted};
 
@@ -47,11 +48,22 @@ const NO_HOLES: &str = "cannot be punched, though discards are allowed; --zeroes
 /// Lanes, unless something else is asked for: one for each core, and no more than this.
 const LANES_USUAL: usize = 4;
 
-/// Volumes to mount, where, and how.
-#[derive(Args, Debug)]
-#[command(override_usage = "cryptline mount [OPTIONS] TARGET... MOUNTPOINT
-       cryptline mount [OPTIONS] --table LINE MOUNTPOINT")]
-#[command(after_long_help = "\
+/// `mount`.
+pub const VERB: Verb = Verb {
+    name: "mount",
+    group: Some(Group::Use),
+    is_main: true,
+    examples: "\
+# /mnt/disk.img is the decrypted disk
+cryptline mount disk.img /mnt
+# over the file clear.img
+cryptline mount disk.img clear.img
+# /mnt/one.img and /mnt/two.img
+cryptline mount one.img two.img /mnt
+# a block device over it
+sudo losetup --direct-io=on -f --show /mnt/disk.img
+cryptline umount /mnt",
+    notes: "\
 In an empty folder, each disk appears as a file with the name of its target, and FILE.info describes it. \
 Over a file, the disk takes the place of that file. Programs read and write it at any offset, without root \
 and without NBD. It cannot be truncated (use dd conv=notrunc), and behind its end there is no space; it grows \
@@ -65,26 +77,20 @@ MOUNTPOINT`, umount(8), SIGINT and SIGTERM end it: it answers the requests that 
 and exits. When it alone is killed, the mount is removed too; after a SIGKILL to all its processes, `cryptline \
 umount` removes it.
 
-After mounting, the server drops the rights that it no longer needs (--sandbox), as `cryptline serve` does.
+After mounting, the server drops the rights that it no longer needs (--sandbox), as `cryptline serve` does.",
+    exit: "0 success, 1 invalid parameters, no FUSE, or no right to mount, 2 no key available: wrong passphrase or \
+        volume key, 3 out of memory, 4 wrong device, damaged header, or I/O error, such as a failed final flush, \
+        5 the image or the mount point is in use",
+    environment: &[NOTIFY_SOCKET],
+    files: &[UNIT, FUSE],
+    see: "cryptline-umount(1), fusermount3(1), fuse2fs(1)",
+    ..Verb::EMPTY
+};
 
-Examples:
-  # /mnt/disk.img is the decrypted disk
-  cryptline mount disk.img /mnt
-  # over the file clear.img
-  cryptline mount disk.img clear.img
-  # /mnt/one.img and /mnt/two.img
-  cryptline mount one.img two.img /mnt
-  # a block device over it
-  sudo losetup --direct-io=on -f --show /mnt/disk.img
-  cryptline umount /mnt
-
-Exit codes (as cryptsetup's):
-  0  success
-  1  invalid parameters, no FUSE, or no right to mount
-  2  no key available: wrong passphrase or volume key
-  3  out of memory
-  4  wrong device, damaged header, or I/O error, such as a failed final flush
-  5  the image or the mount point is in use")]
+/// Volumes to mount, where, and how.
+#[derive(Args, Debug)]
+#[command(override_usage = "cryptline mount [OPTIONS] TARGET... MOUNTPOINT
+       cryptline mount [OPTIONS] --table LINE MOUNTPOINT")]
 pub struct MountArgs {
     /// LUKS files or block devices, NBD URIs, rbd:POOL/IMAGE, pmem:PATH, btt:PATH or ram:SIZE; then an empty folder, or a file for one of them
     #[arg(value_name = "TARGET... MOUNTPOINT", required = true, num_args = 1..)]

@@ -15,27 +15,34 @@ use crate::CliError;
 use crate::args::{KeyArgs, LUKS_TYPES, TokenArgs, VolumeType, choice};
 use crate::error::luks_advice;
 use crate::output::{for_shell, warn_of};
+use crate::verb::{Group, Verb};
 use list::PassphraseList;
+
+/// `open`.
+pub const VERB: Verb = Verb {
+    name: "open",
+    group: Some(Group::Volumes),
+    is_main: true,
+    examples: "\
+# ask for the passphrase
+cryptline open --check disk.img
+# take the bytes of the file unchanged
+cryptline open --check disk.img --key-file key.bin
+cryptline open --check disk.img --key-file - < key.bin
+cryptline open --check disk.img --key-slot 3 --passphrase-fd 3 3<passphrase.txt
+# try each line of a file, and say which one opens
+cryptline open --check disk.img --passphrase-list words.txt
+# a report for a case file (docs/open-json.md)
+cryptline open --json disk.img > disk.json",
+    notes: "\
+cryptline makes no device under /dev/mapper. To use the decrypted disk, run `cryptline serve`.",
+    exit: "0 unlocked, 1 invalid parameters, 2 no key available with this passphrase, 3 out of memory, 4 wrong \
+        device, damaged header, or one whose cipher is missing, broken or not vouched for",
+    ..Verb::EMPTY
+};
 
 /// Volume to check, and how.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  # ask for the passphrase
-  cryptline open --check disk.img
-  # take the bytes of the file unchanged
-  cryptline open --check disk.img --key-file key.bin
-  cryptline open --check disk.img --key-file - < key.bin
-  cryptline open --check disk.img --key-slot 3 --passphrase-fd 3 3<passphrase.txt
-  # try each line of a file, and say which one opens
-  cryptline open --check disk.img --passphrase-list words.txt
-  # a report for a case file (docs/open-json.md)
-  cryptline open --json disk.img > disk.json
-
-Exit codes: 0 unlocked, 1 invalid parameters, 2 no key available with this passphrase, 3 out of
-memory, 4 wrong device, damaged header, or one whose cipher is missing, broken or not vouched for.
-
-cryptline makes no device under /dev/mapper. To use the decrypted disk, run `cryptline serve`.")]
 pub struct OpenArgs {
     /// LUKS file or block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH or zoned:PATH; a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE
     pub target: PathBuf,

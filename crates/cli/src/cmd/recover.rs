@@ -15,13 +15,20 @@ use crate::attached::background;
 use crate::attached::orphans;
 use crate::attached::state::{self, Driver, State, number_of};
 use crate::output::complain;
+use crate::verb::{DEVICES, Group, Verb, XDG};
 
 /// How long a server may take to end before it is said what it does.
 const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// Which device.
-#[derive(Args, Debug)]
-#[command(after_help = "\
+/// `recover`.
+pub const VERB: Verb = Verb {
+    name: "recover",
+    group: Some(Group::Use),
+    examples: "\
+cryptline recover /dev/ublkb0
+# after an upgrade, while it is mounted
+cryptline recover --replace /dev/ublkb0",
+    notes: "\
 Requests made while no server was running have waited and are now carried out; programs that use the device \
 notice only a pause. The options are those that the device was attached with; a passphrase is asked \
 for again, and a key that came from standard input or a descriptor must be given there again.
@@ -30,12 +37,15 @@ Only ublk devices without zones that root has made can be recovered, and only of
 that, the volume is known to be the same.
 
 With --replace, the old server may still serve, such as one of an older version: it answers what is under way, flushes \
-the volume and ends, and what is asked of the device then waits for the new one. It takes Linux 6.16 or later.
+the volume and ends, and what is asked of the device then waits for the new one. It takes Linux 6.16 or later.",
+    environment: &[XDG],
+    files: &[DEVICES],
+    see: "cryptline-attach(1)",
+    ..Verb::EMPTY
+};
 
-Examples:
-  cryptline recover /dev/ublkb0
-  # after an upgrade, while it is mounted
-  cryptline recover --replace /dev/ublkb0")]
+/// Which device.
+#[derive(Args, Debug)]
 pub struct RecoverArgs {
     /// A device of `cryptline attach` whose server is gone
     #[arg(value_name = "DEVICE")]

@@ -9,18 +9,21 @@ use crate::CliError;
 use crate::args::accepted_cipher;
 use crate::output::{say, warn_of};
 use crate::size;
+use crate::verb::{Group, LOCKS, Verb};
 
-/// Whose, and how large.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline resize disk.img 20G
-  cryptline resize data.img 20G --header disk.header
-  # where nothing was written behind 5G
-  cryptline resize disk.img 5G --shrink
-  # to the end of the device, if the header says another size
-  cryptline resize /dev/sdb
-
+/// `resize`.
+pub const VERB: Verb = Verb {
+    name: "resize",
+    group: Some(Group::Volumes),
+    is_main: true,
+    examples: "\
+cryptline resize disk.img 20G
+cryptline resize data.img 20G --header disk.header
+# where nothing was written behind 5G
+cryptline resize disk.img 5G --shrink
+# to the end of the device, if the header says another size
+cryptline resize /dev/sdb",
+    notes: "\
 SIZE is that of the file, header included, as with `cryptline create --size`; without it the volume becomes as large as
 its file or device. No passphrase is needed. What is new reads as noise until it is written. Grow the file system in
 the volume afterwards (resize2fs, xfs_growfs), and make it smaller before you shrink the volume.
@@ -29,10 +32,17 @@ A file can grow while it is served: guests of `vhost-user` and mounts notice wit
 connect again, block devices when they are made again. A volume shrinks only while nobody has it open. If the LUKS2
 header states a size, it is changed there, and only while nobody has the volume open for writing. When such a volume
 grows, the space behind it becomes a part of it and must contain only zeros: a file is checked completely, a device in
-thousands of places. Block devices, partitions and exports keep their own size.
+thousands of places. Block devices, partitions and exports keep their own size.",
+    exit: "0 success, 1 invalid parameters, or smaller without --shrink, 4 wrong device, damaged header or I/O \
+        error, 5 in use, or something would be lost (see --force)",
+    files: &[LOCKS],
+    see: "resize2fs(8)",
+    keyless: true,
+    ..Verb::EMPTY
+};
 
-Exit codes: 0 success, 1 invalid parameters, or smaller without --shrink, 4 wrong device, damaged header or I/O error,
-5 in use, or something would be lost (see --force).")]
+/// Whose, and how large.
+#[derive(Args, Debug)]
 pub struct ResizeArgs {
     /// Whose.
     #[command(flatten)]

@@ -40,6 +40,7 @@ use crate::serve::options::{FrontArgs, make_absolute};
 use crate::serve::run::Command;
 use crate::serve::sandbox::Needs;
 use crate::serve::tls::TlsArgs;
+use crate::verb::{Group, UNIT, Verb};
 
 /// Largest number of clients at a time that may be asked for.
 const CONNECTIONS_MAX: u64 = 4096;
@@ -54,9 +55,34 @@ const HOLES: &str = "sparse areas read as random data; add --zeroes detect to re
 /// How long clients may take to read their last replies when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Volumes to serve, and how.
-#[derive(Args, Debug)]
-#[command(after_long_help = "\
+/// `serve`.
+pub const VERB: Verb = Verb {
+    name: "serve",
+    group: Some(Group::Use),
+    is_main: true,
+    examples: "\
+# try it out with a 1 GiB encrypted RAM disk
+cryptline serve
+# ask for the passphrase
+cryptline serve disk.img
+# listen on a named Unix socket
+cryptline serve disk.img --key-file key -U /tmp/d
+# return once clients can connect; `kill $(cat p)` stops it
+cryptline serve disk.img --background --pidfile p
+# LUKS in a partition: its number, label or UUID
+cryptline serve 'whole-disk.img?partition=2'
+# a partition of the decrypted disk
+cryptline serve disk.img --partition root
+# serve while one command runs
+cryptline serve disk.img --run 'nbdinfo \"$uri\"'
+nbdcopy -- [ cryptline serve disk.img --key-file key -r ] copy.img
+cryptline serve disk.img --tls=require --tls-certificates pki \\
+    --run 'qemu-img info --object \"$tlsobject\" --image-opts \"$imageopts\"'
+cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki
+# admit only the client with this certificate
+cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki --tls-verify-peer \\
+    --tls-authz CN=backup",
+    notes: "\
 Without a TARGET, the server creates 1 GiB of RAM encrypted under a random key, which is lost when \
 it exits. Without --unix or --port, it listens on a private Unix socket that only this user can reach.
 
@@ -80,37 +106,17 @@ The banner shows which restrictions are in force. The command of --run is not re
 start the server as root, add --user. The sockets and the pid file then belong to that user; let \
 their directory belong to it as well, so that the server can remove them when it exits.
 
-Examples:
-  # try it out with a 1 GiB encrypted RAM disk
-  cryptline serve
-  # ask for the passphrase
-  cryptline serve disk.img
-  # listen on a named Unix socket
-  cryptline serve disk.img --key-file key -U /tmp/d
-  # return once clients can connect; `kill $(cat p)` stops it
-  cryptline serve disk.img --background --pidfile p
-  # LUKS in a partition: its number, label or UUID
-  cryptline serve 'whole-disk.img?partition=2'
-  # a partition of the decrypted disk
-  cryptline serve disk.img --partition root
-  # serve while one command runs
-  cryptline serve disk.img --run 'nbdinfo \"$uri\"'
-  nbdcopy -- [ cryptline serve disk.img --key-file key -r ] copy.img
-  cryptline serve disk.img --tls=require --tls-certificates pki \\
-      --run 'qemu-img info --object \"$tlsobject\" --image-opts \"$imageopts\"'
-  cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki
-  # admit only the client with this certificate
-  cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki --tls-verify-peer \\
-      --tls-authz CN=backup
+With --run, the exit code is that of the command.",
+    exit: "0 success, 1 invalid parameters, such as a port below 1024 without the permission to bind it, 2 no key \
+        available: wrong passphrase or volume key, 3 out of memory, 4 wrong device, damaged header, or I/O error, \
+        such as a failed final flush, 5 the image, socket path or port is in use by another program",
+    files: &[UNIT],
+    see: "cryptline-vhost-user(1), cryptline-mount(1), cryptline-top(1), nbdinfo(1), nbdcopy(1), qemu-nbd(8), nbdkit(1)",
+    ..Verb::EMPTY
+};
 
-Exit codes (as cryptsetup's):
-  0  success
-  1  invalid parameters, such as a port below 1024 without the permission to bind it
-  2  no key available: wrong passphrase or volume key
-  3  out of memory
-  4  wrong device, damaged header, or I/O error, such as a failed final flush
-  5  the image, socket path or port is in use by another program
-With --run, the exit code is that of the command.")]
+/// Volumes to serve, and how.
+#[derive(Args, Debug)]
 pub struct ServeArgs {
     /// LUKS file or block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH or ram:SIZE; each one becomes an export;
     /// a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE; one with a key file of its own is

@@ -8,20 +8,28 @@ use clap::Args;
 use crate::CliError;
 use crate::args::{KeyArgs, TargetArgs};
 use crate::output::warn_of;
+use crate::verb::{Group, Verb};
 
-/// Which volume.
-#[derive(Args, Debug)]
-#[command(after_help = "\
+/// `table`.
+pub const VERB: Verb = Verb {
+    name: "table",
+    group: Some(Group::Volumes),
+    examples: "\
+cryptline table disk.img
+cryptline table disk.img --show-keys | cryptline serve --table -",
+    notes: "\
 The output has the format of `dmsetup table`. Without --show-keys the key is printed as zeros, and no
 passphrase is needed. A regular file has no device number, so its path is printed; for the kernel,
 replace it with the MAJOR:MINOR of a loop device.
 
 Dispatch options are printed as the kernel's flags: `inline` becomes no_read_workqueue and
-no_write_workqueue. The obsolete word force_inline is read as both.
+no_write_workqueue. The obsolete word force_inline is read as both.",
+    see: "dmsetup(8)",
+    ..Verb::EMPTY
+};
 
-Examples:
-  cryptline table disk.img
-  cryptline table disk.img --show-keys | cryptline serve --table -")]
+/// Which volume.
+#[derive(Args, Debug)]
 pub struct TableArgs {
     /// LUKS or plain volume: a file or block device
     #[arg(required_unless_present = "table")]

@@ -3,10 +3,20 @@
 use clap::{Args, Command};
 
 use crate::CliError;
+use crate::verb::{Group, Verb};
 
-/// Nothing but the page.
-#[derive(Args, Debug)]
-#[command(after_help = "\
+/// `testing`.
+pub const VERB: Verb = Verb {
+    name: "testing",
+    group: Some(Group::Topics),
+    examples: "\
+cryptline serve --fault read:nth=3 --fault write:after=10:error=ENOSPC
+# an SSD
+cryptline serve --delay read=100us,write=20us..40us,flush=1ms,parallel=32
+# a hard disk
+cryptline serve --delay seek=2ms..12ms,rate=150M,parallel=1
+cryptline mount disk.img --fault flush:after=2 /mnt",
+    notes: "\
 `serve`, `vhost-user`, `mount`, `attach` and every other verb that opens a volume for others takes these two
 options. They act on the device below, under the cipher.
 
@@ -29,15 +39,14 @@ and, separated by colons:
   parallel=N      requests at a time; others wait
   seed=N          another sequence of random times
 
-TIME is 100us, 20us..40us (uniform; of seek, by distance) or 1ms~200us (normal: mean and deviation), in ns, us, ms or s.
+TIME is 100us, 20us..40us (uniform; of seek, by distance) or 1ms~200us (normal: mean and deviation), in ns, us, ms or s.",
+    see: "cryptline-serve(1), cryptline-benchmark(1)",
+    keyless: true,
+    ..Verb::EMPTY
+};
 
-Examples:
-  cryptline serve --fault read:nth=3 --fault write:after=10:error=ENOSPC
-  # an SSD
-  cryptline serve --delay read=100us,write=20us..40us,flush=1ms,parallel=32
-  # a hard disk
-  cryptline serve --delay seek=2ms..12ms,rate=150M,parallel=1
-  cryptline mount disk.img --fault flush:after=2 /mnt")]
+/// Nothing but the page.
+#[derive(Args, Debug)]
 pub struct TestingArgs {}
 
 /// Prints the page.

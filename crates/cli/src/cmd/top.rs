@@ -11,17 +11,28 @@ use crate::error::on_one_line;
 use crate::output::print;
 use crate::serve::statistics::Sample;
 use crate::top::{Sort, sample_lines, screen};
+use crate::verb::{Group, Verb};
 
 /// Longest line of statistics that is read, in bytes.
 const LINE_MAX: u64 = 4 << 20;
 
-/// Whose statistics, and how.
-#[derive(Args, Debug)]
-#[command(after_help = "\
+/// `top`.
+pub const VERB: Verb = Verb {
+    name: "top",
+    group: Some(Group::Use),
+    is_main: true,
+    notes: "\
 SOCKET is the argument of `cryptline serve --stats SOCKET`. On a terminal, the display is updated in \
 place, one line per export. Press Up or Down to select one, Enter to show or hide all its figures; s, n, i, b or l to \
 sort; q or Ctrl-C to quit. 60 columns are enough. Otherwise each sample is printed as one line per export. The first sample covers the time since the server started; \
-each later one, the time since the previous one.")]
+each later one, the time since the previous one.",
+    see: "cryptline-serve(1)",
+    keyless: true,
+    ..Verb::EMPTY
+};
+
+/// Whose statistics, and how.
+#[derive(Args, Debug)]
 pub struct TopArgs {
     /// The statistics sockets of the servers
     #[arg(value_name = "SOCKET", required = true)]

@@ -16,21 +16,29 @@ use rustix::io::Errno;
 
 use super::mount::holders;
 use crate::CliError;
+use crate::verb::{Group, Verb};
 
 /// How long the server may take for its last flush, and then for its end.
 const END_MAX: Duration = Duration::from_secs(60);
 
+/// `umount`.
+pub const VERB: Verb = Verb {
+    name: "umount",
+    group: Some(Group::Use),
+    examples: "\
+cryptline umount /mnt",
+    notes: "\
+The volumes are flushed, and it ends when their server has; its exit code tells whether everything is durable. \
+With --lazy, nothing is flushed or waited for. A mount whose server has died is removed as well, with exit code 4.",
+    exit: "0 unmounted and durable, 1 not supported here, 4 no volume is mounted there, or it was unmounted and the \
+        last flush failed or is not known, 5 in use",
+    see: "cryptline-mount(1)",
+    keyless: true,
+    ..Verb::EMPTY
+};
+
 /// Options of unmounting.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-The volumes are flushed, and it ends when their server has; its exit code tells whether everything is durable. \
-With --lazy, nothing is flushed or waited for. A mount whose server has died is removed as well, with exit code 4.
-
-Examples:
-  cryptline umount /mnt
-
-Exit codes: 0 unmounted and durable, 1 not supported here, 4 no volume is mounted there, or it was unmounted and \
-the last flush failed or is not known, 5 in use.")]
 pub struct UmountArgs {
     /// The mount point
     #[arg(value_name = "MOUNTPOINT")]

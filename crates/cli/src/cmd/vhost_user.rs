@@ -28,6 +28,7 @@ use crate::serve::options::FrontArgs;
 use crate::serve::run::Command;
 use crate::serve::sandbox::Needs;
 use crate::serve::unix;
+use crate::verb::{Group, Verb};
 
 /// How long requests may take when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
@@ -36,9 +37,19 @@ const SERIAL_MAX: usize = 20;
 /// Answer that management tools ask for; the names are those of QEMU's vhost-user-blk schema.
 const CAPABILITIES: &str = "{\"type\":\"block\",\"features\":[\"read-only\",\"blk-file\"]}\n";
 
-/// Volumes to serve, and to whom.
-#[derive(Args, Debug)]
-#[command(after_long_help = "\
+/// `vhost-user`.
+pub const VERB: Verb = Verb {
+    name: "vhost-user",
+    group: Some(Group::Use),
+    is_main: true,
+    examples: "\
+# ask for the passphrase, private socket
+cryptline vhost-user disk.img
+cryptline vhost-user disk.img --socket-path /run/vm1.sock --key-file key
+# return once a machine can connect
+cryptline vhost-user disk.img --socket-path vm.sock --background
+cryptline vhost-user a.img b.img --socket-path a.sock --socket-path b.sock --num-queues 4",
+    notes: "\
 A virtual machine shares its memory with the server, which reads requests from it and copies data to \
 and from it: no system call and no thread lies between a request of the guest and its cipher while \
 the queue is busy. The machine's memory must be shareable (`share=on`); the banner shows the options \
@@ -50,23 +61,16 @@ QEMU connects again (`reconnect`) and unfinished requests are carried out. A vol
 grows with its file, and QEMU tells the guest within a second.
 
 The server stays in the foreground, unless --background is given. SIGINT, SIGTERM, SIGHUP and SIGQUIT stop it: it finishes the \
-requests it has taken, for up to 5 s, flushes every disk and exits with 0, or with 4 if a flush failed.
+requests it has taken, for up to 5 s, flushes every disk and exits with 0, or with 4 if a flush failed.",
+    exit: "0 success, 1 invalid parameters, 2 no key available: wrong passphrase or volume key, 3 out of memory, 4 \
+        wrong device, damaged header, or I/O error, such as a failed final flush, 5 the image or socket path is \
+        in use by another program",
+    see: "cryptline-serve(1), cryptline-top(1), qemu-system(1)",
+    ..Verb::EMPTY
+};
 
-Examples:
-  # ask for the passphrase, private socket
-  cryptline vhost-user disk.img
-  cryptline vhost-user disk.img --socket-path /run/vm1.sock --key-file key
-  # return once a machine can connect
-  cryptline vhost-user disk.img --socket-path vm.sock --background
-  cryptline vhost-user a.img b.img --socket-path a.sock --socket-path b.sock --num-queues 4
-
-Exit codes (as cryptsetup's):
-  0  success
-  1  invalid parameters
-  2  no key available: wrong passphrase or volume key
-  3  out of memory
-  4  wrong device, damaged header, or I/O error, such as a failed final flush
-  5  the image or socket path is in use by another program")]
+/// Volumes to serve, and to whom.
+#[derive(Args, Debug)]
 pub struct VhostUserArgs {
     /// LUKS file or block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH or ram:SIZE; each one becomes a disk;
     /// a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE [default: ram:1G]

@@ -10,21 +10,30 @@ use serde_json::{Value, json};
 
 use crate::CliError;
 use crate::output::print_report;
+use crate::verb::{Group, Verb};
 
 /// Bytes in a sector.
 const SECTOR: u64 = 512;
 
-/// Which device.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline zones zoned:disk.img
-  cryptline zones --json zoned:disk.img | jq '.zones[] | select(.condition == \"full\")'
-  cryptline zones /dev/nvme0n2
-
+/// `zones`.
+pub const VERB: Verb = Verb {
+    name: "zones",
+    group: Some(Group::Volumes),
+    examples: "\
+cryptline zones zoned:disk.img
+cryptline zones --json zoned:disk.img | jq '.zones[] | select(.condition == \"full\")'
+cryptline zones /dev/nvme0n2",
+    notes: "\
 This changes nothing and needs no key: the zones are those of the device below the cipher. Numbers
 are in 512-byte sectors. The table has the format of `blkzone report`: its write pointers are relative
-to the start of the zone, those in the JSON to the start of the device. docs/zoned.md describes both.")]
+to the start of the zone, those in the JSON to the start of the device. docs/zoned.md describes both.",
+    see: "blkzone(8)",
+    keyless: true,
+    ..Verb::EMPTY
+};
+
+/// Which device.
+#[derive(Args, Debug)]
 pub struct ZonesArgs {
     /// Host-managed block device, or zoned:PATH
     pub target: PathBuf,

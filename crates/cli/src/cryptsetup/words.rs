@@ -3,14 +3,14 @@
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 use cryptline::luks::Error as LuksError;
 use cryptline::{Open, Problem, VolumeKind};
 
 use super::line::{Line, Use};
 use crate::CliError;
 use crate::command_line::Cli;
-use crate::output;
+use crate::{output, verb};
 
 /// Options that say nothing where a verb does not have them.
 const NOTHING: [&str; 2] = ["batch-mode", "verbose"];
@@ -22,7 +22,7 @@ const NOTHING: [&str; 2] = ["batch-mode", "verbose"];
 pub fn run(line: &Line) -> Result<ExitCode, CliError> {
     let arguments = arguments(line)?;
     refuse_other_type(line)?;
-    let matches = Cli::command().try_get_matches_from(arguments);
+    let matches = verb::program().try_get_matches_from(arguments);
     let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = parsed.map_err(|error| {
         let text = error.to_string();
@@ -35,7 +35,7 @@ pub fn run(line: &Line) -> Result<ExitCode, CliError> {
         _ => false,
     };
     output::hush(!answers && !line.has("verbose"));
-    cli.command.run()
+    cli.command.run(line.word())
 }
 
 /// A header of another version than was said is none.
@@ -58,7 +58,7 @@ fn arguments(line: &Line) -> Result<Vec<OsString>, CliError> {
     let word = if line.word() == "open" { "luksOpen" } else { line.word() };
     let mut places = line.places.clone();
     let mut arguments: Vec<OsString> = vec!["cryptline".into(), word.into()];
-    let program = Cli::command();
+    let program = verb::program();
     let mut verb = program.find_subcommand(word);
     match word {
         // The name of a mapping that is not made.

@@ -23,6 +23,7 @@ use clap::Args;
 use cryptline_luks::format::KdfCost;
 
 use crate::progress::Meter;
+use crate::verb::{CPU, Group, Verb};
 use crate::{CliError, output};
 use report::Report;
 
@@ -31,22 +32,30 @@ const SHARES_OF_PBKDF2: u32 = 4;
 /// Longest measurement, in seconds.
 const SECONDS_MAX: f64 = 3600.0;
 
-/// Options of what to measure, and for how long.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  # everything, in about 20 seconds
-  cryptline benchmark
-  cryptline benchmark --cipher aes-xts-plain64 --key-size 512
-  cryptline benchmark --kdf argon2id --kdf pbkdf2-sha512
-  cryptline benchmark --json | jq '.ciphers[] | select(.threads == 1)'
-  # unlocking, compared with cryptsetup
-  cryptline benchmark --compare-cryptsetup --no-cipher
-
+/// `benchmark`.
+pub const VERB: Verb = Verb {
+    name: "benchmark",
+    group: Some(Group::Tools),
+    environment: &[CPU],
+    examples: "\
+# everything, in about 20 seconds
+cryptline benchmark
+cryptline benchmark --cipher aes-xts-plain64 --key-size 512
+cryptline benchmark --kdf argon2id --kdf pbkdf2-sha512
+cryptline benchmark --json | jq '.ciphers[] | select(.threads == 1)'
+# unlocking, compared with cryptsetup
+cryptline benchmark --compare-cryptsetup --no-cipher",
+    notes: "\
 No disk is read or written. --cipher alone measures only ciphers and --kdf alone only key derivation
 functions; use both to measure both. Each speed is the median of several samples after a warm-up,
 with buffers that fit the L2 cache. CRYPTLINE_CPU selects the cipher implementation.
-docs/benchmark-json.md describes the JSON.")]
+docs/benchmark-json.md describes the JSON.",
+    keyless: true,
+    ..Verb::EMPTY
+};
+
+/// Options of what to measure, and for how long.
+#[derive(Args, Debug)]
 pub struct BenchmarkArgs {
     /// Cipher to measure; may be repeated [default: all]
     #[arg(long, value_name = "SPEC")]

@@ -11,20 +11,25 @@ use super::{failed, open};
 use crate::CliError;
 use crate::output::print_report;
 use crate::progress::Meter;
+use crate::verb::Verb;
+
+/// `btt check`.
+pub const VERB: Verb = Verb {
+    name: "btt check",
+    examples: "\
+cryptline btt check disk.btt
+cryptline btt check --repair disk.btt
+cryptline btt check --json disk.btt | jq .problems",
+    notes: "\
+Nothing is written without --repair. It rewrites a bad info block from its copy, and completes
+writes that were interrupted after their commit point. Blocks that two sectors share, or that no
+entry should name, are reported but not changed: only a backup knows whose data they hold.",
+    exit: "0 sound, 1 wrong parameters, 4 damaged, or no table, 5 in use",
+    ..Verb::EMPTY
+};
 
 /// Options of the check.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline btt check disk.btt
-  cryptline btt check --repair disk.btt
-  cryptline btt check --json disk.btt | jq .problems
-
-Nothing is written without --repair. It rewrites a bad info block from its copy, and completes
-writes that were interrupted after their commit point. Blocks that two sectors share, or that no
-entry should name, are reported but not changed: only a backup knows whose data they hold.
-
-Exit codes: 0 sound, 1 wrong parameters, 4 damaged, or no table, 5 in use.")]
 pub struct CheckArgs {
     /// File, block device or DAX device with the table
     pub path: PathBuf,

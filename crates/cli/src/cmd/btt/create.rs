@@ -11,23 +11,28 @@ use super::uuid;
 use crate::CliError;
 use crate::progress::Meter;
 use crate::size;
+use crate::verb::Verb;
 
-/// Table to make.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline btt create disk.btt --size 1G
-  cryptline btt create disk.btt --size 64M --sector-size 512
-  # over an existing file or device, in place
-  cryptline btt create --force /mnt/pmem/disk.btt
-
+/// `btt create`.
+pub const VERB: Verb = Verb {
+    name: "btt create",
+    examples: "\
+cryptline btt create disk.btt --size 1G
+cryptline btt create disk.btt --size 64M --sector-size 512
+# over an existing file or device, in place
+cryptline btt create --force /mnt/pmem/disk.btt",
+    notes: "\
 With --size a new file is made: whole under its name, or not at all. Without it the file or device
 is there already and everything on it is lost. The table is opened again before success is reported.
 
-Take the sector size of the volume that will lie in it: only then no cipher sector can be torn.
+Take the sector size of the volume that will lie in it: only then no cipher sector can be torn.",
+    exit: "0 made, 1 wrong parameters, 4 the disk is full or failed or cannot be mapped, 5 the file exists (--force \
+        replaces it) or is in use",
+    ..Verb::EMPTY
+};
 
-Exit codes: 0 made, 1 wrong parameters, 4 the disk is full or failed or cannot be mapped, 5 the
-file exists (--force replaces it) or is in use.")]
+/// Table to make.
+#[derive(Args, Debug)]
 pub struct CreateArgs {
     /// The file to make, or the file or device to use
     pub path: PathBuf,

@@ -10,16 +10,21 @@ use serde_json::{Value, json};
 use super::{failed, open, uuid};
 use crate::error::on_one_line;
 use crate::output::print_report;
+use crate::verb::Verb;
 use crate::{CliError, size};
+
+/// `btt info`.
+pub const VERB: Verb = Verb {
+    name: "btt info",
+    examples: "\
+cryptline btt info disk.btt
+cryptline btt info --json disk.btt | jq '.arenas[].map_offset'",
+    exit: "0 shown, 4 no table, or a damaged one, 5 in use",
+    ..Verb::EMPTY
+};
 
 /// Which table.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline btt info disk.btt
-  cryptline btt info --json disk.btt | jq '.arenas[].map_offset'
-
-Exit codes: 0 shown, 4 no table, or a damaged one, 5 in use.")]
 pub struct InfoArgs {
     /// File, block device or DAX device with the table
     pub path: PathBuf,

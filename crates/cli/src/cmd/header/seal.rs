@@ -10,6 +10,7 @@ use crate::CliError;
 use crate::args::{KeyArgs, RulesArgs, choice};
 use crate::cmd::key::{Place, unlocking};
 use crate::output::{print, say, warn_of};
+use crate::verb::Verb;
 
 const HASHES: &choice::Words<MeasureHash> = &[
     ("sha256", "As PCRs of TPMs have it", MeasureHash::Sha256),
@@ -17,19 +18,24 @@ const HASHES: &choice::Words<MeasureHash> = &[
     ("sha512", "The longest", MeasureHash::Sha512),
 ];
 
+/// `header sign`.
+pub const SIGN: Verb = Verb {
+    name: "header sign",
+    examples: "\
+cryptline header sign disk.img
+cryptline header sign disk.img --cover keyslots,tokens
+cryptline header sign disk.img --seal-key seal.key
+# seal a LUKS1 header
+cryptline header sign old.img --seal-file old.seal",
+    notes: "\
+The volume is unlocked first. The seal is of what decides how the data is encrypted and where it lies, and of the UUID; not of key slots and tokens unless --cover says so, so that passphrases can come and go. docs/header-seal.md has its format.",
+    exit: "0 sealed, 1 invalid parameters, 2 wrong key, 4 wrong device, a header that cannot be sealed, or I/O \
+        error, 5 in use",
+    ..Verb::EMPTY
+};
+
 /// Whose, and by which key.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline header sign disk.img
-  cryptline header sign disk.img --cover keyslots,tokens
-  cryptline header sign disk.img --seal-key seal.key
-  # seal a LUKS1 header
-  cryptline header sign old.img --seal-file old.seal
-
-The volume is unlocked first. The seal is of what decides how the data is encrypted and where it lies, and of the UUID; not of key slots and tokens unless --cover says so, so that passphrases can come and go. docs/header-seal.md has its format.
-
-Exit codes: 0 sealed, 1 invalid parameters, 2 wrong key, 4 wrong device, a header that cannot be sealed, or I/O error, 5 in use.")]
 pub struct SignArgs {
     /// Whose.
     #[command(flatten)]
@@ -79,16 +85,21 @@ impl SignArgs {
     }
 }
 
+/// `header verify`.
+pub const VERIFY: Verb = Verb {
+    name: "header verify",
+    examples: "\
+cryptline header verify disk.img
+cryptline header verify disk.img --require-signed-header=file --seal-key seal.key",
+    notes: "\
+A seal by the volume key needs a passphrase, one by a key file does not. Demand a seal where the volume is used as well: an attacker can take one away.",
+    exit: "0 the seal holds, 1 invalid parameters, 2 wrong key, 4 no seal, or one that does not hold, wrong device \
+        or I/O error",
+    ..Verb::EMPTY
+};
+
 /// Whose.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline header verify disk.img
-  cryptline header verify disk.img --require-signed-header=file --seal-key seal.key
-
-A seal by the volume key needs a passphrase, one by a key file does not. Demand a seal where the volume is used as well: an attacker can take one away.
-
-Exit codes: 0 the seal holds, 1 invalid parameters, 2 wrong key, 4 no seal, or one that does not hold, wrong device or I/O error.")]
 pub struct VerifyArgs {
     /// Whose.
     #[command(flatten)]
@@ -111,18 +122,22 @@ impl VerifyArgs {
     }
 }
 
+/// `header measure`.
+pub const MEASURE: Verb = Verb {
+    name: "header measure",
+    examples: "\
+cryptline header measure disk.img
+cryptline header measure disk.img --hash sha384
+# another number: of the text alone
+cryptline header measure disk.img --canonical | sha256sum",
+    notes: "\
+No key is needed. The measurement is of what a seal is of, without key slots and tokens. What has been measured into a TPM or a log is then demanded of the header where the volume is opened (`cryptline help serve`).",
+    exit: "0 success, 1 invalid parameters, 4 wrong device, a header that cannot be measured, or I/O error",
+    ..Verb::EMPTY
+};
+
 /// Whose, and how.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline header measure disk.img
-  cryptline header measure disk.img --hash sha384
-  # another number: of the text alone
-  cryptline header measure disk.img --canonical | sha256sum
-
-No key is needed. The measurement is of what a seal is of, without key slots and tokens. What has been measured into a TPM or a log is then demanded of the header where the volume is opened (`cryptline help serve`).
-
-Exit codes: 0 success, 1 invalid parameters, 4 wrong device, a header that cannot be measured, or I/O error.")]
 pub struct MeasureArgs {
     /// Whose.
     #[command(flatten)]
@@ -153,16 +168,20 @@ impl MeasureArgs {
     }
 }
 
+/// `header policy`.
+pub const POLICY: Verb = Verb {
+    name: "header policy",
+    examples: "\
+cryptline header policy --from disk.img >disk.policy
+cryptline serve disk.img --header-policy disk.policy",
+    notes: "\
+Whatever the header says is taken for right, so make it where nobody else could have written to the disk. Remove the members that may change. docs/header-seal.md lists them.",
+    exit: "0 success, 1 invalid parameters, 4 wrong device, damaged header or I/O error",
+    ..Verb::EMPTY
+};
+
 /// Whose.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline header policy --from disk.img >disk.policy
-  cryptline serve disk.img --header-policy disk.policy
-
-Whatever the header says is taken for right, so make it where nobody else could have written to the disk. Remove the members that may change. docs/header-seal.md lists them.
-
-Exit codes: 0 success, 1 invalid parameters, 4 wrong device, damaged header or I/O error.")]
 pub struct PolicyArgs {
     /// Make a policy that the header of TARGET follows
     #[arg(long, value_name = "TARGET")]

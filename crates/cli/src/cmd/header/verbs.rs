@@ -12,18 +12,23 @@ use crate::cmd::create::VERSIONS;
 use crate::cmd::key::{Confirm, Place};
 use crate::error::on_one_line;
 use crate::output::{changed, print, report, say, warn_of};
+use crate::verb::Verb;
+
+/// `header backup`.
+pub const BACKUP: Verb = Verb {
+    name: "header backup",
+    examples: "\
+cryptline header backup disk.img --file disk.header
+cryptline header backup /dev/sdb --header detached.img --file detached.header",
+    notes: "\
+The file is new, and only its owner can read it. Whoever has it and one of its passphrases opens the volume, even
+after that passphrase was removed: keep it as safe as a key.",
+    exit: "0 saved, 1 invalid parameters, 4 wrong device, damaged header or I/O error, 5 the file exists, or in use",
+    ..Verb::EMPTY
+};
 
 /// Whose, and where to.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline header backup disk.img --file disk.header
-  cryptline header backup /dev/sdb --header detached.img --file detached.header
-
-The file is new, and only its owner can read it. Whoever has it and one of its passphrases opens the volume, even
-after that passphrase was removed: keep it as safe as a key.
-
-Exit codes: 0 saved, 1 invalid parameters, 4 wrong device, damaged header or I/O error, 5 the file exists, or in use.")]
 pub struct BackupArgs {
     /// Whose.
     #[command(flatten)]
@@ -46,20 +51,25 @@ impl BackupArgs {
     }
 }
 
-/// Whose, and from where.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline header restore disk.img --file disk.header
-  # ask nothing
-  cryptline header restore disk.img --file disk.header -q
-
+/// `header restore`.
+pub const RESTORE: Verb = Verb {
+    name: "header restore",
+    examples: "\
+cryptline header restore disk.img --file disk.header
+# ask nothing
+cryptline header restore disk.img --file disk.header -q",
+    notes: "\
 The key slots of the backup take the place of those that are there, so this is asked for first, or given with -q. A
 backup whose data begins elsewhere, or of another length, is refused. One of a header that could only be read, as before
-`repair --force`, is written back as it was. It cannot be done in one step: if it is cut off, use the same command again.
+`repair --force`, is written back as it was. It cannot be done in one step: if it is cut off, use the same command again.",
+    exit: "0 restored, 1 invalid parameters, not confirmed, or the backup does not fit, 4 wrong device or I/O error, \
+        5 in use",
+    destroys: true,
+    ..Verb::EMPTY
+};
 
-Exit codes: 0 restored, 1 invalid parameters, not confirmed, or the backup does not fit, 4 wrong device or I/O error,
-5 in use.")]
+/// Whose, and from where.
+#[derive(Args, Debug)]
 pub struct RestoreArgs {
     /// Whose.
     #[command(flatten)]
@@ -90,16 +100,20 @@ impl RestoreArgs {
     }
 }
 
+/// `header uuid`.
+pub const UUID: Verb = Verb {
+    name: "header uuid",
+    examples: "\
+# show it
+cryptline header uuid disk.img
+cryptline header uuid disk.img --random
+cryptline header uuid disk.img --uuid 970e17de-0750-443f-b6ca-2a739c5ff99a",
+    exit: "0 success, 1 invalid parameters, 4 wrong device, damaged header or I/O error, 5 in use",
+    ..Verb::EMPTY
+};
+
 /// Whose, and which.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  # show it
-  cryptline header uuid disk.img
-  cryptline header uuid disk.img --random
-  cryptline header uuid disk.img --uuid 970e17de-0750-443f-b6ca-2a739c5ff99a
-
-Exit codes: 0 success, 1 invalid parameters, 4 wrong device, damaged header or I/O error, 5 in use.")]
 pub struct UuidArgs {
     /// Whose.
     #[command(flatten)]
@@ -134,17 +148,21 @@ impl UuidArgs {
     }
 }
 
+/// `header label`.
+pub const LABEL: Verb = Verb {
+    name: "header label",
+    examples: "\
+# show them
+cryptline header label disk.img
+cryptline header label disk.img --label backup
+# no label
+cryptline header label disk.img --label ''",
+    exit: "0 success, 1 invalid parameters or LUKS1, 4 wrong device, damaged header or I/O error, 5 in use",
+    ..Verb::EMPTY
+};
+
 /// Whose, and which.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  # show them
-  cryptline header label disk.img
-  cryptline header label disk.img --label backup
-  # no label
-  cryptline header label disk.img --label ''
-
-Exit codes: 0 success, 1 invalid parameters or LUKS1, 4 wrong device, damaged header or I/O error, 5 in use.")]
 pub struct LabelArgs {
     /// Whose.
     #[command(flatten)]
@@ -179,20 +197,25 @@ impl LabelArgs {
     }
 }
 
-/// Whose, and which version.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline header convert disk.img --to luks2
-  # only with PBKDF2 and 512-byte sectors, and without tokens
-  cryptline header convert disk.img --to luks1
-
+/// `header convert`.
+pub const CONVERT: Verb = Verb {
+    name: "header convert",
+    examples: "\
+cryptline header convert disk.img --to luks2
+# only with PBKDF2 and 512-byte sectors, and without tokens
+cryptline header convert disk.img --to luks1",
+    notes: "\
 Volume key, UUID, key slots and data stay as they are, and every passphrase opens the volume as before. What the other
 version cannot have is refused by name. A crash at any moment leaves the old header or the new one. A server that has
-the volume open must end first.
+the volume open must end first.",
+    exit: "0 converted, 1 invalid parameters, or the other version cannot have it, 4 wrong device, damaged header or \
+        I/O error, 5 in use",
+    destroys: true,
+    ..Verb::EMPTY
+};
 
-Exit codes: 0 converted, 1 invalid parameters, or the other version cannot have it, 4 wrong device, damaged header or
-I/O error, 5 in use.")]
+/// Whose, and which version.
+#[derive(Args, Debug)]
 pub struct ConvertArgs {
     /// Whose.
     #[command(flatten)]
@@ -223,15 +246,15 @@ impl ConvertArgs {
     }
 }
 
-/// Whose.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline header repair disk.img
-  cryptline header repair disk.img --wipe-unused
-  # overwrite what is in the way
-  cryptline header repair disk.img --force
-
+/// `header repair`.
+pub const REPAIR: Verb = Verb {
+    name: "header repair",
+    examples: "\
+cryptline header repair disk.img
+cryptline header repair disk.img --wipe-unused
+# overwrite what is in the way
+cryptline header repair disk.img --force",
+    notes: "\
 LUKS2 keeps two copies of its header. Where one is damaged or older than the other, both are rewritten from the good
 one. LUKS1 has one copy: where key slots lie follows from the length of the key, so what a disk signature has overwritten
 of that is rewritten.
@@ -242,10 +265,15 @@ of that is rewritten.
   key slots and tokens of LUKS2 that do not follow the format are taken out, but never the last key slot; where there was
   something else to repair, a second run does that
   a key slot of LUKS1 of which only the state is lost counts as in use again; one of which too little is left to open it
-  is made free, unless it could be the last one
+  is made free, unless it could be the last one",
+    exit: "0 the header is good, 1 invalid parameters, 4 wrong device, no good copy, --force is needed, or I/O \
+        error, 5 in use",
+    destroys: true,
+    ..Verb::EMPTY
+};
 
-Exit codes: 0 the header is good, 1 invalid parameters, 4 wrong device, no good copy, --force is needed, or I/O error,
-5 in use.")]
+/// Whose.
+#[derive(Args, Debug)]
 pub struct RepairArgs {
     /// Whose.
     #[command(flatten)]

@@ -10,16 +10,22 @@ use super::Place;
 use crate::CliError;
 use crate::error::on_one_line;
 use crate::output::{print_report, warn};
+use crate::verb::Verb;
+
+/// `key list`.
+pub const VERB: Verb = Verb {
+    name: "key list",
+    examples: "\
+cryptline key list disk.img
+cryptline key list disk.img --json | jq '.keyslots[].id'",
+    notes: "\
+The members of the JSON are those of `cryptline info --json`; `volume_key` says whether the key slot keeps the key of
+the data.",
+    ..Verb::EMPTY
+};
 
 /// Whose.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline key list disk.img
-  cryptline key list disk.img --json | jq '.keyslots[].id'
-
-The members of the JSON are those of `cryptline info --json`; `volume_key` says whether the key slot keeps the key of
-the data.")]
 pub struct ListArgs {
     /// Whose.
     #[command(flatten)]

@@ -6,19 +6,24 @@ use super::Place;
 use crate::CliError;
 use crate::args::{HelperArgs, RulesArgs};
 use crate::output::{changed, report};
+use crate::verb::Verb;
+
+/// `key rotate`.
+pub const VERB: Verb = Verb {
+    name: "key rotate",
+    examples: "\
+cryptline key rotate disk.img --token-helper vault=/etc/vault.json
+cryptline key rotate disk.img --token-helper vault=/etc/vault.json --token 2",
+    notes: "\
+The helper wraps a new random passphrase, which gets a key slot and a token of its own. These are tried as they are on the disk before the \
+old key slot and its token are removed, so what the disk holds opens at any moment. If it is cut off, run it again: it goes on.",
+    exit: "0 replaced, 1 invalid parameters, no such token or no free key slot, 2 refused by the helper, 3 out of \
+        memory, 4 wrong device, damaged header or a helper that fails, 5 in use",
+    ..Verb::EMPTY
+};
 
 /// Whose, and which.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline key rotate disk.img --token-helper vault=/etc/vault.json
-  cryptline key rotate disk.img --token-helper vault=/etc/vault.json --token 2
-
-The helper wraps a new random passphrase, which gets a key slot and a token of its own. These are tried as they are on the disk before the \
-old key slot and its token are removed, so what the disk holds opens at any moment. If it is cut off, run it again: it goes on.
-
-Exit codes: 0 replaced, 1 invalid parameters, no such token or no free key slot, 2 refused by the helper, 3 out of memory, 4 wrong device, \
-damaged header or a helper that fails, 5 in use.")]
 pub struct RotateArgs {
     /// Whose.
     #[command(flatten)]

@@ -14,6 +14,7 @@ use super::{
 use crate::args::choice::{self, Words};
 use crate::args::{KeyArgs, NewPassphraseSource, Remembered, TokenArgs, bytes_of_key};
 use crate::cmd::create::show;
+use crate::verb::{LOCALE, Verb};
 use crate::{CliError, terminal};
 
 /// The words of `--priority`.
@@ -23,21 +24,21 @@ pub const PRIORITIES: &Words<Priority> = &[
     ("ignore", "Only when it is named", Priority::Ignore),
 ];
 
-/// Which volume, by what, and what for.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline key add disk.img
-  cryptline key add disk.img --key-file old --new-key-file new
-  # where no passphrase is known any more
-  cryptline key add disk.img --volume-key-file vk
-  # unlock by slot 0, write slot 5
-  cryptline key add disk.img --new-key-slot 5 --key-slot 0
-  # a random recovery key
-  cryptline key add disk.img --recovery > key.txt
-  # a passphrase for another key
-  cryptline key add disk.img --unbound --key-size 256
-
+/// `key add`.
+pub const ADD: Verb = Verb {
+    name: "key add",
+    examples: "\
+cryptline key add disk.img
+cryptline key add disk.img --key-file old --new-key-file new
+# where no passphrase is known any more
+cryptline key add disk.img --volume-key-file vk
+# unlock by slot 0, write slot 5
+cryptline key add disk.img --new-key-slot 5 --key-slot 0
+# a random recovery key
+cryptline key add disk.img --recovery > key.txt
+# a passphrase for another key
+cryptline key add disk.img --unbound --key-size 256",
+    notes: "\
 The new key slot is the lowest that is free. --key-slot alone is the new one, as with cryptsetup; with
 --new-key-slot it is the one to unlock by.
 
@@ -45,10 +46,15 @@ Tokens unlock the volume on a terminal. Without one they do only where an option
 passphrases always mean the same.
 
 A recovery key is a passphrase of 256 random bits to print and put away. It is shown once, on a terminal with a
-QR code. It opens the volume in small and capital letters, and without its dashes.
+QR code. It opens the volume in small and capital letters, and without its dashes.",
+    exit: "0 added, 1 invalid parameters or no free key slot, 2 wrong passphrase, 3 out of memory, 4 wrong device, \
+        damaged header or I/O error, 5 in use",
+    environment: &[LOCALE],
+    ..Verb::EMPTY
+};
 
-Exit codes: 0 added, 1 invalid parameters or no free key slot, 2 wrong passphrase, 3 out of memory,
-4 wrong device, damaged header or I/O error, 5 in use.")]
+/// Which volume, by what, and what for.
+#[derive(Args, Debug)]
 pub struct AddArgs {
     /// Whose.
     #[command(flatten)]
@@ -140,22 +146,26 @@ impl AddArgs {
     }
 }
 
-/// Which passphrase, and what for.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline key change disk.img
-  cryptline key change disk.img --key-file old --new-key-file new
-  cryptline key change disk.img --key-slot 1 --pbkdf argon2id --iter-time 5000
-
+/// `key change`.
+pub const CHANGE: Verb = Verb {
+    name: "key change",
+    examples: "\
+cryptline key change disk.img
+cryptline key change disk.img --key-file old --new-key-file new
+cryptline key change disk.img --key-slot 1 --pbkdf argon2id --iter-time 5000",
+    notes: "\
 The new passphrase is written to a free place before the old one is destroyed. In LUKS2 the key slot keeps its
 number, priority and tokens. In LUKS1 the new passphrase goes to another key slot, if one is free.
 
 Where the header has no room for another key slot, the old one is overwritten in place, after a question or with -q: if
-that is cut off, this key slot opens with neither passphrase. The other ones are not touched.
+that is cut off, this key slot opens with neither passphrase. The other ones are not touched.",
+    exit: "0 changed, 1 invalid parameters or not confirmed, 2 wrong passphrase, 3 out of memory, 4 wrong device, \
+        damaged header or I/O error, 5 in use",
+    ..Verb::EMPTY
+};
 
-Exit codes: 0 changed, 1 invalid parameters or not confirmed, 2 wrong passphrase, 3 out of memory, 4 wrong
-device, damaged header or I/O error, 5 in use.")]
+/// Which passphrase, and what for.
+#[derive(Args, Debug)]
 pub struct ChangeArgs {
     /// Where there is no room?
     #[command(flatten)]
@@ -198,19 +208,24 @@ impl ChangeArgs {
     }
 }
 
+/// `key remove`.
+pub const REMOVE: Verb = Verb {
+    name: "key remove",
+    examples: "\
+cryptline key remove disk.img
+cryptline key remove disk.img --key-file old
+# the passphrase in the file old
+cryptline key remove disk.img old",
+    notes: "\
+The last key slot is removed only after a question, or with -q.",
+    exit: "0 removed, 1 invalid parameters or the last key slot, 2 wrong passphrase, 3 out of memory, 4 wrong \
+        device, damaged header or I/O error, 5 in use",
+    destroys: true,
+    ..Verb::EMPTY
+};
+
 /// Which passphrase.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline key remove disk.img
-  cryptline key remove disk.img --key-file old
-  # the passphrase in the file old
-  cryptline key remove disk.img old
-
-The last key slot is removed only after a question, or with -q.
-
-Exit codes: 0 removed, 1 invalid parameters or the last key slot, 2 wrong passphrase, 3 out of memory,
-4 wrong device, damaged header or I/O error, 5 in use.")]
 pub struct RemoveArgs {
     /// Whose.
     #[command(flatten)]
@@ -246,20 +261,25 @@ impl RemoveArgs {
     }
 }
 
+/// `key kill`.
+pub const KILL: Verb = Verb {
+    name: "key kill",
+    examples: "\
+cryptline key kill disk.img 3
+# a passphrase that stays
+cryptline key kill disk.img 3 --key-file other
+# without a passphrase
+cryptline key kill disk.img 3 -q",
+    notes: "\
+Without -q, a passphrase of another key slot is needed first, so that one is known to be left.",
+    exit: "0 removed, 1 invalid parameters or the last key slot, 2 wrong passphrase, 3 out of memory, 4 wrong \
+        device, damaged header or I/O error, 5 in use",
+    destroys: true,
+    ..Verb::EMPTY
+};
+
 /// Which slot.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline key kill disk.img 3
-  # a passphrase that stays
-  cryptline key kill disk.img 3 --key-file other
-  # without a passphrase
-  cryptline key kill disk.img 3 -q
-
-Without -q, a passphrase of another key slot is needed first, so that one is known to be left.
-
-Exit codes: 0 removed, 1 invalid parameters or the last key slot, 2 wrong passphrase, 3 out of memory,
-4 wrong device, damaged header or I/O error, 5 in use.")]
 pub struct KillArgs {
     /// Whose.
     #[command(flatten)]
@@ -311,16 +331,20 @@ impl KillArgs {
     }
 }
 
+/// `key priority`.
+pub const PRIORITY: Verb = Verb {
+    name: "key priority",
+    examples: "\
+# try key slot 1 first
+cryptline key priority disk.img 1 prefer
+# try key slot 2 only when it is named
+cryptline key priority disk.img 2 ignore",
+    exit: "0 changed, 1 invalid parameters or LUKS1, 4 wrong device, damaged header or I/O error, 5 in use",
+    ..Verb::EMPTY
+};
+
 /// Which slot, and when.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  # try key slot 1 first
-  cryptline key priority disk.img 1 prefer
-  # try key slot 2 only when it is named
-  cryptline key priority disk.img 2 ignore
-
-Exit codes: 0 changed, 1 invalid parameters or LUKS1, 4 wrong device, damaged header or I/O error, 5 in use.")]
 pub struct PriorityArgs {
     /// Whose.
     #[command(flatten)]
@@ -345,19 +369,24 @@ impl PriorityArgs {
     }
 }
 
+/// `key convert`.
+pub const CONVERT: Verb = Verb {
+    name: "key convert",
+    examples: "\
+cryptline key convert disk.img --pbkdf argon2id
+cryptline key convert disk.img --key-slot 1 --iter-time 5000
+cryptline key convert disk.img --key-file key --pbkdf pbkdf2 --hash sha512",
+    notes: "\
+The passphrase stays the same. The new key slot is written to a free place before the old one is destroyed. Where there
+is no such place, the old one is overwritten, after a question or with -q: if that is cut off, it does not open any more.",
+    exit: "0 converted, 1 invalid parameters or not confirmed, 2 wrong passphrase, 3 out of memory, 4 wrong device, \
+        damaged header or I/O error, 5 in use",
+    destroys: true,
+    ..Verb::EMPTY
+};
+
 /// Which passphrase, and its cost.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline key convert disk.img --pbkdf argon2id
-  cryptline key convert disk.img --key-slot 1 --iter-time 5000
-  cryptline key convert disk.img --key-file key --pbkdf pbkdf2 --hash sha512
-
-The passphrase stays the same. The new key slot is written to a free place before the old one is destroyed. Where there
-is no such place, the old one is overwritten, after a question or with -q: if that is cut off, it does not open any more.
-
-Exit codes: 0 converted, 1 invalid parameters or not confirmed, 2 wrong passphrase, 3 out of memory, 4 wrong
-device, damaged header or I/O error, 5 in use.")]
 pub struct ConvertArgs {
     /// Where there is no room?
     #[command(flatten)]

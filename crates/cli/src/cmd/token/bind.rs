@@ -14,22 +14,23 @@ use crate::args::{
 use crate::error::on_one_line;
 use crate::fido2::{self, SecurityKey, SecurityKeys};
 use crate::output::{changed, report};
+use crate::verb::Verb;
 
-/// Whose, and to what.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline token bind disk.img tang http://tang.example
-  cryptline token bind disk.img tang http://tang.example --thumbprint uAprhr4HADpaEdRcS3pmVLh4u2tyFLFmZ3rWC4gN7xI
-  cryptline token bind disk.img sss '{\"t\": 2, \"pins\": {\"tang\": [{\"url\": \"a\"}, {\"url\": \"b\"}, {\"url\": \"c\"}]}}'
-  # the machine must boot as it has booted now (PCR 7)
-  cryptline token bind disk.img tpm2
-  cryptline token bind disk.img tpm2 --pcrs 7+11 --with-pin
-  cryptline token bind disk.img fido2 --with-pin
-  cryptline token bind disk.img exec '{\"key\": \"disk\"}' --token-helper vault=/etc/vault.json
-  # asks nothing while one of them answers
-  cryptline serve disk.img
-
+/// `token bind`.
+pub const VERB: Verb = Verb {
+    name: "token bind",
+    examples: "\
+cryptline token bind disk.img tang http://tang.example
+cryptline token bind disk.img tang http://tang.example --thumbprint uAprhr4HADpaEdRcS3pmVLh4u2tyFLFmZ3rWC4gN7xI
+cryptline token bind disk.img sss '{\"t\": 2, \"pins\": {\"tang\": [{\"url\": \"a\"}, {\"url\": \"b\"}, {\"url\": \"c\"}]}}'
+# the machine must boot as it has booted now (PCR 7)
+cryptline token bind disk.img tpm2
+cryptline token bind disk.img tpm2 --pcrs 7+11 --with-pin
+cryptline token bind disk.img fido2 --with-pin
+cryptline token bind disk.img exec '{\"key\": \"disk\"}' --token-helper vault=/etc/vault.json
+# asks nothing while one of them answers
+cryptline serve disk.img",
+    notes: "\
 A new key slot gets a random passphrase that is kept in the header.
 
 tang: the passphrase is encrypted under a key that can be recovered only with the server's help. The server learns
@@ -51,10 +52,14 @@ what `systemd-cryptenroll --fido2-device=auto` does, and each program opens what
 programs of libfido2 (Debian: fido2-tools). The volume opens with --fido2-device auto.
 
 exec: a helper, which is named by --token-helper, wraps the passphrase, by a key of Vault or of a cloud for instance, and
-unwraps it whenever the volume is opened with the same option. CONFIG is a JSON object by which the helper finds its key.
+unwraps it whenever the volume is opened with the same option. CONFIG is a JSON object by which the helper finds its key.",
+    exit: "0 bound, 1 invalid parameters, LUKS1 or not confirmed, 2 wrong passphrase, 3 out of memory, 4 wrong \
+        device, damaged header, or a server, TPM or security key that cannot be used, 5 in use",
+    ..Verb::EMPTY
+};
 
-Exit codes: 0 bound, 1 invalid parameters, LUKS1 or not confirmed, 2 wrong passphrase, 3 out of memory, 4 wrong
-device, damaged header, or a server, TPM or security key that cannot be used, 5 in use.")]
+/// Whose, and to what.
+#[derive(Args, Debug)]
 pub struct BindArgs {
     /// Whose.
     #[command(flatten)]

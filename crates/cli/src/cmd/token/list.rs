@@ -11,15 +11,21 @@ use crate::CliError;
 use crate::cmd::key::Place;
 use crate::error::on_one_line;
 use crate::output::print_report;
+use crate::verb::Verb;
+
+/// `token list`.
+pub const VERB: Verb = Verb {
+    name: "token list",
+    examples: "\
+cryptline token list disk.img
+cryptline token list disk.img --json | jq '.tokens[].type'",
+    notes: "\
+The members of the JSON are those of `cryptline info --json`.",
+    ..Verb::EMPTY
+};
 
 /// Whose.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline token list disk.img
-  cryptline token list disk.img --json | jq '.tokens[].type'
-
-The members of the JSON are those of `cryptline info --json`.")]
 pub struct ListArgs {
     /// Whose.
     #[command(flatten)]

@@ -12,6 +12,7 @@ use cryptline::luks::edit::{TokenPlace, TokenSlots};
 use crate::CliError;
 use crate::cmd::key::Place;
 use crate::output::{changed, print, report};
+use crate::verb::Verb;
 
 /// No metadata has room for more.
 const JSON_LEN_MAX: u64 = 4 << 20;
@@ -34,17 +35,21 @@ impl PlaceArgs {
     }
 }
 
+/// `token add`.
+pub const ADD: Verb = Verb {
+    name: "token add",
+    examples: "\
+cryptline token add disk.img --key-description cryptline:disk
+cryptline token add disk.img --key-description cryptline:disk --key-slot 1",
+    notes: "\
+The passphrase itself goes to the keyring, for instance with `keyctl padd user cryptline:disk @u < passphrase`.",
+    exit: "0 added, 1 invalid parameters, LUKS1 or a number that is in use, 4 wrong device, damaged header or I/O \
+        error, 5 in use",
+    ..Verb::EMPTY
+};
+
 /// Which key.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline token add disk.img --key-description cryptline:disk
-  cryptline token add disk.img --key-description cryptline:disk --key-slot 1
-
-The passphrase itself goes to the keyring, for instance with `keyctl padd user cryptline:disk @u < passphrase`.
-
-Exit codes: 0 added, 1 invalid parameters, LUKS1 or a number that is in use, 4 wrong device, damaged header or I/O
-error, 5 in use.")]
 pub struct AddArgs {
     /// Whose.
     #[command(flatten)]
@@ -83,18 +88,22 @@ impl AddArgs {
     }
 }
 
+/// `token import`.
+pub const IMPORT: Verb = Verb {
+    name: "token import",
+    examples: "\
+cryptline token import disk.img --json-file token.json
+cryptline token import disk.img --token-id 3 --token-replace < token.json",
+    notes: "\
+The JSON has the members type, a text, and keyslots, an array of numbers of key slots as texts, and whatever else
+belongs to the type. It is kept as it is.",
+    exit: "0 imported, 1 invalid parameters, no token, LUKS1 or a number that is in use, 4 wrong device, damaged \
+        header or I/O error, 5 in use",
+    ..Verb::EMPTY
+};
+
 /// Token to import, and where to.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline token import disk.img --json-file token.json
-  cryptline token import disk.img --token-id 3 --token-replace < token.json
-
-The JSON has the members type, a text, and keyslots, an array of numbers of key slots as texts, and whatever else
-belongs to the type. It is kept as it is.
-
-Exit codes: 0 imported, 1 invalid parameters, no token, LUKS1 or a number that is in use, 4 wrong device, damaged
-header or I/O error, 5 in use.")]
 pub struct ImportArgs {
     /// Whose.
     #[command(flatten)]
@@ -145,15 +154,19 @@ fn bounded(input: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
     input.take(JSON_LEN_MAX + 1).read_to_end(bytes).map(drop)
 }
 
+/// `token export`.
+pub const EXPORT: Verb = Verb {
+    name: "token export",
+    examples: "\
+cryptline token export disk.img --token-id 0
+cryptline token export disk.img --token-id 0 --json-file token.json",
+    exit: "0 exported, 1 invalid parameters or no such token, 4 wrong device, damaged header or I/O error, 5 the \
+        file exists",
+    ..Verb::EMPTY
+};
+
 /// Which, and where to.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline token export disk.img --token-id 0
-  cryptline token export disk.img --token-id 0 --json-file token.json
-
-Exit codes: 0 exported, 1 invalid parameters or no such token, 4 wrong device, damaged header or I/O error, 5 the
-file exists.")]
 pub struct ExportArgs {
     /// Whose.
     #[command(flatten)]
@@ -219,15 +232,20 @@ fn save(path: &Path, json: &str) -> Result<(), CliError> {
     })
 }
 
+/// `token remove`.
+pub const REMOVE: Verb = Verb {
+    name: "token remove",
+    examples: "\
+cryptline token remove disk.img --token-id 0",
+    notes: "\
+The key slots that it was for stay, and open with their passphrases.",
+    exit: "0 removed, 1 invalid parameters or no such token, 4 wrong device, damaged header or I/O error, 5 in use",
+    destroys: true,
+    ..Verb::EMPTY
+};
+
 /// Which.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline token remove disk.img --token-id 0
-
-The key slots that it was for stay, and open with their passphrases.
-
-Exit codes: 0 removed, 1 invalid parameters or no such token, 4 wrong device, damaged header or I/O error, 5 in use.")]
 pub struct RemoveArgs {
     /// Whose.
     #[command(flatten)]
@@ -248,14 +266,18 @@ impl RemoveArgs {
     }
 }
 
+/// `token unassign`.
+pub const UNASSIGN: Verb = Verb {
+    name: "token unassign",
+    examples: "\
+cryptline token unassign disk.img --token-id 0 --key-slot 1",
+    exit: "0 changed, 1 invalid parameters, no such token or not for that key slot, 4 wrong device, damaged header \
+        or I/O error, 5 in use",
+    ..Verb::EMPTY
+};
+
 /// Which, and from what.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  cryptline token unassign disk.img --token-id 0 --key-slot 1
-
-Exit codes: 0 changed, 1 invalid parameters, no such token or not for that key slot, 4 wrong device, damaged header
-or I/O error, 5 in use.")]
 pub struct UnassignArgs {
     /// Whose.
     #[command(flatten)]
