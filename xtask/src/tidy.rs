@@ -13,6 +13,7 @@
 //! | no answer is no yes: none of `UNKNOWN_AS_YES` | functions below a comment that begins with `// Guard:` |
 //! | the worst fault is kept, not the first: no `get_or_insert` of a fault | Rust files |
 //! | what is made durable is so by way of `durable.rs`, where tests see it | `cryptline`, but for the medium that a file is |
+//! | a message names no option of the program, and no command line of it with options | crates that others use as well: `LIBRARIES` |
 //! | no space at a line's end, no CR, a line end at the end | every text file |
 //! | no path of this machine, no registry's host | every text file |
 
@@ -68,6 +69,8 @@ const SEEN_SYNCS: (&str, &[&str]) =
     ("crates/cryptline/src/", &["crates/cryptline/src/durable.rs", "crates/cryptline/src/medium.rs"]);
 /// Words with which a doc comment says nothing of the item that the signature does not say.
 const VAGUE: &[&str] = &["What ", "Who ", "That ", "Whether ", "How it ", "It "];
+/// Crates whose messages users of every program read.
+const LIBRARIES: &[&str] = &["crates/cipher/", "crates/cryptline/", "crates/engine/", "crates/luks/", "crates/sys/"];
 const LEFT_FOR_LATER: &[&str] = &[
     concat!("to", "do!("),
     concat!("unimple", "mented!("),
@@ -154,6 +157,7 @@ fn check_rust(path: &str, text: &str, report: &mut impl FnMut(usize, String)) {
     }
     let syncs_are_seen = path.starts_with(SEEN_SYNCS.0) && !SEEN_SYNCS.1.contains(&path);
     let is_shipped = path.starts_with("crates/") && path.contains("/src/") && !path.contains("test");
+    let is_of_library = is_shipped && LIBRARIES.iter().any(|library| path.starts_with(library));
     let mut guard = None;
     for (line, number) in text.lines().zip(1..) {
         let code = line.split("//").next().unwrap_or_default();
@@ -184,10 +188,28 @@ fn check_rust(path: &str, text: &str, report: &mut impl FnMut(usize, String)) {
         if let Some(word) = VAGUE.iter().find(|word| doc.is_some_and(|doc| doc.starts_with(**word))) {
             report(number, format!("a doc comment with {word:?}: begin with a noun or a verb in the third person"));
         }
+        if is_of_library && names_option(line) {
+            report(
+                number,
+                "an option in a library's message: the program's table adds it (cli/src/error.rs)".to_owned(),
+            );
+        }
         if code.trim_start().starts_with("fn test_") {
             report(number, "name the test after the behaviour, without `test_`".to_owned());
         }
     }
+}
+
+/// Tells if a line outside comments names an option of the program: one by itself, or behind its name. Other programs'
+/// command lines, between backticks, have their own.
+fn names_option(line: &str) -> bool {
+    let has_option = |text: &str| {
+        let found = text.match_indices("--").map(|(at, _)| text[at + 2..].chars().next());
+        found.flatten().any(|next| next.is_ascii_lowercase())
+    };
+    let is_comment = line.trim_start().starts_with("//");
+    let mut parts = line.split('`').enumerate();
+    !is_comment && parts.any(|(n, part)| (n % 2 == 0 || part.starts_with("cryptline ")) && has_option(part))
 }
 
 /// Tells if the keyword opens a block, a function, an implementation or an attribute here.
@@ -267,6 +289,8 @@ mod tests {
                 concat!("//! A.\nx.sync", "_all()?;\n"),
                 "crates/x/src/a.rs:2: a sync that is repeated",
             ),
+            ("crates/luks/src/a.rs", "//! A.\nlet x = \"use --force\";\n", "crates/luks/src/a.rs:2: an option"),
+            ("crates/luks/src/a.rs", "//! A.\n\"run `cryptline a --b`\"\n", "crates/luks/src/a.rs:2: an option"),
             ("crates/x/src/lib.rs", "//! A.\n", "crates/x/src/lib.rs:1: no `#![forbid"),
             ("a.md", "trailing \n", "a.md:1: space"),
             ("a.md", "carriage return\r\n", "a.md:1: space"),
@@ -280,6 +304,13 @@ mod tests {
         }
         let long = "//! A.\n".repeat(LINES_MAX + 1);
         assert_eq!(findings("a.rs", &long), ["a.rs:601: 601 lines; at most 600"]);
+    }
+
+    #[test]
+    fn options_of_other_programs_are_named_by_libraries() {
+        let text = "//! A.\n/// `--force`.\nlet x = \"`wipefs --offset 0`, x -- y\";\nx--;\n";
+        assert_eq!(findings("crates/luks/src/a.rs", text), [""; 0]);
+        assert_eq!(findings("crates/cli/src/a.rs", "//! A.\nlet x = \"--force\";\n"), [""; 0]);
     }
 
     #[test]

@@ -11,8 +11,8 @@ pub use cryptline::ErrorKind as Kind;
 use cryptline::engine::OpenError;
 use cryptline::engine::btt::BttError;
 use cryptline::engine::table::TableError;
-use cryptline::luks::Error as LuksError;
 use cryptline::luks::seal::SealError;
+use cryptline::luks::{Error as LuksError, Guess};
 use cryptline::partition::PartitionError;
 use cryptline::{Contents, CopyError, Problem, ResizeError, ResumeError, RulesError};
 use cryptline_cipher::SpecError;
@@ -482,7 +482,18 @@ pub(crate) fn luks_advice(error: &LuksError) -> &'static str {
         LuksError::BrokenCipher(_) | LuksError::RepeatedIvs(_) => {
             "; to use it all the same, add --accept-cipher with that cipher"
         }
-        LuksError::OtherContents { .. } | LuksError::NotUnderstood { .. } => " (--read-only)",
+        LuksError::OtherContents { .. } => {
+            "; only to have the LUKS volume back, at the cost of what is there now, run `cryptline header repair --force` (--read-only)"
+        }
+        LuksError::NotUnderstood { .. } => {
+            "; to go back to the older copy all the same, run `cryptline header repair --force` (--read-only)"
+        }
+        LuksError::Odd { is_removable: true, .. } => "; `cryptline header repair --force` takes it out",
+        LuksError::OddSlot(_) => "; `cryptline header repair` restores what follows from the rest",
+        LuksError::Guess { would: Guess::InUse, .. } => {
+            "; with --force it counts as in use, so try that passphrase before another one is removed"
+        }
+        LuksError::Guess { would: Guess::Free, .. } => "; with --force it is made free",
         LuksError::DetachedHeader => "; use the data device as target and this with --header",
         LuksError::NoKeySlot => "; use --volume-key-file",
         LuksError::BothCopiesDamaged { .. } => "; restore a backup with `cryptline header restore`",

@@ -71,6 +71,9 @@ fn of_header(error: &LuksError) -> Option<&'static str> {
         LuksError::BothCopiesDamaged { .. } | LuksError::Invalid(_) | LuksError::Repair(_) => {
             "; restore a backup of the header"
         }
+        LuksError::Guess { .. } => "; restore a backup of the header, or allow the guess",
+        LuksError::OddSlot(_) => "; a repair of the header restores what follows from the rest",
+        LuksError::Odd { is_removable: true, .. } => "; a forced repair of the header takes it out",
         LuksError::CostLimit { .. } => "; if it is as it should be, allow more time, or name another key slot",
         LuksError::SlotsIgnored(_) => "; name a key slot",
         LuksError::DoubtedCipher(_) => "; if the volume was made so, accept that cipher",

@@ -26,6 +26,15 @@ pub enum ErrorKind {
     Busy,
 }
 
+/// Treatment of a key slot that is repaired by a guess.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guess {
+    /// Counts as in use.
+    InUse,
+    /// Is made free.
+    Free,
+}
+
 /// A failure to read, unlock or make a header.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -83,7 +92,7 @@ pub enum Error {
     NewerVersion(u16),
     /// One copy of a LUKS2 header is left, on a device that holds something else by now.
     #[error(
-        "refused: the device holds {what}, and {damage}, so it may be a LUKS volume no longer; read-only, it opens; if it is none, remove the header copy that is left with `wipefs --offset {left:#x}`; only to have the LUKS volume back, at the cost of what is there now, run `cryptline header repair --force`"
+        "refused: the device holds {what}, and {damage}, so it may be a LUKS volume no longer; read-only, it opens; if it is none, remove the header copy that is left with `wipefs --offset {left:#x}`"
     )]
     OtherContents {
         /// Kind of the contents, with its article.
@@ -95,7 +104,7 @@ pub enum Error {
     },
     /// The newest copy of a LUKS2 header says something that is not understood here.
     #[error(
-        "refused: the {copy} header copy is whole and not understood here ({reason}), and the {used} copy is no newer, so nothing is written; the volume opens read-only; the program that wrote that copy can change it; to go back to the {used} copy, which may lack key slots, run `cryptline header repair --force`"
+        "refused: the {copy} header copy is whole and not understood here ({reason}), and the {used} copy is no newer, so nothing is written; the volume opens read-only; the program that wrote that copy can change it, and the {used} copy may lack key slots"
     )]
     NotUnderstood {
         /// The copy that is not understood.
@@ -112,15 +121,23 @@ pub enum Error {
         odd: String,
         /// Advice on what can be done, and whether the volume opens.
         next: &'static str,
+        /// Set if a forced repair takes it out.
+        is_removable: bool,
     },
     /// A key slot of a LUKS1 header says what cannot be.
-    #[error(
-        "{0}, so this header is not changed; `cryptline header repair` restores what follows from the rest; other key slots still open the volume"
-    )]
+    #[error("{0}, so this header is not changed until it is repaired; other key slots still open the volume")]
     OddSlot(String),
     /// The damage of a header cannot be repaired from the rest of it.
     #[error("the header cannot be repaired: {0}; nothing was written")]
     Repair(String),
+    /// The damage can be repaired by a guess only, which nobody has allowed.
+    #[error("the header cannot be repaired for certain: {odd}; nothing was written")]
+    Guess {
+        /// The key slot, and what is left of it.
+        odd: String,
+        /// What a forced repair makes of it.
+        would: Guess,
+    },
     /// A field of the header breaks the format.
     #[error("invalid LUKS header: {0}")]
     Invalid(String),

@@ -73,7 +73,7 @@ pub use hash::Hash;
 
 pub use area::{Extent, KEY_LEN_MAX};
 pub use budget::KdfLimits;
-pub use error::{Error, ErrorKind, time_text};
+pub use error::{Error, ErrorKind, Guess, time_text};
 pub use info::Info;
 pub use kdf::{Argon2Variant, Kdf};
 pub use memory::{Available, available_for_files, available_within_limits};

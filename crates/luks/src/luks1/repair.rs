@@ -10,7 +10,7 @@ use super::{HEADER_LEN, Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOTS, STRIPES_FIELD
 use crate::af::STRIPES;
 use crate::area::{Extent, stripes_len};
 use crate::device::read_at;
-use crate::error::Error;
+use crate::error::{Error, Guess};
 
 /// First sector of the first slot's stripes, and what slots are aligned to.
 const SLOT_ALIGNMENT_SECTORS: u32 = 8;
@@ -180,19 +180,16 @@ pub(crate) fn repaired(
         match left {
             Left::InUse => continue,
             Left::AllButState if !force => {
-                return Err(Error::Repair(format!(
-                    "{name} could be of a passphrase and does not say so any more; with --force it counts as in use, \
-                     so try that passphrase before another one is removed"
-                )));
+                let odd = format!("{name} could be of a passphrase and does not say so any more");
+                return Err(Error::Guess { odd, would: Guess::InUse });
             }
             Left::AllButState => {
                 repaired[start..start + ITERATIONS].copy_from_slice(&SLOT_ACTIVE.to_be_bytes());
                 continue;
             }
             Left::TooLittle if !force => {
-                return Err(Error::Repair(format!(
-                    "what is left of {name} opens nothing and could be of a passphrase; with --force it is made free"
-                )));
+                let odd = format!("what is left of {name} opens nothing and could be of a passphrase");
+                return Err(Error::Guess { odd, would: Guess::Free });
             }
             Left::TooLittle if !opens => {
                 return Err(Error::Repair(format!(

@@ -82,15 +82,16 @@ impl Header {
         let Some(first) = last.or(odd.first()) else {
             return Ok(());
         };
-        let next = if last.is_some() {
-            "no other key slot opens the volume, so it is not taken out either; the program that made it, or a newer \
-             version of this one, may open it"
+        let (next, is_removable) = if last.is_some() {
+            let next = "no other key slot opens the volume, so it is not taken out either; the program that made it, or \
+                        a newer version of this one, may open it";
+            (next, false)
         } else if is_slot(&first) && self.metadata.keyslots.contains_key(&first.number) {
-            "remove one of the two by the program that made it; the volume opens all the same"
+            ("remove one of the two by the program that made it; the volume opens all the same", false)
         } else {
-            "`cryptline header repair --force` takes it out; the volume opens all the same"
+            ("the volume opens all the same", true)
         };
-        Err(Error::Odd { odd: first.to_string(), next })
+        Err(Error::Odd { odd: first.to_string(), next, is_removable })
     }
 
     /// The key slots that keep the volume key and that a passphrase opens; `None` where it is not known which.
