@@ -23,7 +23,7 @@ cryptline copy disk.img out.raw
 # show its header; needs no passphrase
 cryptline info disk.img
 # check whether a passphrase unlocks it
-cryptline open --check disk.img
+cryptline check disk.img
 # serve the decrypted disk over NBD
 cryptline serve disk.img
 # the decrypted disk as the file /mnt/disk.img
@@ -72,20 +72,16 @@ pub(crate) enum Command {
     VhostUser(Box<cmd::vhost_user::VhostUserArgs>),
     /// Mount the decrypted disk as a file (FUSE)
     Mount(Box<cmd::mount::MountArgs>),
-    /// Unmount a disk that was mounted as a file
-    Umount(cmd::umount::UmountArgs),
     /// Make the decrypted disk a block device of this machine
     Attach(Box<cmd::attach::AttachArgs>),
-    /// Remove a block device made by `attach`
+    /// End what `mount` or `attach` has begun, with everything written
     Detach(cmd::detach::DetachArgs),
     /// List the block devices made by `attach`
     Devices(cmd::devices::DevicesArgs),
-    /// Start a new server for a block device whose server was killed
-    Recover(cmd::recover::RecoverArgs),
     /// Show a LUKS header (needs no passphrase)
     Info(cmd::info::InfoArgs),
     /// Check whether a passphrase or key unlocks a volume
-    Open(Box<cmd::open::OpenArgs>),
+    Check(Box<cmd::check::CheckArgs>),
     /// Create a LUKS volume in a new file
     Create(Box<cmd::create::CreateArgs>),
     /// Copy a disk, and encrypt or decrypt it on the way
@@ -103,15 +99,11 @@ pub(crate) enum Command {
     /// Back up, restore, repair and label LUKS headers
     #[command(subcommand)]
     Header(cmd::header::HeaderCommand),
-    /// Destroy all key slots of a volume
-    Erase(cmd::erase::EraseArgs),
     /// Print the device-mapper table line of a volume
     Table(Box<cmd::table::TableArgs>),
     /// Manage block translation tables, which keep sectors from being torn
     #[command(subcommand)]
     Btt(cmd::btt::BttCommand),
-    /// List the zones of a zoned device
-    Zones(cmd::zones::ZonesArgs),
     /// Show live statistics of a server
     Top(cmd::top::TopArgs),
     /// Control a running server: list, add, remove, flush and grow its exports
@@ -152,13 +144,11 @@ impl Command {
             Self::VhostUser(mut args) => return cmd::vhost_user::run(&mut args),
             Self::Mount(mut args) => return cmd::mount::run(&mut args),
             Self::Attach(args) => return cmd::attach::run(&args),
-            Self::Recover(args) => return cmd::recover::run(&args),
             Self::Word(word) => return word.run(),
-            Self::Umount(args) => cmd::umount::run(&args),
             Self::Detach(args) => cmd::detach::run(&args),
             Self::Devices(args) => cmd::devices::run(&args),
             Self::Info(args) => cmd::info::run(&args),
-            Self::Open(args) => cmd::open::run(&args),
+            Self::Check(args) => cmd::check::run(&args),
             Self::Create(args) => cmd::create::run(&args),
             Self::Copy(args) => cmd::copy::run(&args),
             Self::Encrypt(args) => cmd::encrypt::run(*args),
@@ -166,13 +156,11 @@ impl Command {
             Self::Key(verb) => verb.run(),
             Self::Token(verb) => verb.run(),
             Self::Header(verb) => verb.run(),
-            Self::Erase(args) => args.run(),
             Self::Table(args) => cmd::table::run(&args),
             Self::Top(args) => cmd::top::run(&args),
             Self::Ctl(args) => cmd::ctl::run(&args),
             Self::Benchmark(args) => cmd::benchmark::run(&args),
             Self::Btt(args) => args.run(),
-            Self::Zones(args) => cmd::zones::run(&args),
             Self::Testing(args) => cmd::testing::run(&args, verb::program()),
             Self::Certs(args) => cmd::certs::run(&args),
             Self::Completions(args) => cmd::completions::run(&args, verb::program()),

@@ -52,7 +52,7 @@ pub fn main() -> ExitCode {
         cryptline_sys::exit_without_destructors();
         return code;
     }
-    let arguments = cmd::words::in_full(given);
+    let (arguments, word) = verb::in_our_words(cmd::words::in_full(given));
     let program = verb::program();
     let program = if short_help::is_asked_for(&arguments) {
         short_help::shortened(program, &arguments)
@@ -67,7 +67,7 @@ pub fn main() -> ExitCode {
     };
     let code = match parsed.and_then(run) {
         Ok((cli, verb, first)) => {
-            args::set_verb(verb.get_name());
+            args::set_verb(word.unwrap_or(verb.get_name()));
             if cli.quiet {
                 output::be_quiet();
             }

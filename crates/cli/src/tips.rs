@@ -26,8 +26,7 @@ const ANSWERS: &[(&[&str], &str)] = &[
     ),
     (
         &["close", "luksClose", "remove", "stop"],
-        "`cryptline detach` removes a block device, `cryptline umount` ends a mount, and a signal (SIGTERM) stops any \
-         other server",
+        "`cryptline detach` removes a block device or ends a mount, and a signal (SIGTERM) stops any other server",
     ),
     (
         &["status", "list", "ps"],
@@ -36,8 +35,8 @@ const ANSWERS: &[(&[&str], &str)] = &[
     ),
     (
         &["luksSuspend", "luksResume"],
-        "cryptline does not suspend a volume; end its server (`cryptline detach`, `cryptline umount`, SIGTERM), which \
-         forgets the key, and start it again",
+        "cryptline does not suspend a volume; end its server (`cryptline detach`, SIGTERM), which forgets the key, and \
+         start it again",
     ),
     (&["refresh"], "what a server does is set when it starts; stop it and start it again with other options"),
     (&["dump"], "`cryptline info` shows a header, `cryptline luksDump` in cryptsetup's words"),
@@ -190,7 +189,7 @@ mod tests {
             }
         }
         assert!(tips > 100, "{tips}");
-        for (verb, option) in [("copy", "--force"), ("serve", "--force"), ("resize", "--shrink"), ("umount", "--lazy")]
+        for (verb, option) in [("copy", "--force"), ("serve", "--force"), ("resize", "--shrink"), ("detach", "--lazy")]
         {
             let said = said(&[verb, &option[..option.len() - 1]]);
             assert!(!said.contains(&format!("'{option}'")) && !said.contains(&format!(" {option} ")), "{said}");

@@ -8,6 +8,8 @@
 //!
 //! The row stands in the file of the verb, above its options, and is listed here.
 
+use std::ffi::OsString;
+
 use clap::{Command, CommandFactory};
 
 use crate::cmd;
@@ -17,11 +19,34 @@ use crate::paragraphs::joined;
 /// A variable of the environment or a file, and what it is for.
 pub type Entry = (&'static str, &'static str);
 
+/// Another name of a verb, in whose place the verb is put before the command line is parsed.
+#[derive(Debug)]
+pub struct Word {
+    /// As it is typed.
+    pub name: &'static str,
+    /// Option that makes the verb do the same; empty where it does without.
+    pub option: &'static str,
+}
+
+impl Word {
+    /// A name that means the verb as it is.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, option: "" }
+    }
+
+    /// A name that means the verb with an option.
+    pub const fn with(name: &'static str, option: &'static str) -> Self {
+        Self { name, option }
+    }
+}
+
 /// What is said of a verb.
 #[derive(Debug)]
 pub struct Verb {
     /// Its words behind the program's name, which has none.
     pub name: &'static str,
+    /// Older names, which no list has.
+    pub words: &'static [Word],
     /// Where the list of verbs has it; `None` for those that it has not, and below another verb.
     pub group: Option<Group>,
     /// Set if the short help has it as well.
@@ -48,6 +73,7 @@ impl Verb {
     /// Says nothing yet.
     pub const EMPTY: Self = Self {
         name: "",
+        words: &[],
         group: None,
         is_main: false,
         examples: "",
@@ -143,20 +169,16 @@ const ROWS: &[&[Verb]] = &[
         cmd::serve::VERB,
         cmd::vhost_user::VERB,
         cmd::mount::VERB,
-        cmd::umount::VERB,
         cmd::attach::VERB,
         cmd::detach::VERB,
         cmd::devices::VERB,
-        cmd::recover::VERB,
         cmd::info::VERB,
-        cmd::open::VERB,
+        cmd::check::VERB,
         cmd::create::VERB,
         cmd::copy::VERB,
         cmd::encrypt::VERB,
         cmd::resize::VERB,
-        cmd::erase::VERB,
         cmd::table::VERB,
-        cmd::zones::VERB,
         cmd::top::VERB,
         cmd::ctl::VERB,
         cmd::benchmark::VERB,
@@ -178,6 +200,21 @@ pub fn rows() -> impl Iterator<Item = &'static Verb> {
 /// The row of a verb by its words, of the program for none.
 pub fn row(name: &str) -> Option<&'static Verb> {
     rows().find(|row| row.name == name)
+}
+
+/// A command line that begins with another name of a verb, or asks for help about one, with the verb in its place; and
+/// that name.
+pub fn in_our_words(mut arguments: Vec<OsString>) -> (Vec<OsString>, Option<&'static str>) {
+    let asks = arguments.get(1).is_some_and(|word| word == "help");
+    let at = 1 + usize::from(asks);
+    let mut words = rows().flat_map(|row| row.words.iter().map(move |word| (row, word)));
+    let typed = arguments.get(at).cloned().unwrap_or_default();
+    let Some((row, word)) = words.find(|(_, word)| typed == word.name) else {
+        return (arguments, None);
+    };
+    let option = (!asks && !word.option.is_empty()).then_some(word.option);
+    arguments.splice(at..=at, row.name.split(' ').chain(option).map(OsString::from));
+    (arguments, Some(word.name))
 }
 
 /// The whole command line: options as derived, and what the rows say.

@@ -40,6 +40,36 @@ fn long_help_lists_every_verb_of_a_group_once_below_its_title() {
     assert!(help.contains("\n  -h, --help") && help.contains("Examples:") && help.contains("Exit codes"), "{help}");
 }
 
+#[test]
+fn older_names_are_taken_for_verbs_and_are_none() {
+    let ours = |line: &str| {
+        let (words, name) = in_our_words(line.split(' ').map(OsString::from).collect());
+        let words: Vec<_> = words.iter().map(|word| word.to_str().expect("text")).collect();
+        (words.join(" "), name)
+    };
+    for (typed, expected, name) in [
+        ("x umount /mnt --lazy", "x detach /mnt --lazy", Some("umount")),
+        ("x recover --replace d", "x attach --recover --replace d", Some("recover")),
+        ("x erase -q d", "x key erase -q d", Some("erase")),
+        ("x help erase", "x help key erase", Some("erase")),
+        ("x help zones", "x help info", Some("zones")),
+        ("x info zones", "x info zones", None),
+        ("x serve", "x serve", None),
+        ("x", "x", None),
+    ] {
+        assert_eq!(ours(typed), (expected.to_owned(), name));
+    }
+    let (program, mut count) = (program(), 0);
+    for word in rows().flat_map(|row| row.words) {
+        assert!(program.find_subcommand(word.name).is_none(), "{}", word.name);
+        let (words, _) = in_our_words(["x", word.name].map(OsString::from).to_vec());
+        let error = program.clone().try_get_matches_from([words, vec!["--help".into()]].concat()).unwrap_err();
+        assert_eq!(error.kind(), clap::error::ErrorKind::DisplayHelp, "{}", word.name);
+        count += 1;
+    }
+    assert!(count > 4);
+}
+
 /// Options by which a key comes.
 #[test]
 fn verbs_that_take_keys_are_protected() {

@@ -1,4 +1,4 @@
-//! Common ground of `attach`, `detach`, `devices` and `recover`: which devices there are, and who serves them.
+//! Common ground of `attach`, `detach` and `devices`: which devices there are, and who serves them.
 //!
 //! ```text
 //! attach ─► server ─► state ◄─ devices, detach, recover

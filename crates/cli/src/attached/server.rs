@@ -205,7 +205,7 @@ struct Failures {
 
 impl Failures {
     fn take(&self, why: &str) -> ! {
-        complain(&format!("{why}; the server ends, and `cryptline recover` starts another"));
+        complain(&format!("{why}; the server ends, and `cryptline attach --recover` starts another"));
         if let Some((state, gate)) = self.known.get() {
             let lost = gate.is_latched();
             keep_failure(&State { lost, ..state.clone() }, why);

@@ -1,11 +1,13 @@
 //! `attach`: the decrypted disk as a block device of this machine.
 
+mod recover;
+
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{Arg, Args, ValueEnum};
 use cryptline::Volume;
 use cryptline_engine::BackendChoice;
 use cryptline_serve::device::AttachError;
@@ -22,7 +24,7 @@ use crate::output::warn_of;
 use crate::serve::backend::{self, Backend};
 use crate::serve::front::check_queues;
 use crate::serve::options::StatsArgs;
-use crate::verb::{DEVICES, Group, Verb, XDG};
+use crate::verb::{DEVICES, Group, Verb, Word, XDG};
 
 /// Largest number of queues that may be asked for.
 const QUEUES_MAX: i64 = 64;
@@ -32,6 +34,7 @@ const TIMEOUT_MAX: u64 = 86400;
 /// `attach`.
 pub const VERB: Verb = Verb {
     name: "attach",
+    words: &[Word::with("recover", "--recover")],
     group: Some(Group::Use),
     is_main: true,
     examples: "\
@@ -39,27 +42,48 @@ pub const VERB: Verb = Verb {
 cryptline attach disk.img
 mount $(cryptline attach disk.img --key-file key) /mnt
 cryptline attach /dev/sda2 --read-only --foreground
-cryptline attach disk.img --queues 4 --stats /run/disk.stats",
+cryptline attach disk.img --queues 4 --stats /run/disk.stats
+# a new server for a device whose server was killed
+cryptline attach --recover /dev/ublkb0
+# after an upgrade, while it is mounted
+cryptline attach --recover --replace /dev/ublkb0",
     notes: "\
 The device is printed once it is there; the server then goes to the background. It takes root, or ublk with the udev \
 rules that give users devices of their own (docs/attach.md). \
 `cryptline devices` lists what is attached, and `cryptline detach` ends it: the kernel writes back what \
 it has cached, the device goes away, and the volume is flushed. SIGTERM does the same. \
-A zoned volume becomes a zoned device, by ublk.",
+A zoned volume becomes a zoned device, by ublk.
+
+With --recover, TARGET is a device whose server was killed, and gets a new one: requests made meanwhile have waited and \
+are now carried out, so that programs that use the device notice only a pause. The options are those that the device was \
+attached with, and no others can be given; a passphrase is asked for again, and a key that came from standard input or a \
+descriptor must be given there again. Only ublk devices without zones that root has made can be recovered, and only of \
+volumes with a LUKS header: by that, the volume is known to be the same. With --replace, the old server may still serve, \
+such as one of an older version: it answers what is under way, flushes the volume and ends, and what is asked of the \
+device then waits for the new one. It takes Linux 6.16 or later.",
     exit: "0 success, 1 invalid parameters, 2 no key available: wrong passphrase or volume key, 3 out of memory, 4 \
         wrong device, damaged header, no driver or no permission, 5 the image is in use by another program",
     environment: &[XDG],
     files: &[DEVICES],
-    see: "cryptline-detach(1), cryptline-devices(1), cryptline-recover(1), mount(8)",
+    see: "cryptline-detach(1), cryptline-devices(1), mount(8)",
     ..Verb::EMPTY
 };
 
 /// Volume to attach, and how.
 #[derive(Args, Debug)]
+#[command(mut_args = not_with_recover)]
 pub struct AttachArgs {
     /// LUKS file or block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH, zoned:PATH or ram:SIZE; a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE
     #[arg(value_name = "TARGET", required_unless_present = "table")]
     pub target: Option<OsString>,
+
+    /// Start a new server for the device TARGET, whose server was killed
+    #[arg(long)]
+    pub recover: bool,
+
+    /// With --recover: also where it has a server, which hands the device over while programs use it
+    #[arg(long, requires = "recover")]
+    pub replace: bool,
 
     /// The kernel's driver that makes the device
     #[arg(long, value_enum, default_value_t, value_name = "DRIVER")]
@@ -94,7 +118,7 @@ pub struct AttachArgs {
     #[arg(long, hide = true)]
     pub detached_child: bool,
 
-    /// The device is there already: `recover` has started us.
+    /// The device is there already: `--recover` has started us.
     #[arg(long, hide = true, value_name = "DEVICE")]
     pub recover_device: Option<PathBuf>,
 
@@ -106,13 +130,21 @@ pub struct AttachArgs {
     pub keys: KeyArgs,
 }
 
+/// A server that takes over has the options of the one before.
+fn not_with_recover(option: Arg) -> Arg {
+    match option.get_id().as_str() {
+        "target" | "recover" | "replace" => option,
+        _ => option.conflicts_with("recover"),
+    }
+}
+
 /// `--driver`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum DriverChoice {
     /// ublk where this kernel has it, otherwise nbd
     #[default]
     Auto,
-    /// ublk: /dev/ublkbN; it takes io_uring, and survives its server (`recover`)
+    /// ublk: /dev/ublkbN; it takes io_uring, and survives its server (--recover)
     Ublk,
     /// The kernel's NBD client: /dev/nbdN
     Nbd,
@@ -160,6 +192,9 @@ fn may_administer() -> bool {
 /// # Errors
 /// As [`open`]; exit code 4 where the device cannot be made.
 pub fn run(args: &AttachArgs) -> Result<ExitCode, CliError> {
+    if let (true, Some(device)) = (args.recover, &args.target) {
+        return recover::run(Path::new(device), args.replace);
+    }
     let ended = attach(args);
     if args.detached_child {
         return ended.or_else(|error| background::fail(&error));

@@ -83,7 +83,7 @@ a new file, which then has just these bytes.",
     exit: "0 copied, 1 invalid parameters, 2 wrong passphrase, 3 out of memory, 4 a disk or server failed, is full \
         or too small, --verify found a difference, or stopped by a signal, 5 the destination exists or holds data \
         (see --force), or one of them is in use",
-    see: "cryptline-create(1), cryptline-encrypt(1), nbdcopy(1), qemu-img(1)",
+    see: "cryptline-create(1), nbdcopy(1), qemu-img(1)",
     ..Verb::EMPTY
 };
 

@@ -87,7 +87,7 @@ behind the source is noise until it is written. The header is written when all d
 then there is no volume, whatever happens.",
     exit: "0 success, 1 invalid parameters, 2 the two passphrases differ, 3 out of memory, 4 the disk or server \
         failed, or is full, 5 the file exists, the device holds data (see --force), or it is in use",
-    see: "cryptline-copy(1), cryptline-encrypt(1), cryptsetup-luksFormat(8), mke2fs(8)",
+    see: "cryptline-copy(1), cryptsetup-luksFormat(8), mke2fs(8)",
     ..Verb::EMPTY
 };
 

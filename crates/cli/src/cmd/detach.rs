@@ -1,6 +1,9 @@
-//! `detach`: ends what `attach` has begun, whether its server still runs or not.
+//! `detach`: ends what `attach` or `mount` has begun, whether its server still runs or not.
+
+pub mod mount;
 
 use std::io;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -14,62 +17,106 @@ use crate::CliError;
 use crate::attached::orphans;
 use crate::attached::state::{self, Driver, State, number_of};
 use crate::output::warn;
-use crate::verb::{DEVICES, Group, Verb, XDG};
+use crate::verb::{DEVICES, Group, Verb, Word, XDG};
 
 /// `detach`.
 pub const VERB: Verb = Verb {
     name: "detach",
+    words: &[Word::new("umount")],
     group: Some(Group::Use),
     examples: "\
+cryptline detach /mnt
 umount /mnt && cryptline detach /dev/nbd0",
     notes: "\
-The kernel writes back what it has cached, the device goes away, and the volume is flushed. If that \
-fails, the exit code is 4. A device whose server was killed is removed as well; what the kernel had not \
-written by then is lost.
+A mount is taken away once its volumes are flushed, and it ends when their server has; the exit code tells whether \
+everything is durable. With --lazy, nothing is flushed or waited for. A mount whose server has died is removed as well, \
+with exit code 4.
 
-With --force, all file systems write what they have before a device in use goes away, and the exit code is 4.",
+With a block device, the kernel writes back what it has cached, the device goes away, and the volume is flushed. A device \
+whose server was killed is removed as well; what the kernel had not written by then is lost. With --force, all file \
+systems write what they have before a device in use goes away, and the exit code is 4.",
+    exit: "0 gone and durable, 1 invalid parameters, or not supported here, 4 nothing of cryptline's is there, it could \
+        not be removed, or it is gone and the last flush failed or is not known, 5 in use",
     environment: &[XDG],
     files: &[DEVICES],
-    see: "cryptline-attach(1)",
+    see: "cryptline-mount(1), cryptline-attach(1)",
     keyless: true,
     ..Verb::EMPTY
 };
 
-/// Which device.
+/// What goes, and how.
 #[derive(Args, Debug)]
 pub struct DetachArgs {
-    /// A device of `cryptline attach`
-    #[arg(value_name = "DEVICE")]
-    pub device: PathBuf,
+    /// A mount point of `cryptline mount`, or a device of `cryptline attach`
+    #[arg(value_name = "PLACE")]
+    pub place: PathBuf,
 
-    /// Detach even while it is in use; programs then get I/O errors
+    /// Detach a device even while it is in use; programs then get I/O errors
     #[arg(long)]
     pub force: bool,
+
+    /// Unmount now even if the mount is in use; programs that have the file open keep it until they close it
+    #[arg(short, long, conflicts_with = "force")]
+    pub lazy: bool,
 
     /// At the end of standard input, take away what is left of this process's nbd device
     #[arg(long, hide = true, value_name = "PID")]
     pub after_server: Option<u32>,
+
+    /// Unmount the mount that standard input names, at its end, lazily if needed
+    #[arg(long, hide = true)]
+    pub at_end_of_input: bool,
 }
 
-/// Takes the device away.
+/// Takes the mount or the device away.
 ///
 /// # Errors
-/// Exit code 5 for a device in use, 4 where something was lost or could not be removed.
+/// Exit code 5 for what is in use, 4 where something was lost or could not be removed.
 pub fn run(args: &DetachArgs) -> Result<(), CliError> {
     if let Some(server) = args.after_server {
-        return after_server(&args.device, server);
+        return after_server(&args.place, server);
     }
-    let known = match state::of(&args.device) {
+    if args.at_end_of_input {
+        return mount::unmount_at_end_of_input(&args.place);
+    }
+    let name = args.place.display();
+    match (is_device(&args.place), args.force, args.lazy) {
+        (true, _, true) => {
+            Err(CliError::parameters(format!("{name} is a block device, which --lazy is not for; unmount it first")))
+        }
+        (false, true, _) => {
+            Err(CliError::parameters(format!("{name} is no block device, which --force is for; see --lazy")))
+        }
+        (true, force, false) => remove(&args.place, force),
+        (false, false, lazy) => mount::unmount(&args.place, lazy),
+    }
+}
+
+/// Tells what is meant, by what is known to be there, and only then by what it looks like.
+fn is_device(place: &Path) -> bool {
+    if mount::is_ours(place) {
+        return false;
+    }
+    let is_block = || std::fs::metadata(place).is_ok_and(|found| found.file_type().is_block_device());
+    state::of(place).is_ok() || orphans::of(place).is_some() || is_block() || place.starts_with("/dev")
+}
+
+/// Takes a device away.
+///
+/// # Errors
+/// As [`run`].
+pub fn remove(device: &Path, force: bool) -> Result<(), CliError> {
+    let known = match state::of(device) {
         Ok(known) => known,
         Err(unknown) => {
-            let orphan = orphans::of(&args.device).ok_or(unknown)?;
-            check_unused(&orphan.device, args.force)?;
+            let orphan = orphans::of(device).ok_or(unknown)?;
+            check_unused(&orphan.device, force)?;
             remove_unknown(&orphan)?;
             return Ok(());
         }
     };
     let _alone = state::alone_with(&known.device);
-    let known = match state::of(&args.device) {
+    let known = match state::of(device) {
         Ok(now) if now.is_of_same_server(&known) => now,
         Ok(now) => {
             return Err(CliError::busy(format!(
@@ -81,7 +128,7 @@ pub fn run(args: &DetachArgs) -> Result<(), CliError> {
         // Another `detach` has been here meanwhile.
         Err(_) => return Ok(()),
     };
-    check_unused(&known.device, args.force)?;
+    check_unused(&known.device, force)?;
     match known.server() {
         Some(server) => {
             refuse_stranger(&known)?;

@@ -9,12 +9,11 @@ use super::copy::How;
 use super::create::{self, CreateArgs, HOLES, NewVolume};
 use crate::CliError;
 use crate::args::{FromArgs, choice};
-use crate::verb::{Group, Verb};
+use crate::verb::Verb;
 
 /// `encrypt`.
 pub const VERB: Verb = Verb {
     name: "encrypt",
-    group: Some(Group::Volumes),
     examples: "\
 cryptline encrypt disk.raw disk.luks
 cryptline encrypt disk.raw disk.luks --verify --key-file key.bin

@@ -2,6 +2,7 @@
 
 mod partitions;
 mod text;
+mod zones;
 
 use std::path::PathBuf;
 
@@ -12,11 +13,12 @@ use serde_json::{Value, json};
 use crate::CliError;
 use crate::error::luks_advice;
 use crate::output::print_report;
-use crate::verb::{Group, Verb};
+use crate::verb::{Group, Verb, Word};
 
 /// `info`.
 pub const VERB: Verb = Verb {
     name: "info",
+    words: &[Word::with("zones", "--zones")],
     group: Some(Group::Volumes),
     is_main: true,
     examples: "\
@@ -26,10 +28,16 @@ cryptline info --header header.img /dev/sdb
 # list its partitions
 cryptline info whole-disk.img
 # the LUKS header in the second one
-cryptline info 'whole-disk.img?partition=2'",
+cryptline info 'whole-disk.img?partition=2'
+cryptline info --zones --json zoned:disk.img | jq '.zones[] | select(.condition == \"full\")'",
     notes: "\
 docs/info-json.md describes the JSON. A valid header that cannot be served, such as one with a
-reencryption in progress, is shown with the reason. A damaged header gives exit code 4.",
+reencryption in progress, is shown with the reason. A damaged header gives exit code 4.
+
+With --zones, the zones are those of the device below the cipher, in 512-byte sectors. The table has the format of
+`blkzone report`: its write pointers are relative to the start of the zone, those in the JSON to the start of the device.
+docs/zoned.md describes both.",
+    see: "blkzone(8)",
     keyless: true,
     ..Verb::EMPTY
 };
@@ -44,16 +52,23 @@ pub struct InfoArgs {
     #[arg(long)]
     pub json: bool,
 
+    /// List the zones of the target, a host-managed block device or zoned:PATH
+    #[arg(long, conflicts_with = "header")]
+    pub zones: bool,
+
     /// Read the LUKS header from FILE; the target holds only data
     #[arg(long, value_name = "FILE")]
     pub header: Option<PathBuf>,
 }
 
-/// Prints the header, or the partitions.
+/// Prints the header, the partitions, or the zones.
 ///
 /// # Errors
 /// Exit code 4 for a damaged or missing header.
 pub fn run(args: &InfoArgs) -> Result<(), CliError> {
+    if args.zones {
+        return zones::run(&args.target, args.json);
+    }
     match Open::new(&args.target).with(args.header.as_ref(), Open::header).inspect() {
         Ok(found) => print_header(&found, args.json),
         Err(error) => match error.problem() {

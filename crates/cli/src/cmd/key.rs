@@ -1,5 +1,6 @@
 //! `key`: the key slots of a volume.
 
+mod erase;
 mod list;
 mod recovery;
 mod rotate;
@@ -13,6 +14,7 @@ use cryptline::luks::Error as LuksError;
 use cryptline::luks::edit::{LastSlot, NewSlot};
 use cryptline::{Edited, Header, Inspection, Open, Overwrite, Problem, Target};
 
+pub use erase::EraseArgs;
 pub use list::ListArgs;
 pub use rotate::RotateArgs;
 pub use verbs::{AddArgs, ChangeArgs, ConvertArgs, KillArgs, PRIORITIES, PriorityArgs, RemoveArgs};
@@ -57,6 +59,7 @@ pub const VERBS: &[Verb] = &[
     verbs::CHANGE,
     verbs::REMOVE,
     verbs::KILL,
+    erase::VERB,
     list::VERB,
     verbs::PRIORITY,
     verbs::CONVERT,
@@ -74,6 +77,8 @@ pub enum KeyCommand {
     Remove(RemoveArgs),
     /// Remove a key slot by its number
     Kill(KillArgs),
+    /// Destroy all key slots
+    Erase(EraseArgs),
     /// List the key slots
     List(ListArgs),
     /// Say when a key slot is tried (LUKS2)
@@ -95,6 +100,7 @@ impl KeyCommand {
             Self::Change(args) => args.run(),
             Self::Remove(args) => args.run(),
             Self::Kill(args) => args.run(),
+            Self::Erase(args) => args.run(),
             Self::List(args) => args.run(),
             Self::Priority(args) => args.run(),
             Self::Convert(args) => args.run(),

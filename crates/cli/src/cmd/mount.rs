@@ -26,7 +26,7 @@ use cryptline_serve::{Flushed, StopHandle};
 use self::janitor::Janitor;
 use self::names::Names;
 use self::place::Place;
-use super::umount::of_mount;
+use super::detach::mount::of_mount;
 use crate::CliError;
 use crate::args::TableArgument;
 use crate::error::ZONED_ADVICE;
@@ -62,7 +62,7 @@ cryptline mount disk.img clear.img
 cryptline mount one.img two.img /mnt
 # a block device over it
 sudo losetup --direct-io=on -f --show /mnt/disk.img
-cryptline umount /mnt",
+cryptline detach /mnt",
     notes: "\
 In an empty folder, each disk appears as a file with the name of its target, and FILE.info describes it. \
 Over a file, the disk takes the place of that file. Programs read and write it at any offset, without root \
@@ -72,10 +72,9 @@ only when the target does, if that says no size. In a name that is not UTF-8, \u
 Root, or a user in a user namespace, mounts by itself; other users need fusermount3 (package fuse3). Only the \
 user who mounts can use the file, not even root, unless --allow-other is given.
 
-The server goes to the background once the file is there, unless --foreground is given. `cryptline umount \
+The server goes to the background once the file is there, unless --foreground is given. `cryptline detach \
 MOUNTPOINT`, umount(8), SIGINT and SIGTERM end it: it answers the requests that it has taken, flushes the volumes \
-and exits. When it alone is killed, the mount is removed too; after a SIGKILL to all its processes, `cryptline \
-umount` removes it.
+and exits. When it alone is killed, the mount is removed too; after a SIGKILL to all its processes, `cryptline detach` removes it.
 
 After mounting, the server drops the rights that it no longer needs (--sandbox), as `cryptline serve` does.",
     exit: "0 success, 1 invalid parameters, no FUSE, or no right to mount, 2 no key available: wrong passphrase or \
@@ -83,7 +82,7 @@ After mounting, the server drops the rights that it no longer needs (--sandbox),
         5 the image or the mount point is in use",
     environment: &[NOTIFY_SOCKET],
     files: &[UNIT, FUSE],
-    see: "cryptline-umount(1), fusermount3(1), fuse2fs(1)",
+    see: "cryptline-detach(1), fusermount3(1), fuse2fs(1)",
     ..Verb::EMPTY
 };
 
@@ -328,7 +327,7 @@ impl MountArgs {
             let file = file(&volumes[0]);
             hints.push(format!("losetup --direct-io=on --find --show '{file}'"));
         }
-        hints.push(format!("cryptline umount '{point}'"));
+        hints.push(format!("cryptline detach '{point}'"));
         let is_odd = |text: &str| text.contains(['\'', char::REPLACEMENT_CHARACTER]);
         if is_odd(&point) || volumes[0].name.contains('\'') {
             // They would be wrong.

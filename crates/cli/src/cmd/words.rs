@@ -10,9 +10,9 @@ use clap::{Args, Subcommand};
 use cryptline::VolumeKind;
 use cryptline::luks::edit::Priority;
 
+use super::check;
 use super::header::{BackupArgs, ConvertArgs as ConvertHeaderArgs, RepairArgs, RestoreArgs, UuidArgs};
-use super::key::{AddArgs, ChangeArgs, ConvertArgs, KillArgs, PRIORITIES, Place, RemoveArgs};
-use super::{erase, open};
+use super::key::{AddArgs, ChangeArgs, ConvertArgs, EraseArgs, KillArgs, PRIORITIES, Place, RemoveArgs};
 use crate::CliError;
 use crate::args::{LUKS_TYPES, VolumeType, choice};
 use crate::output::changed;
@@ -44,9 +44,9 @@ pub enum Word {
     /// `create` in a file or on a device that is there
     #[command(name = "luksFormat", hide = true)]
     Format(Box<FormatWordArgs>),
-    /// `open --check`
+    /// `check`
     #[command(name = "luksOpen", hide = true)]
-    Open(Box<open::OpenArgs>),
+    Open(Box<check::CheckArgs>),
     /// Check for a LUKS header
     #[command(name = "isLuks", hide = true)]
     IsLuks(IsLuksArgs),
@@ -59,9 +59,9 @@ pub enum Word {
     /// `header restore`
     #[command(name = "luksHeaderRestore", hide = true)]
     HeaderRestore(RestoreArgs),
-    /// `erase`
+    /// `key erase`
     #[command(name = "luksErase", hide = true)]
-    Erase(erase::EraseArgs),
+    Erase(EraseArgs),
     /// `header repair`
     #[command(name = "repair", hide = true)]
     Repair(RepairArgs),
@@ -148,7 +148,10 @@ impl Word {
             }
             Self::Dump(args) => args.run(),
             Self::Format(args) => args.run(),
-            Self::Open(args) => open::run(&args),
+            Self::Open(mut args) => {
+                args.open = true;
+                check::run(&args)
+            }
             Self::Uuid(args) => args.run(),
             Self::HeaderBackup(args) => args.run(),
             Self::HeaderRestore(args) => args.run(),

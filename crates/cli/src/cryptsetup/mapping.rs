@@ -22,7 +22,7 @@ use super::words::joined;
 use crate::CliError;
 use crate::attached::background;
 use crate::attached::state::{self, Driver, State};
-use crate::cmd::detach::{self, DetachArgs};
+use crate::cmd::detach;
 use crate::error::Kind;
 use crate::output::print;
 
@@ -86,7 +86,7 @@ pub fn open(line: &Line) -> Result<ExitCode, CliError> {
     });
     if let Err(error) = named {
         // Nobody would find it by its name.
-        let _ = detach::run(&DetachArgs { device: device.clone(), force: false, after_server: None });
+        let _ = detach::remove(&device, false);
         taken.release(&device);
         return Err(error);
     }
@@ -178,7 +178,7 @@ pub fn close(line: &Line) -> Result<ExitCode, CliError> {
         name.release(&mapping.device);
         return Err(not_active(&text));
     }
-    match detach::run(&DetachArgs { device: mapping.device.clone(), force: false, after_server: None }) {
+    match detach::remove(&mapping.device, false) {
         Err(error) if error.kind() == Kind::Busy => Err(CliError::busy(format!("Device {text} is still in use."))),
         ended => {
             if mapping.state().is_none() {

@@ -2,7 +2,7 @@
 //! passphrase, in turns.
 //!
 //! ```text
-//! a new header ─► cryptline open --check ─► cryptsetup open --test-passphrase ─► ... ─► medians
+//! a new header ─► cryptline check ─► cryptsetup open --test-passphrase ─► ... ─► medians
 //! ```
 //!
 //! Both times are those of a whole process.

@@ -44,7 +44,7 @@ impl Janitor {
         let failed = |error| CliError::device(format!("cannot start another process: {error}"));
         // This program, even if its file has been replaced meanwhile.
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("cryptline").args(["umount", "--at-end-of-input", "--"]).arg(point);
+        command.arg0("cryptline").args(["detach", "--at-end-of-input", "--"]).arg(point);
         command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = command.spawn().map_err(failed)?;
         let mut said = [0];

@@ -29,7 +29,7 @@ impl Place {
         let failed = |error: io::Error| {
             if Errno::from_io_error(&error) == Some(Errno::NOTCONN) {
                 return CliError::busy(format!(
-                    "{shown}: the server of a mount has died here; `cryptline umount {shown}` removes it"
+                    "{shown}: the server of a mount has died here; `cryptline detach {shown}` removes it"
                 ));
             }
             let advice = match error.kind() {
@@ -53,7 +53,7 @@ impl Place {
         // A folder with a mount is not empty.
         if over == Over::File && fuse::identity_at(&point).is_some() {
             return Err(CliError::busy(format!(
-                "{shown}: a volume is mounted there already; `cryptline umount {shown}` ends that"
+                "{shown}: a volume is mounted there already; `cryptline detach {shown}` ends that"
             )));
         }
         let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -64,12 +64,13 @@ impl DumpArgs {
     /// Prints it.
     ///
     /// # Errors
-    /// As `info`; as `open --check` where a key is asked for.
+    /// As `info`; as `check` where a key is asked for.
     pub fn run(&self) -> Result<(), CliError> {
         if self.json {
             return info::run(&info::InfoArgs {
                 target: self.place.target.clone(),
                 json: true,
+                zones: false,
                 header: self.place.header.clone(),
             });
         }

@@ -122,7 +122,7 @@ pub(super) fn without_a_server(options: &[&str]) {
         asked.is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::NOTCONN))
     });
     let again = run(["mount", "ram:1M", &point]).exited_with(5);
-    assert!(again.stderr_text().contains("cryptline umount"), "{again}");
+    assert!(again.stderr_text().contains("cryptline detach"), "{again}");
     let told = run(["umount", &point]).exited_with(4);
     assert!(told.stderr_text().contains("server had died"), "{told}");
     assert_eq!(fs::read_dir(&point).expect("a folder").count(), 0);

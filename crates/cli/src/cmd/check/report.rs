@@ -1,4 +1,4 @@
-//! `open --json`: what was opened and how, for a case file.
+//! `check --json`: what was opened and how, for a case file.
 
 use std::path::Path;
 use std::time::SystemTime;

@@ -1,26 +1,25 @@
-//! `erase`: no passphrase opens the volume any more.
+//! `key erase`: no passphrase opens the volume any more.
 
 use clap::Args;
 
-use super::header::ask;
-use super::key::{Confirm, Place};
+use super::{Confirm, Place};
 use crate::CliError;
+use crate::cmd::header::ask;
 use crate::output::{changed, say};
-use crate::verb::{Group, LOCKS, Verb};
+use crate::verb::{Verb, Word};
 
-/// `erase`.
+/// `key erase`.
 pub const VERB: Verb = Verb {
-    name: "erase",
-    group: Some(Group::Keys),
+    name: "key erase",
+    words: &[Word::new("erase")],
     examples: "\
-cryptline erase disk.img
+cryptline key erase disk.img
 # ask nothing
-cryptline erase disk.img -q",
+cryptline key erase disk.img -q",
     notes: "\
 All key slots are removed and their place is overwritten. Without a backup of the header or the volume key, the data
 is lost for good. On flash and on file systems that never write in place, old bytes may survive.",
     exit: "0 erased, 1 invalid parameters or not confirmed, 4 wrong device, damaged header or I/O error, 5 in use",
-    files: &[LOCKS],
     destroys: true,
     ..Verb::EMPTY
 };

@@ -1,4 +1,4 @@
-//! `umount`: ends a mount, also one whose server has died.
+//! `detach` of a mount, also one whose server has died.
 //!
 //! ```text
 //! found ─► flushed, server known ─► unmounted ─► its last word ─► its end
@@ -10,80 +10,52 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
 use cryptline_serve::fuse::{self, LastFlush, MountError, Waiter};
 use rustix::io::Errno;
 
-use super::mount::holders;
 use crate::CliError;
-use crate::verb::{Group, Verb};
+use crate::cmd::mount::{self, holders};
 
 /// How long the server may take for its last flush, and then for its end.
 const END_MAX: Duration = Duration::from_secs(60);
 
-/// `umount`.
-pub const VERB: Verb = Verb {
-    name: "umount",
-    group: Some(Group::Use),
-    examples: "\
-cryptline umount /mnt",
-    notes: "\
-The volumes are flushed, and it ends when their server has; its exit code tells whether everything is durable. \
-With --lazy, nothing is flushed or waited for. A mount whose server has died is removed as well, with exit code 4.",
-    exit: "0 unmounted and durable, 1 not supported here, 4 no volume is mounted there, or it was unmounted and the \
-        last flush failed or is not known, 5 in use",
-    see: "cryptline-mount(1)",
-    keyless: true,
-    ..Verb::EMPTY
-};
-
-/// Options of unmounting.
-#[derive(Args, Debug)]
-pub struct UmountArgs {
-    /// The mount point
-    #[arg(value_name = "MOUNTPOINT")]
-    pub point: PathBuf,
-
-    /// Unmount now even if it is in use; programs that have the file open keep it until they close it
-    #[arg(short, long)]
-    pub lazy: bool,
-
-    /// Unmount the mount that standard input names, at its end, lazily if needed
-    #[arg(long, hide = true)]
-    pub at_end_of_input: bool,
+/// Tells if a volume is mounted there.
+pub fn is_ours(point: &Path) -> bool {
+    whole(point).is_ok_and(|point| fuse::identity_at(&point).is_some())
 }
 
 /// Unmounts.
 ///
 /// # Errors
 /// Exit code 4 where no volume is mounted or not everything is known to be durable, 5 where it is in use.
-pub fn run(args: &UmountArgs) -> Result<(), CliError> {
-    let point = whole(&args.point)?;
-    if args.at_end_of_input {
-        return at_end_of_input(&point);
-    }
-    let failed = |error| of_mount(&args.point, &error);
+pub fn unmount(place: &Path, lazy: bool) -> Result<(), CliError> {
+    let point = whole(place)?;
+    let failed = |error| of_mount(place, &error);
     let identity = fuse::identity_at(&point).ok_or_else(|| failed(MountError::NotMounted))?;
-    let server = (!args.lazy).then(|| Server::ask(&point));
-    fuse::unmount(&point, args.lazy, Some(&identity)).map_err(failed)?;
+    let server = (!lazy).then(|| Server::ask(&point));
+    fuse::unmount(&point, lazy, Some(&identity)).map_err(failed)?;
     server.map_or(Ok(()), Server::wait).map_err(|text| {
         CliError::device(format!(
             "{}: unmounted, but {text}; what was written since the last good flush may be lost",
-            args.point.display()
+            place.display()
         ))
     })
 }
 
 /// For a server that has ended; nobody hears why it fails.
-fn at_end_of_input(point: &Path) -> Result<(), CliError> {
-    let identity = super::mount::input_to_its_end();
+///
+/// # Errors
+/// Exit code 4 where there is no such folder.
+pub fn unmount_at_end_of_input(place: &Path) -> Result<(), CliError> {
+    let point = &whole(place)?;
+    let identity = mount::input_to_its_end();
     let mut ended = fuse::unmount(point, false, Some(&identity));
     if let Err(MountError::Busy | MountError::Helper(_)) = ended {
         // It will be gone when nobody uses it.
         ended = fuse::unmount(point, true, Some(&identity));
     }
     if let Ok(()) | Err(MountError::NotMounted) = ended {
-        super::mount::say_unmounted();
+        mount::say_unmounted();
     }
     Ok(())
 }
@@ -151,7 +123,7 @@ fn is_without_server(error: &io::Error) -> bool {
 }
 
 /// Describes what went wrong at a mount point, and what to do.
-pub(super) fn of_mount(point: &Path, error: &MountError) -> CliError {
+pub fn of_mount(point: &Path, error: &MountError) -> CliError {
     let text = format!("{}: {error}", point.display());
     match error {
         MountError::NoDevice(_) => CliError::parameters(format!(

@@ -1,60 +1,29 @@
-//! `zones`: what each zone of a zoned device is and holds, as `blkzone report` lists it, and as JSON.
+//! `info --zones`: what each zone of a zoned device is and holds, as `blkzone report` lists it, and as JSON.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::Path;
 
-use clap::Args;
 use cryptline::Open;
 use cryptline::engine::{Zone, ZoneCondition, ZoneType};
 use serde_json::{Value, json};
 
 use crate::CliError;
 use crate::output::print_report;
-use crate::verb::{Group, Verb};
 
 /// Bytes in a sector.
 const SECTOR: u64 = 512;
-
-/// `zones`.
-pub const VERB: Verb = Verb {
-    name: "zones",
-    group: Some(Group::Volumes),
-    examples: "\
-cryptline zones zoned:disk.img
-cryptline zones --json zoned:disk.img | jq '.zones[] | select(.condition == \"full\")'
-cryptline zones /dev/nvme0n2",
-    notes: "\
-This changes nothing and needs no key: the zones are those of the device below the cipher. Numbers
-are in 512-byte sectors. The table has the format of `blkzone report`: its write pointers are relative
-to the start of the zone, those in the JSON to the start of the device. docs/zoned.md describes both.",
-    see: "blkzone(8)",
-    keyless: true,
-    ..Verb::EMPTY
-};
-
-/// Which device.
-#[derive(Args, Debug)]
-pub struct ZonesArgs {
-    /// Host-managed block device, or zoned:PATH
-    pub target: PathBuf,
-
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-}
 
 /// Prints the zones.
 ///
 /// # Errors
 /// Exit code 1 for what has no zones, 4 for a device that cannot be opened or does not report, 5 for
 /// one that is in use.
-pub fn run(args: &ZonesArgs) -> Result<(), CliError> {
-    let (gate, warnings) = Open::new(&args.target).read_only(true).base()?;
+pub fn run(target: &Path, as_json: bool) -> Result<(), CliError> {
+    let (gate, warnings) = Open::new(target).read_only(true).base()?;
     crate::output::warn_of(&warnings);
-    let zones =
-        cryptline::zones(&gate).map_err(|error| CliError::from(error).of(&args.target.display().to_string()))?;
+    let zones = cryptline::zones(&gate).map_err(|error| CliError::from(error).of(&target.display().to_string()))?;
     let report = json!({ "zones": zones.iter().map(json_of).collect::<Value>() });
-    print_report(args.json, &report, &zones.iter().map(line).collect::<String>())
+    print_report(as_json, &report, &zones.iter().map(line).collect::<String>())
 }
 
 /// As `blkzone report` has it.

@@ -1,10 +1,9 @@
-//! `recover`: a new server for a device whose old one was killed, or is to be replaced.
+//! `attach --recover`: a new server for a device whose old one was killed, or is to be replaced.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Args;
 use cryptline_serve::ublk::{self, HandOver};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::OwnedFd;
@@ -15,53 +14,16 @@ use crate::attached::background;
 use crate::attached::orphans;
 use crate::attached::state::{self, Driver, State, number_of};
 use crate::output::complain;
-use crate::verb::{DEVICES, Group, Verb, XDG};
 
 /// How long a server may take to end before it is said what it does.
 const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
-
-/// `recover`.
-pub const VERB: Verb = Verb {
-    name: "recover",
-    group: Some(Group::Use),
-    examples: "\
-cryptline recover /dev/ublkb0
-# after an upgrade, while it is mounted
-cryptline recover --replace /dev/ublkb0",
-    notes: "\
-Requests made while no server was running have waited and are now carried out; programs that use the device \
-notice only a pause. The options are those that the device was attached with; a passphrase is asked \
-for again, and a key that came from standard input or a descriptor must be given there again.
-
-Only ublk devices without zones that root has made can be recovered, and only of volumes with a LUKS header: by \
-that, the volume is known to be the same.
-
-With --replace, the old server may still serve, such as one of an older version: it answers what is under way, flushes \
-the volume and ends, and what is asked of the device then waits for the new one. It takes Linux 6.16 or later.",
-    environment: &[XDG],
-    files: &[DEVICES],
-    see: "cryptline-attach(1)",
-    ..Verb::EMPTY
-};
-
-/// Which device.
-#[derive(Args, Debug)]
-pub struct RecoverArgs {
-    /// A device of `cryptline attach` whose server is gone
-    #[arg(value_name = "DEVICE")]
-    pub device: PathBuf,
-
-    /// Also where it has a server: that one hands the device over while programs use it
-    #[arg(long)]
-    pub replace: bool,
-}
 
 /// Starts a server for it.
 ///
 /// # Errors
 /// Exit code 5 where it has one, 4 where it cannot have another.
-pub fn run(args: &RecoverArgs) -> Result<ExitCode, CliError> {
-    let known = known(&args.device)?;
+pub fn run(device: &Path, replaces: bool) -> Result<ExitCode, CliError> {
+    let known = known(device)?;
     let device = known.device.display();
     if known.driver != Driver::Ublk {
         return Err(CliError::device(format!(
@@ -70,7 +32,7 @@ pub fn run(args: &RecoverArgs) -> Result<ExitCode, CliError> {
         )));
     }
     let server = known.server();
-    if server.is_some() && !args.replace {
+    if server.is_some() && !replaces {
         return Err(CliError::busy(format!(
             "{device} is served, by process {}; --replace has another take its place",
             known.pid
@@ -98,7 +60,7 @@ pub fn run(args: &RecoverArgs) -> Result<ExitCode, CliError> {
     std::env::set_current_dir(&known.folder)
         .map_err(|error| CliError::device(format!("{}: {error}", known.folder.display())))?;
     if let Some(server) = server {
-        super::detach::refuse_stranger(&known)?;
+        crate::cmd::detach::refuse_stranger(&known)?;
         replace(&known, &server)?;
     }
     // What a server before was started with by us comes off: it is added again.
@@ -117,17 +79,17 @@ pub fn run(args: &RecoverArgs) -> Result<ExitCode, CliError> {
     if started == ExitCode::SUCCESS {
         return Ok(started);
     }
-    // Another `recover` may have been faster.
+    // Another `--recover` may have been faster.
     if let Ok(found) = state::of(&known.device)
         && !found.is_of_same_server(&known)
         && found.server().is_some()
     {
         return Err(served(&found));
     }
-    if args.replace {
+    if replaces {
         complain(&format!(
-            "unless another `cryptline recover` is starting one, {device} has no server now, and what is asked of it \
-             waits; `cryptline recover {device}` tries again"
+            "unless another `cryptline attach --recover` is starting one, {device} has no server now, and what is asked of it \
+             waits; `cryptline attach --recover {device}` tries again"
         ));
     }
     Ok(started)
@@ -191,7 +153,7 @@ fn replace(known: &State, server: &OwnedFd) -> Result<(), CliError> {
         }
     }
     match pidfd_send_signal(server, Signal::USR1) {
-        // Another `recover` has asked it before.
+        // Another `--recover` has asked it before.
         Ok(()) | Err(rustix::io::Errno::SRCH) => {}
         Err(error) => {
             return Err(CliError::device(format!("cannot ask process {} to end: {error}", known.pid)));
@@ -202,7 +164,7 @@ fn replace(known: &State, server: &OwnedFd) -> Result<(), CliError> {
         left if !left.is_of_same_server(known) => Err(served(&left)),
         State { failure: Some(why), .. } => Err(CliError::device(format!(
             "{device}: {why}; what was written lately may be lost, and what is asked of it waits for \
-             `cryptline recover {device}`"
+             `cryptline attach --recover {device}`"
         ))),
         _ => Ok(()),
     }

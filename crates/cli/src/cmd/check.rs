@@ -1,4 +1,4 @@
-//! `open --check`: does this passphrase unlock the volume?
+//! `check`: does this passphrase unlock the volume?
 
 mod list;
 mod report;
@@ -15,25 +15,26 @@ use crate::CliError;
 use crate::args::{KeyArgs, LUKS_TYPES, TokenArgs, VolumeType, choice};
 use crate::error::luks_advice;
 use crate::output::{for_shell, warn_of};
-use crate::verb::{Group, Verb};
+use crate::verb::{Group, Verb, Word};
 use list::PassphraseList;
 
-/// `open`.
+/// `check`.
 pub const VERB: Verb = Verb {
-    name: "open",
+    name: "check",
+    words: &[Word::with("open", "--open")],
     group: Some(Group::Volumes),
     is_main: true,
     examples: "\
 # ask for the passphrase
-cryptline open --check disk.img
+cryptline check disk.img
 # take the bytes of the file unchanged
-cryptline open --check disk.img --key-file key.bin
-cryptline open --check disk.img --key-file - < key.bin
-cryptline open --check disk.img --key-slot 3 --passphrase-fd 3 3<passphrase.txt
+cryptline check disk.img --key-file key.bin
+cryptline check disk.img --key-file - < key.bin
+cryptline check disk.img --key-slot 3 --passphrase-fd 3 3<passphrase.txt
 # try each line of a file, and say which one opens
-cryptline open --check disk.img --passphrase-list words.txt
+cryptline check disk.img --passphrase-list words.txt
 # a report for a case file (docs/open-json.md)
-cryptline open --json disk.img > disk.json",
+cryptline check --json disk.img > disk.json",
     notes: "\
 cryptline makes no device under /dev/mapper. To use the decrypted disk, run `cryptline serve`.",
     exit: "0 unlocked, 1 invalid parameters, 2 no key available with this passphrase, 3 out of memory, 4 wrong \
@@ -43,15 +44,19 @@ cryptline makes no device under /dev/mapper. To use the decrypted disk, run `cry
 
 /// Volume to check, and how.
 #[derive(Args, Debug)]
-pub struct OpenArgs {
+pub struct CheckArgs {
     /// LUKS file or block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH or zoned:PATH; a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE
     pub target: PathBuf,
 
-    /// Check the passphrase or key (the only thing `open` does)
-    #[arg(long, alias = "test-passphrase")]
+    /// Nothing else is done.
+    #[arg(long, alias = "test-passphrase", hide = true)]
     pub check: bool,
 
-    /// Check, and print a report as JSON: which key it was, the header, its hash, the version and the time
+    /// The older name was used, by which a mapping may be meant.
+    #[arg(long, hide = true)]
+    pub open: bool,
+
+    /// Print a report as JSON: which key it was, the header, its hash, the version and the time
     #[arg(long)]
     pub json: bool,
 
@@ -101,10 +106,10 @@ pub struct OpenArgs {
 ///
 /// # Errors
 /// Exit code 2 for a wrong passphrase.
-pub fn run(args: &OpenArgs) -> Result<(), CliError> {
-    if !args.check && !args.json {
+pub fn run(args: &CheckArgs) -> Result<(), CliError> {
+    if args.open && !args.check && !args.json {
         return Err(CliError::parameters(format!(
-            "open makes no mapping under /dev/mapper; to use the decrypted disk: cryptline serve {0}; to try a passphrase: cryptline open --check {0}",
+            "open makes no mapping under /dev/mapper; to use the decrypted disk: cryptline serve {0}; to try a passphrase: cryptline check {0}",
             for_shell(&args.target.display().to_string())
         )));
     }
@@ -165,7 +170,7 @@ pub fn run(args: &OpenArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-impl OpenArgs {
+impl CheckArgs {
     /// Names what the decrypted disk has; `None` also where the volume cannot be read now, such as one that is served.
     fn contents(&self, unlocked: &Unlocked) -> Option<Contents> {
         let open = Open::new(&self.target)
