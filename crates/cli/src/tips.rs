@@ -9,8 +9,7 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use crate::verb;
 
 /// Words of cryptsetup's after which something is gone, beside the verbs whose rows say so.
-const DESTROYING_WORDS: &[&str] =
-    &["repair", "convert", "luksErase", "luksFormat", "luksHeaderRestore", "luksKillSlot", "luksRemoveKey"];
+const DESTROYING_WORDS: &[&str] = &["luksFormat", "luksKillSlot"];
 /// Options that overwrite, cut short or ask no more.
 const DESTROYING_OPTIONS: &[&str] = &["--force", "--shrink", "--replace", "--token-replace", "--batch-mode", "--lazy"];
 /// Words that people type because another program has them, with what to do here.
@@ -61,7 +60,7 @@ pub fn mended(mut error: Error) -> Error {
             keep_harmless(&mut error, ContextKind::SuggestedArg, |word| DESTROYING_OPTIONS.contains(&word));
             let is_word = text(&error, ContextKind::InvalidArg).is_some_and(|word| !word.starts_with('-'));
             let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
-            if is_word && usage.contains(" luksOpen ") {
+            if is_word && usage.contains("cryptline check ") {
                 add(&mut error, NO_NAMES);
             }
         }
@@ -214,7 +213,7 @@ mod tests {
                 assert!(found.contains(&format!("tip: {answer}")) && !found.contains("similar"), "{word}: {found}");
             }
         }
-        let found = said(&["luksOpen", "disk.img", "name"]);
+        let found = said(&["check", "disk.img", "name"]);
         assert!(found.contains(NO_NAMES), "{found}");
     }
 

@@ -26,17 +26,24 @@ pub struct Word {
     pub name: &'static str,
     /// Option that makes the verb do the same; empty where it does without.
     pub option: &'static str,
+    /// Set if it is cryptsetup's, with whose short options it may be typed.
+    pub is_cryptsetups: bool,
 }
 
 impl Word {
     /// A name that means the verb as it is.
     pub const fn new(name: &'static str) -> Self {
-        Self { name, option: "" }
+        Self { name, option: "", is_cryptsetups: false }
     }
 
     /// A name that means the verb with an option.
     pub const fn with(name: &'static str, option: &'static str) -> Self {
-        Self { name, option }
+        Self { name, option, is_cryptsetups: false }
+    }
+
+    /// A name that cryptsetup has.
+    pub const fn cryptsetups(name: &'static str) -> Self {
+        Self { name, option: "", is_cryptsetups: true }
     }
 }
 
@@ -215,6 +222,16 @@ pub fn in_our_words(mut arguments: Vec<OsString>) -> (Vec<OsString>, Option<&'st
     let option = (!asks && !word.option.is_empty()).then_some(word.option);
     arguments.splice(at..=at, row.name.split(' ').chain(option).map(OsString::from));
     (arguments, Some(word.name))
+}
+
+/// The verb that words name, up to the first that names none.
+pub fn find<'a>(program: &'a Command, words: &[OsString]) -> &'a Command {
+    let mut found = program;
+    for word in words {
+        let Some(verb) = found.find_subcommand(word) else { break };
+        found = verb;
+    }
+    found
 }
 
 /// The whole command line: options as derived, and what the rows say.

@@ -21,7 +21,10 @@ use list::PassphraseList;
 /// `check`.
 pub const VERB: Verb = Verb {
     name: "check",
-    words: &[Word::with("open", "--open")],
+    words: &[
+        Word { option: "--open", ..Word::cryptsetups("open") },
+        Word { option: "--open", ..Word::cryptsetups("luksOpen") },
+    ],
     group: Some(Group::Volumes),
     is_main: true,
     examples: "\

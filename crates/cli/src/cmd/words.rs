@@ -1,4 +1,5 @@
-//! Names that cryptsetup has for these verbs, so that fingers and scripts find them. Help does not show them.
+//! Words of cryptsetup's that no verb means alone, so that fingers and scripts find them; the others are names of verbs
+//! (`crate::verb::Word`). Help does not show them.
 
 mod dump;
 mod format;
@@ -10,9 +11,7 @@ use clap::{Args, Subcommand};
 use cryptline::VolumeKind;
 use cryptline::luks::edit::Priority;
 
-use super::check;
-use super::header::{BackupArgs, ConvertArgs as ConvertHeaderArgs, RepairArgs, RestoreArgs, UuidArgs};
-use super::key::{AddArgs, ChangeArgs, ConvertArgs, EraseArgs, KillArgs, PRIORITIES, Place, RemoveArgs};
+use super::key::{ConvertArgs, KillArgs, PRIORITIES, Place};
 use crate::CliError;
 use crate::args::{LUKS_TYPES, VolumeType, choice};
 use crate::output::changed;
@@ -23,53 +22,23 @@ pub use short::in_full;
 /// One word for each.
 #[derive(Subcommand, Debug)]
 pub enum Word {
-    /// `key add`
-    #[command(name = "luksAddKey", hide = true)]
-    AddKey(AddArgs),
-    /// `key change`
-    #[command(name = "luksChangeKey", hide = true)]
-    ChangeKey(ChangeArgs),
-    /// `key remove`
-    #[command(name = "luksRemoveKey", hide = true)]
-    RemoveKey(RemoveArgs),
     /// `key kill`
-    #[command(name = "luksKillSlot", hide = true)]
+    #[command(name = "luksKillSlot")]
     KillSlot(KillArgs),
     /// `key convert`
-    #[command(name = "luksConvertKey", hide = true)]
+    #[command(name = "luksConvertKey")]
     ConvertKey(ConvertArgs),
     /// `info`, in cryptsetup's words
-    #[command(name = "luksDump", hide = true)]
+    #[command(name = "luksDump")]
     Dump(DumpArgs),
     /// `create` in a file or on a device that is there
-    #[command(name = "luksFormat", hide = true)]
+    #[command(name = "luksFormat")]
     Format(Box<FormatWordArgs>),
-    /// `check`
-    #[command(name = "luksOpen", hide = true)]
-    Open(Box<check::CheckArgs>),
     /// Check for a LUKS header
-    #[command(name = "isLuks", hide = true)]
+    #[command(name = "isLuks")]
     IsLuks(IsLuksArgs),
-    /// `header uuid`
-    #[command(name = "luksUUID", hide = true)]
-    Uuid(UuidArgs),
-    /// `header backup`
-    #[command(name = "luksHeaderBackup", hide = true)]
-    HeaderBackup(BackupArgs),
-    /// `header restore`
-    #[command(name = "luksHeaderRestore", hide = true)]
-    HeaderRestore(RestoreArgs),
-    /// `key erase`
-    #[command(name = "luksErase", hide = true)]
-    Erase(EraseArgs),
-    /// `header repair`
-    #[command(name = "repair", hide = true)]
-    Repair(RepairArgs),
-    /// `header convert`
-    #[command(name = "convert", hide = true)]
-    Convert(ConvertHeaderArgs),
     /// `key priority` and `header label`
-    #[command(name = "config", hide = true)]
+    #[command(name = "config")]
     Config(ConfigArgs),
 }
 
@@ -134,9 +103,6 @@ impl Word {
     pub fn run(self) -> Result<ExitCode, CliError> {
         match self {
             Self::IsLuks(args) => return Ok(args.run()),
-            Self::AddKey(args) => args.run(),
-            Self::ChangeKey(args) => args.run(),
-            Self::RemoveKey(args) => args.run(),
             Self::KillSlot(args) => args.run_as_word(),
             Self::ConvertKey(args) => {
                 if args.place.inspect()?.kind == VolumeKind::Luks1 {
@@ -148,16 +114,6 @@ impl Word {
             }
             Self::Dump(args) => args.run(),
             Self::Format(args) => args.run(),
-            Self::Open(mut args) => {
-                args.open = true;
-                check::run(&args)
-            }
-            Self::Uuid(args) => args.run(),
-            Self::HeaderBackup(args) => args.run(),
-            Self::HeaderRestore(args) => args.run(),
-            Self::Erase(args) => args.run(),
-            Self::Convert(args) => args.run(),
-            Self::Repair(args) => args.run(),
             Self::Config(args) => args.run(),
         }?;
         Ok(ExitCode::SUCCESS)

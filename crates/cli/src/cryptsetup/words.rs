@@ -1,4 +1,4 @@
-//! Words about headers: the hidden verbs of these names, with those options that each of them has.
+//! Words about headers: the verbs that they mean, with those options that each of them has.
 
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use cryptline::{Open, Problem, VolumeKind};
 use super::line::{Line, Use};
 use crate::CliError;
 use crate::command_line::Cli;
-use crate::{output, verb};
+use crate::{advice, output, verb};
 
 /// Options that say nothing where a verb does not have them.
 const NOTHING: [&str; 2] = ["batch-mode", "verbose"];
@@ -57,26 +57,19 @@ fn refuse_other_type(line: &Line) -> Result<(), CliError> {
 fn arguments(line: &Line) -> Result<Vec<OsString>, CliError> {
     let word = if line.word() == "open" { "luksOpen" } else { line.word() };
     let mut places = line.places.clone();
-    let mut arguments: Vec<OsString> = vec!["cryptline".into(), word.into()];
     let program = verb::program();
-    let mut verb = program.find_subcommand(word);
+    let (mut arguments, _) = verb::in_our_words(vec!["cryptline".into(), word.into()]);
     match word {
         // The name of a mapping that is not made.
         "luksOpen" => places.truncate(1),
         "token" => {
             let action = places.remove(0);
-            verb = verb.and_then(|verb| verb.find_subcommand(&action));
             arguments.push(action);
         }
         _ => {}
     }
-    let takes = |name: &str| {
-        verb.is_some_and(|verb| {
-            verb.get_arguments().any(|it| {
-                it.get_long() == Some(name) || it.get_all_aliases().is_some_and(|others| others.contains(&name))
-            })
-        })
-    };
+    let verb = verb::find(&program, &arguments[1..]);
+    let takes = |name: &str| advice::has(verb, name);
     let has_new_slot = line.has("new-key-slot");
     for (option, value) in line.options().filter(|(option, _)| option.used == Use::Same) {
         let name = name_of(word, option.name, has_new_slot);
@@ -133,11 +126,11 @@ mod tests {
     #[test]
     fn verbs_get_the_options_that_they_have() {
         for (line, expected) in [
-            ("-v --test-passphrase luksOpen d -d k", "luksOpen --test-passphrase --key-file=k -- d"),
+            ("-v --test-passphrase luksOpen d -d k", "check --open --test-passphrase --key-file=k -- d"),
             ("-q -q luksFormat d --disable-keyring", "luksFormat --batch-mode -- d"),
-            ("--key-file=F --key-slot=1 luksAddKey d n", "luksAddKey --key-file=F --new-key-slot=1 -- d n"),
+            ("--key-file=F --key-slot=1 luksAddKey d n", "key add --key-file=F --new-key-slot=1 -- d n"),
             ("isLuks -v -q d", "isLuks -- d"),
-            ("luksHeaderBackup d --header-backup-file b", "luksHeaderBackup --file=b -- d"),
+            ("luksHeaderBackup d --header-backup-file b", "header backup --file=b -- d"),
             ("token add --key-description x d", "token add --key-description=x -- d"),
         ] {
             assert_eq!(told(line).as_deref(), Ok(expected), "{line}");

@@ -12,11 +12,12 @@ use crate::cmd::create::VERSIONS;
 use crate::cmd::key::{Confirm, Place};
 use crate::error::on_one_line;
 use crate::output::{changed, print, report, say, warn_of};
-use crate::verb::Verb;
+use crate::verb::{Verb, Word};
 
 /// `header backup`.
 pub const BACKUP: Verb = Verb {
     name: "header backup",
+    words: &[Word::cryptsetups("luksHeaderBackup")],
     examples: "\
 cryptline header backup disk.img --file disk.header
 cryptline header backup /dev/sdb --header detached.img --file detached.header",
@@ -54,6 +55,7 @@ impl BackupArgs {
 /// `header restore`.
 pub const RESTORE: Verb = Verb {
     name: "header restore",
+    words: &[Word::cryptsetups("luksHeaderRestore")],
     examples: "\
 cryptline header restore disk.img --file disk.header
 # ask nothing
@@ -103,6 +105,7 @@ impl RestoreArgs {
 /// `header uuid`.
 pub const UUID: Verb = Verb {
     name: "header uuid",
+    words: &[Word::cryptsetups("luksUUID")],
     examples: "\
 # show it
 cryptline header uuid disk.img
@@ -200,6 +203,7 @@ impl LabelArgs {
 /// `header convert`.
 pub const CONVERT: Verb = Verb {
     name: "header convert",
+    words: &[Word::cryptsetups("convert")],
     examples: "\
 cryptline header convert disk.img --to luks2
 # only with PBKDF2 and 512-byte sectors, and without tokens
@@ -249,6 +253,7 @@ impl ConvertArgs {
 /// `header repair`.
 pub const REPAIR: Verb = Verb {
     name: "header repair",
+    words: &[Word::cryptsetups("repair")],
     examples: "\
 cryptline header repair disk.img
 cryptline header repair disk.img --wipe-unused

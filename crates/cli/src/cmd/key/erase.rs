@@ -11,7 +11,7 @@ use crate::verb::{Verb, Word};
 /// `key erase`.
 pub const VERB: Verb = Verb {
     name: "key erase",
-    words: &[Word::new("erase")],
+    words: &[Word::new("erase"), Word::cryptsetups("luksErase")],
     examples: "\
 cryptline key erase disk.img
 # ask nothing

@@ -14,7 +14,7 @@ use super::{
 use crate::args::choice::{self, Words};
 use crate::args::{KeyArgs, NewPassphraseSource, Remembered, TokenArgs, bytes_of_key};
 use crate::cmd::create::show;
-use crate::verb::{LOCALE, Verb};
+use crate::verb::{LOCALE, Verb, Word};
 use crate::{CliError, terminal};
 
 /// The words of `--priority`.
@@ -27,6 +27,7 @@ pub const PRIORITIES: &Words<Priority> = &[
 /// `key add`.
 pub const ADD: Verb = Verb {
     name: "key add",
+    words: &[Word::cryptsetups("luksAddKey")],
     examples: "\
 cryptline key add disk.img
 cryptline key add disk.img --key-file old --new-key-file new
@@ -149,6 +150,7 @@ impl AddArgs {
 /// `key change`.
 pub const CHANGE: Verb = Verb {
     name: "key change",
+    words: &[Word::cryptsetups("luksChangeKey")],
     examples: "\
 cryptline key change disk.img
 cryptline key change disk.img --key-file old --new-key-file new
@@ -211,6 +213,7 @@ impl ChangeArgs {
 /// `key remove`.
 pub const REMOVE: Verb = Verb {
     name: "key remove",
+    words: &[Word::cryptsetups("luksRemoveKey")],
     examples: "\
 cryptline key remove disk.img
 cryptline key remove disk.img --key-file old

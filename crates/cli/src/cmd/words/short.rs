@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::Subcommand;
 
 use super::Word;
+use crate::verb::{find, in_our_words, program, rows};
 
 const LONG: [(u8, &str); 9] = [
     (b'c', "--cipher"),
@@ -20,11 +21,13 @@ const LONG: [(u8, &str); 9] = [
 
 /// The arguments of a command line that begins with one of cryptsetup's words, with its options in full.
 pub fn in_full(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let word = arguments.get(1).and_then(|word| word.to_str());
-    if !word.is_some_and(|word| Word::has_subcommand(word) || word == "open") {
+    let word = arguments.get(1).cloned().unwrap_or_default();
+    let is_word = rows().flat_map(|row| row.words).any(|known| known.is_cryptsetups && word == known.name);
+    if !is_word && !word.to_str().is_some_and(Word::has_subcommand) {
         return arguments;
     }
-    let has_hash = word.is_some_and(has_hash);
+    let (ours, _) = in_our_words(arguments[..2].to_vec());
+    let has_hash = find(&program(), &ours[1..]).get_arguments().any(|it| it.get_long() == Some("hash"));
     // cryptsetup takes it as often as it is given.
     let mut is_quiet = false;
     arguments.retain(|argument| argument != "-q" || !std::mem::replace(&mut is_quiet, true));
@@ -39,12 +42,6 @@ pub fn in_full(mut arguments: Vec<OsString>) -> Vec<OsString> {
         }
     }
     arguments
-}
-
-fn has_hash(word: &str) -> bool {
-    let words = Word::augment_subcommands(clap::Command::new("cryptline"));
-    let word = words.find_subcommand(word);
-    word.is_some_and(|word| word.get_arguments().any(|it| it.get_long() == Some("hash")))
 }
 
 fn in_full_of(argument: &str) -> Option<String> {
