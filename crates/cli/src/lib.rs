@@ -23,7 +23,7 @@ mod harden;
 mod key_program;
 mod log;
 mod output;
-mod paragraphs;
+pub mod paragraphs;
 mod progress;
 mod serve;
 mod short_help;

@@ -4,6 +4,7 @@ use std::io;
 
 use clap::Command;
 use clap_mangen::Man;
+use cryptline_cli::paragraphs::joined;
 use cryptline_cli::verb::{Group, Verb, below, row};
 
 use crate::sections;
@@ -44,7 +45,7 @@ fn page(command: Command, row: &Verb, date: &str) -> io::Result<(String, String)
     page.render_name_section(&mut text)?;
     page.render_synopsis_section(&mut text)?;
     page.render_description_section(&mut text)?;
-    text.extend_from_slice(filled(row.notes).as_bytes());
+    text.extend_from_slice(filled(&joined(row.notes)).as_bytes());
     page.render_options_section(&mut text)?;
     if has_verbs {
         page.render_subcommands_section(&mut text)?;

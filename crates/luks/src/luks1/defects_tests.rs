@@ -99,7 +99,7 @@ fn odd_key_slot_locks_nobody_out_and_is_not_written_around() {
         }
         assert!(edit.is_last(2) != is_free, "{expected}");
         if repair == Repair::GivesUp {
-            assert!(matches!(repaired(&image, false), Err(Error::Repair(_))), "{expected}");
+            assert!(matches!(repaired(&image, false), Err(Error::Repair(_) | Error::Guess { .. })), "{expected}");
         }
         let repaired = repaired(&image, repair == Repair::GivesUp).unwrap();
         assert!(repaired.read().unwrap().warnings().is_empty(), "{expected}");
