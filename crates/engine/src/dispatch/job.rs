@@ -2,8 +2,8 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use crossbeam_queue::ArrayQueue;
@@ -71,10 +71,9 @@ pub(super) struct Order {
 
 /// Where one queue and the threads that work for it exchange jobs. Fixed in size; no locks.
 pub(crate) struct SharedSlots {
-    /// Jobs that anybody may take.
-    todo: ArrayQueue<Job>,
-    /// Jobs that have come back.
-    done: ArrayQueue<Job>,
+    most: usize,
+    /// Made with the first job: most queues never have one, and these are large.
+    lists: OnceLock<Lists>,
     /// More will be offered in a moment.
     more_comes: AtomicBool,
     waker: Waker,
@@ -83,32 +82,37 @@ pub(crate) struct SharedSlots {
     _kept: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
+struct Lists {
+    /// Jobs that anybody may take.
+    todo: ArrayQueue<Job>,
+    /// Jobs that have come back.
+    done: ArrayQueue<Job>,
+}
+
 impl SharedSlots {
-    /// Slots for at most `jobs` jobs at a time. Their queue is woken by `waker`, and its ring has kept
+    /// Slots for at most `most` jobs at a time. Their queue is woken by `waker`, and its ring has kept
     /// `kept`.
-    pub fn new(jobs: usize, waker: Waker, kept: Vec<Arc<dyn Any + Send + Sync>>) -> Self {
-        Self {
-            _kept: kept,
-            todo: ArrayQueue::new(jobs),
-            done: ArrayQueue::new(jobs),
-            more_comes: AtomicBool::new(false),
-            waker,
-        }
+    pub fn new(most: usize, waker: Waker, kept: Vec<Arc<dyn Any + Send + Sync>>) -> Self {
+        Self { _kept: kept, most, lists: OnceLock::new(), more_comes: AtomicBool::new(false), waker }
+    }
+
+    fn lists(&self) -> &Lists {
+        self.lists.get_or_init(|| Lists { todo: ArrayQueue::new(self.most), done: ArrayQueue::new(self.most) })
     }
 
     /// Offers a job to whoever comes first; gives it back where all slots are taken.
     pub fn offer(&self, job: Job) -> Result<(), Job> {
-        self.todo.push(job)
+        self.lists().todo.push(job)
     }
 
     /// Tells if one more job can be offered.
     pub fn has_room(&self) -> bool {
-        !self.todo.is_full()
+        !self.lists().todo.is_full()
     }
 
     /// Takes a job to do.
     pub fn take(&self) -> Option<Job> {
-        self.todo.pop()
+        self.lists.get()?.todo.pop()
     }
 
     /// Says whether more will be offered in a moment, so that a helper that has done the last job need
@@ -124,18 +128,18 @@ impl SharedSlots {
 
     /// Jobs that nobody has taken.
     pub fn waiting(&self) -> usize {
-        self.todo.len()
+        self.lists.get().map_or(0, |lists| lists.todo.len())
     }
 
     /// Gives a job back and wakes its queue.
     pub fn give_back(&self, job: Job) {
-        let full = self.done.push(job).is_err();
+        let full = self.lists().done.push(job).is_err();
         debug_assert!(!full, "more jobs came back than there are slots for");
         self.waker.wake();
     }
 
     /// A job that another thread has given back.
     pub fn collect(&self) -> Option<Job> {
-        self.done.pop()
+        self.lists.get()?.done.pop()
     }
 }
