@@ -16,6 +16,15 @@ pub fn verb_of(program: Command, matches: &ArgMatches) -> Command {
     verb
 }
 
+/// Its name alone, as [`verb_of`] has it.
+pub fn name_of_verb(matches: &ArgMatches) -> &str {
+    let (mut name, mut matches) = ("cryptline", matches);
+    while let Some((verb, below)) = matches.subcommand() {
+        (name, matches) = (verb, below);
+    }
+    name
+}
+
 /// Returns what of `advice` a user of `verb` can follow: all of it, or all but what is in brackets, or nothing.
 pub fn advice_for(verb: &Command, advice: &str) -> String {
     let fits = |text: &str| options(text).all(|option| has(verb, option));

@@ -33,14 +33,27 @@ mod top;
 pub mod verb;
 mod version;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{ArgMatches, FromArgMatches};
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use command_line::Cli;
 pub(crate) use cryptline::size;
 pub use error::CliError;
 pub use log::utc;
+
+/// Takes the command line apart. To make the program's hundreds of options takes milliseconds, so help texts are dressed
+/// only for whoever reads some, which errors are followed by.
+fn parse(arguments: &[OsString]) -> Result<ArgMatches, clap::Error> {
+    if let Ok(matches) = Cli::command().try_get_matches_from(arguments) {
+        return Ok(matches);
+    }
+    let program = verb::program();
+    let program =
+        if short_help::is_asked_for(arguments) { short_help::shortened(program, arguments) } else { verb::grouped(program) };
+    program.try_get_matches_from(arguments)
+}
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
@@ -53,26 +66,15 @@ pub fn main() -> ExitCode {
         return code;
     }
     let (arguments, word) = verb::in_our_words(cmd::words::in_full(given));
-    let program = verb::program();
-    let program = if short_help::is_asked_for(&arguments) {
-        short_help::shortened(program, &arguments)
-    } else {
-        verb::grouped(program)
-    };
-    let parsed = program.try_get_matches_from(arguments);
-    let run = |matches: ArgMatches| {
-        let verb = advice::verb_of(verb::program(), &matches);
-        let first = matches.subcommand_name().unwrap_or_default().to_owned();
-        Cli::from_arg_matches(&matches).map(|cli| (cli, verb, first))
-    };
-    let code = match parsed.and_then(run) {
-        Ok((cli, verb, first)) => {
-            args::set_verb(word.unwrap_or(verb.get_name()));
+    let parsed = parse(&arguments).and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let code = match parsed {
+        Ok((cli, matches)) => {
+            args::set_verb(word.unwrap_or(advice::name_of_verb(&matches)));
             if cli.quiet {
                 output::be_quiet();
             }
-            cli.command.run(&first).unwrap_or_else(|error| {
-                let error = error.to_user_of(&verb);
+            cli.command.run(matches.subcommand_name().unwrap_or_default()).unwrap_or_else(|error| {
+                let error = error.to_user_of(&advice::verb_of(verb::program(), &matches));
                 output::complain(&error.to_string());
                 ExitCode::from(error.exit_code())
             })

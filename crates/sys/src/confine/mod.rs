@@ -27,8 +27,8 @@ use std::time::{Duration, Instant};
 
 /// How long a thread may take to run the handler.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Pause between two looks for the answer.
-const PAUSE: Duration = Duration::from_micros(50);
+/// How long to wait for the answer before a look at what keeps the thread from it.
+const PAUSE: Duration = Duration::from_micros(200);
 /// No result yet; no error number.
 const PENDING: i32 = i32::MIN;
 /// More capabilities than the kernel's 64-bit sets can hold.
@@ -133,11 +133,12 @@ impl Restriction<'_> {
         while is_there {
             match ORDER.result.load(Ordering::Acquire) {
                 0 => return Ok(()),
+                PENDING if is_answered_within(PAUSE) => continue,
                 PENDING => match foreign::Foreign::find(thread) {
                     Some(foreign) if foreign.is_settled(self) => return Ok(()),
                     Some(_) => return Err(no_signals(thread)),
                     None if Instant::now() > deadline => return Err(no_signals(thread)),
-                    None => std::thread::sleep(PAUSE),
+                    None => {}
                 },
                 errno => return Err(io::Error::from_raw_os_error(errno)),
             }
@@ -216,9 +217,22 @@ extern "C" fn on_signal(_signal: libc::c_int) {
         // Once: a signal that comes late finds nothing to do.
         ORDER.target.store(0, Ordering::Relaxed);
         ORDER.result.store(result, Ordering::Release);
+        // SAFETY: the address is that of a static; a wake-up reads and writes nothing there.
+        unsafe {
+            libc::syscall(libc::SYS_futex, ORDER.result.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1)
+        };
     }
     // SAFETY: as above.
     unsafe { *errno = before };
+}
+
+/// Waits for the answer of the thread that was signalled. `false` after `pause` without one; it may have come just then.
+fn is_answered_within(pause: Duration) -> bool {
+    let pause = libc::timespec { tv_sec: 0, tv_nsec: pause.subsec_nanos().into() };
+    let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the address is that of a static word, and the time lives until the end of the call.
+    unsafe { libc::syscall(libc::SYS_futex, ORDER.result.as_ptr(), wait, PENDING, &raw const pause) };
+    ORDER.result.load(Ordering::Acquire) != PENDING
 }
 
 /// Installs a handler for our signal; `None` ignores it from now on.

@@ -53,6 +53,9 @@ pub fn get(server: &Server<'_>, reopens: bool) -> Result<u64, CliError> {
         let queues = usize::try_from(clients).unwrap_or(usize::MAX).saturating_add(1);
         let reserve = |gate: &Gate| gate.reserve_files(queues.min(gate.most_queues()));
         server.volumes.iter().try_for_each(|volume| reserve(&volume.gate)).map_err(refuse)?;
+    } else {
+        // Files that were opened to start the threads.
+        volumes_of_files(server).for_each(Gate::close_spare);
     }
     Ok(clients)
 }
@@ -70,6 +73,11 @@ fn start(server: &Server<'_>) -> Result<(), OpenError> {
         let _ = volume.gate.extent(0, 1);
     }
     Ok(())
+}
+
+/// Volumes whose queues can be opened later: those of the others are connections, which are kept.
+fn volumes_of_files<'a>(server: &Server<'a>) -> impl Iterator<Item = &'a Gate> {
+    server.volumes.iter().map(|volume| &volume.gate).filter(|gate| !gate.awaits_reads())
 }
 
 /// The number of clients that the limit of descriptors leaves room for.
