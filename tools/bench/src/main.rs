@@ -10,7 +10,8 @@
 //! peers     other people's servers, over NBD         │    servers   rows of tables: started, checked, loaded
 //! busy      the same, beside busy processes          │    setting   images, processors, other programs
 //! doors     every front of the server                │    fio       load on sockets and mounts
-//! images    whole images, encrypted and decrypted   ─┘    load      load on media of this process, and virtqueues
+//! images    whole images, encrypted and decrypted    │    load      load on media of this process, and virtqueues
+//! scale     one server, more and more of everything ─┘
 //! ```
 //!
 //! A report exists only when everything was measured: a plan that fails ends with one line, and writes no file.
@@ -36,6 +37,7 @@ mod process;
 mod programs;
 mod rbd;
 mod report;
+mod scale;
 mod servers;
 mod setting;
 mod subblock;
@@ -92,6 +94,8 @@ enum Chosen {
     Images(whole::ImagesArgs),
     /// Compare encryption of Ceph images with librbd's own
     Rbd(rbd::RbdArgs),
+    /// Measure how a server grows with exports, clients and size, and what it costs idle
+    Scale(scale::ScaleArgs),
     /// Be one of the busy processes of `busy`
     #[command(hide = true)]
     Hog(busy::hogs::HogArgs),
@@ -110,6 +114,7 @@ fn main() -> ExitCode {
         Chosen::Zoned(args) => zoned::measure(args, runs),
         Chosen::Images(args) => whole::measure(args, runs),
         Chosen::Rbd(args) => rbd::measure(args, runs),
+        Chosen::Scale(args) => scale::measure(args, runs),
         Chosen::Hog(args) => args.run(),
     });
     match measured {

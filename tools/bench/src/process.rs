@@ -98,6 +98,11 @@ impl Process {
         Error(format!("{}: {why}{last}", self.name))
     }
 
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Processor time of all its threads so far, in seconds, those that have ended too.
     pub fn cpu(&self) -> Option<f64> {
         let id = Pid::from_raw(i32::try_from(self.child.id()).ok()?);

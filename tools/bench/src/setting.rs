@@ -157,6 +157,11 @@ impl Setting {
         }
     }
 
+    /// The commands that were run since they were last asked for, each once.
+    pub fn commands(&self) -> Vec<String> {
+        self.commands.take()
+    }
+
     fn note(&self, command: &[OsString]) {
         let mut commands = self.commands.borrow_mut();
         let command = programs::typed(command);
@@ -173,7 +178,7 @@ impl Setting {
     /// Adds images and commands to a report. With less than enough there are no goals.
     pub fn describe_images(&self, report: &mut Report) {
         report.medium.clone_from(&self.images.medium);
-        report.commands.append(&mut self.commands.borrow_mut());
+        report.commands.extend(self.commands());
         let (rounds, seconds, size) = ENOUGH;
         report.weak_below(rounds, seconds, (self.images.size, size));
     }

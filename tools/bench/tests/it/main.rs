@@ -34,7 +34,7 @@ const ZONED: [&str; 5] = ["zoned", "--size=1M", "--runs=2", "--seconds=0.001", "
 const MEDIA: [&str; 3] = ["media", "--size=1M", "--runs=3"];
 
 /// The figures of each plan. A name is for ever: whoever compares reports of years finds them by it.
-const FIGURES: [(&str, &[&str]); 10] = [
+const FIGURES: [(&str, &[&str]); 11] = [
     ("inline", &["inline_over_plain_null", "queue_over_plain_null", "inline_over_queue_aes", "inline_over_model"]),
     (
         "sweep",
@@ -109,6 +109,26 @@ const FIGURES: [(&str, &[&str]); 10] = [
             "sparse_copy_seconds",
             "sparse_copy_mib",
             "header_cut_points",
+        ],
+    ),
+    (
+        "scale",
+        &[
+            "idle_mib",
+            "ready_256_exports_ms",
+            "export_time_1000_over_256",
+            "export_kib",
+            "export_descriptors",
+            "possible_client_kib",
+            "possible_client_descriptors",
+            "idle_client_kib",
+            "idle_client_descriptors",
+            "idle_1000_clients_cpu_ms",
+            "connections_8_over_1",
+            "sparse_ready_over_small",
+            "sparse_extents_ms",
+            "sparse_growth_ms",
+            "opening_ms",
         ],
     ),
     (
@@ -215,8 +235,12 @@ fn has_every_figure(json: &Value) {
     assert_eq!(found, wanted.iter().copied().collect(), "{bench}");
     for figure in array(json, "figures") {
         let unit = figure["unit"].as_str().expect("a unit");
-        let is_ratio = !["allocations_per_io", "sparse_copy_seconds", "sparse_copy_mib"]
-            .contains(&figure["name"].as_str().expect("a name"));
+        let name = figure["name"].as_str().expect("a name");
+        let is_ratio = if *bench == "scale" {
+            name.contains("_over_")
+        } else {
+            !["allocations_per_io", "sparse_copy_seconds", "sparse_copy_mib"].contains(&name)
+        };
         assert_eq!(unit == "ratio", is_ratio, "{figure}");
         let sentence = figure["sentence"].as_str().expect("words");
         assert!(sentence.ends_with('.') && !sentence.contains("_over_") && !sentence.contains("{}"), "{sentence}");

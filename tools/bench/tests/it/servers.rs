@@ -306,6 +306,21 @@ fn nightly_rbd_measures_each_way_with_a_cluster_of_its_own() {
     assert!(is_empty(folder.path()), "the cluster's folder is left");
 }
 
+#[test]
+fn scale_tells_what_exports_and_clients_hold() {
+    in_folder(["fio"], |program, dir| {
+        let json = report(&mut of_servers("scale", dir, program));
+        let streams: Vec<_> = array(&json, "rows").iter().map(|row| row["streams"].as_u64()).collect();
+        assert_eq!(streams, [1, 2, 4, 8].map(Some));
+        for (name, value) in [("possible_client_descriptors", 0.0), ("export_descriptors", 2.0)] {
+            assert_eq!(figure(&json, name)["value"], value, "{json}");
+        }
+        for name in ["idle_mib", "ready_256_exports_ms", "idle_client_kib", "sparse_ready_over_small", "opening_ms"] {
+            is_number(&figure(&json, name)["value"]);
+        }
+    });
+}
+
 /// The figures of `busy`.
 fn busy_figures() -> &'static [&'static str] {
     FIGURES.iter().find(|(bench, _)| *bench == "busy").expect("a plan").1
