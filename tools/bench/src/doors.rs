@@ -13,7 +13,7 @@ use cryptline::size;
 use crate::error::Result;
 use crate::plan::{Plan, RunArgs, unique};
 use crate::report::{Direction, Pattern, Quantity, Report, Shape, word};
-use crate::servers::{Contest, Disk, Door, Server, check_contents, compare};
+use crate::servers::{Contest, Disk, Door, Model, Server, check_contents, compare, compare_with_models};
 use crate::setting::{ServerArgs, Setting};
 
 /// The loads.
@@ -24,7 +24,7 @@ const HUGE: Shape = Shape::new(Direction::Read, Pattern::Sequential, 1 << 20, 4)
 
 /// The page cache is as qemu has it.
 #[rustfmt::skip]
-const SERVERS: [Server; 7] = [
+const SERVERS: [Server; 9] = [
     Server::new("cryptline, vhost-user", Door::VhostUser, Disk::Luks, "cryptline vhost-user --socket-path={socket} --exit-with-parent --direct=off --key-file={key} {luks2}"),
     // Any key size: the null cipher has no key.
     Server::new("cryptline-plain, vhost-user", Door::VhostUser, Disk::Null, "cryptline vhost-user --socket-path={socket} --exit-with-parent --direct=off --type=plain --cipher=cipher_null-ecb --key-size=256 {plain}"),
@@ -33,12 +33,13 @@ const SERVERS: [Server; 7] = [
     Server::new("cryptline, fuse", Door::Fuse, Disk::Luks, "cryptline mount --foreground --exit-with-parent --direct=off --key-file={key} {luks2} {disk}"),
     Server::new("cryptline, fuse-uring", Door::FuseUring, Disk::Luks, "cryptline mount --foreground --fuse-uring --exit-with-parent --direct=off --key-file={key} {luks2} {disk}"),
     Server::new("qsd, fuse", Door::Fuse, Disk::Luks, "qemu-storage-daemon --object secret,id=key,file={key,} --blockdev driver=file,node-name=file,filename={luks1,} --blockdev driver=luks,node-name=disk,key-secret=key,file=file --export type=fuse,mountpoint={disk,},id=export,node-name=disk,writable=on"),
+    Server::new("cryptline-plain, fuse", Door::Fuse, Disk::Null, "cryptline mount --foreground --exit-with-parent --direct=off --type=plain --cipher=cipher_null-ecb --key-size=256 {plain} {disk}"),
+    // Those of the LUKS2 image.
+    Server::bare(4096),
 ];
-const GUESTS: &[usize] = &[0, 1, 2];
-const FILES: &[usize] = &[4, 5, 6];
 /// Servers that are compared with each other under a load.
-const GROUPS: [(Shape, &[usize]); 5] =
-    [(SMALL, GUESTS), (LARGE, GUESTS), (ONE, &[0, 3]), (SMALL, FILES), (HUGE, FILES)];
+const GROUPS: [(Shape, &[usize]); 4] =
+    [(SMALL, &[0, 1, 2, 4, 5, 6, 7, 8]), (LARGE, &[0, 1, 2, 8]), (ONE, &[0, 1, 3, 8]), (HUGE, &[4, 5, 6, 7, 8])];
 
 #[rustfmt::skip]
 const CONTESTS: [Contest; 9] = {
@@ -56,11 +57,20 @@ const CONTESTS: [Contest; 9] = {
     ]
 };
 
+#[rustfmt::skip]
+const MODELS: [Model; 5] = [
+    ("of_model_vhost_4k_qd32", SMALL, "cryptline, vhost-user", "cryptline-plain, vhost-user"),
+    ("of_model_vhost_4k_qd1", ONE, "cryptline, vhost-user", "cryptline-plain, vhost-user"),
+    ("of_model_vhost_128k", LARGE, "cryptline, vhost-user", "cryptline-plain, vhost-user"),
+    ("of_model_fuse_4k_qd32", SMALL, "cryptline, fuse", "cryptline-plain, fuse"),
+    ("of_model_fuse_1m", HUGE, "cryptline, fuse", "cryptline-plain, fuse"),
+];
+
 /// Options of the measurement.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  cryptline-bench doors                                   everything, in about a minute
+  cryptline-bench doors                                   everything, in about a minute and a half
   cryptline-bench doors --fronts vhost-user --rounds 9    one front, for longer
   cryptline-bench doors --fronts fuse,fuse-uring          what io_uring does for a mount
 
@@ -85,7 +95,7 @@ pub fn measure(args: &DoorsArgs, runs: RunArgs) -> Result<Report> {
     let runs = runs.or(256 << 20, 5, 0.5)?;
     let setting = &Setting::of_servers(&args.of_servers, runs.size, &[Version::Luks1, Version::Luks2])?;
     let missing = |server: &Server| {
-        if !args.fronts.contains(&server.door) {
+        if server.has_image() && !args.fronts.contains(&server.door) {
             return Some("it was left out by --fronts".into());
         }
         let lacks = server.programs().into_iter().find_map(|name| setting.programs.missing(name));
@@ -93,9 +103,18 @@ pub fn measure(args: &DoorsArgs, runs: RunArgs) -> Result<Report> {
     };
     let missing: Vec<(&Server, String)> = SERVERS.iter().filter_map(|it| Some((it, missing(it)?))).collect();
     let is_there = |server: &&Server| !missing.iter().any(|(one, _)| one == server);
-    check_contents(setting, SERVERS.iter().filter(is_there).collect::<Vec<_>>().into_iter())?;
-    let all = GROUPS.iter().flat_map(|(load, group)| group.iter().map(|&place| (*load, &SERVERS[place])));
-    let ways: Vec<(Shape, &Server)> = all.filter(|(_, server)| is_there(server)).collect();
+    check_contents(
+        setting,
+        SERVERS.iter().filter(|it| it.has_image()).filter(is_there).collect::<Vec<_>>().into_iter(),
+    )?;
+    let mut ways: Vec<(Shape, &Server)> = Vec::new();
+    for (load, group) in GROUPS {
+        let there: Vec<&Server> = group.iter().map(|&place| &SERVERS[place]).filter(is_there).collect();
+        // The cipher alone is compared with nobody.
+        if there.iter().any(|server| server.has_image()) {
+            ways.extend(there.into_iter().map(|server| (load, server)));
+        }
+    }
     let plan = Plan {
         bench: "doors",
         title: "The fronts of cryptline, and those of its peer",
@@ -110,10 +129,12 @@ pub fn measure(args: &DoorsArgs, runs: RunArgs) -> Result<Report> {
     let of_fronts = missing.iter().filter(|(server, _)| args.fronts.contains(&server.door));
     let why = of_fronts.map(|(_, why)| format!("{why}, so what needs it was not measured"));
     report.warnings.extend(unique(why));
-    compare(&mut report, &CONTESTS, |(_, _, of, to, _)| {
-        let why = missing.iter().find(|(server, _)| server.name == *of || to.contains(&server.name));
+    let needs = |names: &[&str]| {
+        let why = missing.iter().find(|(server, _)| names.contains(&server.name));
         format!("could not be measured: {}", why.map_or("no round", |(_, why)| why))
-    });
+    };
+    compare_with_models(&mut report, &MODELS, |(_, _, of, plain)| needs(&[*of, *plain]));
+    compare(&mut report, &CONTESTS, |(_, _, of, to, _)| needs(&[&[*of][..], *to].concat()));
     let fronts = unique(args.fronts.iter().copied()).into_iter().filter(|door| door.missing().is_none());
     let counted = fronts.map(|door| Ok((door, allocations::count(setting, door)?))).collect::<Result<Vec<_>>>()?;
     // It does not depend on how long or how large anything was.
@@ -143,6 +164,7 @@ fn notes(setting: &Setting) -> Vec<String> {
         ),
         format!("Before, every server gave all bytes that were written, SHA-256 {}.", images.sha256),
         "vhost-user: libblkio's driver in this program, one virtqueue in shared memory, event indices, asleep until it is called; as a virtual machine, without its exits; the first and last 8 bytes of each read are compared. nbd: fio with libnbd, one connection. fuse: fio with io_uring and O_DIRECT on the file of the mount; fuse-uring: the same, and the server's requests come through io_uring too.".into(),
+        "bare-cipher is no server but the cipher alone, on the processor of the servers, in memory that was just copied from where no cache holds it, as a server finds its data: as much at a time as is in flight, 256 KiB at most.".into(),
         "Allocations are counted in servers inside this process: calls that take memory, of all threads of the server, while 4096 reads of 4 KiB are served.".into(),
         setting.programs.versions(&["fio", "qemu-storage-daemon"]),
     ]

@@ -20,7 +20,7 @@ use cryptline_engine::{Buffer, Gate};
 use cryptline_sys::SharedMemory;
 
 use crate::contents::{Contents, sha256_of};
-use crate::error::{Error, Of as _, Result, fail};
+use crate::error::{Of as _, Result, fail};
 use crate::load::{self, Job, Transport, buffer};
 use crate::plan::{Plan, RunArgs, progress};
 use crate::report::{Comparison, Direction, Pattern, Report, Row, Sample, Shape};
@@ -35,7 +35,8 @@ const WARM_UP: Duration = Duration::from_millis(5);
 /// Which contents.
 const SEED: u64 = 0x2020_0619;
 const PLAIN: &str = "plain disk";
-const MODEL: &str = "a bare copy and the bare cipher";
+const BARE_COPY: &str = "a bare copy";
+const BARE_CIPHER: &str = "the bare cipher";
 
 /// Options of the measurement.
 #[derive(Args, Clone, Debug)]
@@ -79,8 +80,8 @@ pub fn measure(args: &InlineArgs, runs: RunArgs) -> Result<Report> {
         }
     }
     check(&mut rows, &gates, |way| sha256_of(&gates[way], BLOCK))?;
-    rows.push(Row::new(MODEL, SHAPE));
-    let model = Model::new(runs.size, cipher.sectors()?)?;
+    rows.extend([BARE_COPY, BARE_CIPHER].map(|name| Row::new(name, SHAPE)));
+    let parts = Parts::new(runs.size, cipher.sectors()?)?;
     let mut job = Job { shape: SHAPE, warm_up: WARM_UP, time: runs.time, ..Job::default() };
     let plan = Plan {
         bench: "inline",
@@ -90,9 +91,9 @@ pub fn measure(args: &InlineArgs, runs: RunArgs) -> Result<Report> {
         notes: notes(&rows),
         rows,
     };
-    let mut report = plan.run(|_, turn| {
+    let mut report = plan.run(|row, turn| {
         let Some(gate) = gates.get(turn.row) else {
-            return model.sample(&job);
+            return if row.name == BARE_COPY { parts.copy(&job) } else { parts.decrypt(&job) };
         };
         let sample = load::run(gate, &job)?;
         job.start = sample.next;
@@ -104,11 +105,18 @@ pub fn measure(args: &InlineArgs, runs: RunArgs) -> Result<Report> {
         Comparison::new("inline_over_plain_null", name(null, Mode::Inline), PLAIN),
         Comparison::new("queue_over_plain_null", name(null, Mode::Queue), PLAIN),
         Comparison::new("inline_over_queue_aes", name(full, Mode::Inline), name(full, Mode::Queue)).unless(other),
-        Comparison::new("inline_over_model", name(full, Mode::Inline), MODEL).unless(other),
+        model("inline_over_model", full, BARE_COPY).unless(other),
+        model("of_model_inproc_4k", full, PLAIN).unless(other),
     ] {
         report.compare(&comparison);
     }
     Ok(report)
+}
+
+/// Encrypted beside a way of getting the bytes, and then the bare cipher.
+fn model(figure: &'static str, cipher: &str, plain: &str) -> Comparison {
+    let pairs = vec![(name(cipher, Mode::Inline), vec![plain.into(), BARE_CIPHER.into()])];
+    Comparison { name: figure, pairs, in_sum: true, ..Comparison::default() }
 }
 
 fn name(cipher: &str, mode: Mode) -> String {
@@ -157,10 +165,10 @@ fn check(rows: &mut [Row], gates: &[Gate], read: impl Fn(usize) -> Result<String
     Ok(())
 }
 
-/// Least cost of a read: copying the block out of memory that no cache holds where the volume is larger than the
+/// Parts of the least cost of a read: copying the block out of memory that no cache holds where the volume is larger than the
 /// caches, and decrypting one block that stays in the first-level cache, which is the least it can take. Neither knows
 /// of requests.
-struct Model {
+struct Parts {
     memory: SharedMemory,
     blocks: usize,
     cipher: SectorCipher,
@@ -196,7 +204,7 @@ impl Transport for Work<'_> {
     }
 }
 
-impl Model {
+impl Parts {
     /// Fills memory of `bytes` bytes: what was never written is one page of zeros, again and again.
     fn new(bytes: u64, cipher: SectorCipher) -> Result<Self> {
         let blocks = usize::try_from(bytes).unwrap_or(usize::MAX) / BLOCK;
@@ -206,18 +214,21 @@ impl Model {
         Ok(Self { memory, blocks, cipher })
     }
 
-    /// The speed of both together, in a turn that goes on where others ended.
-    fn sample(&self, job: &Job) -> Result<Sample> {
+    /// The speed of the copy, in a turn that goes on where others ended.
+    fn copy(&self, job: &Job) -> Result<Sample> {
+        self.timed(job, &|index, block| self.memory.read(index % self.blocks * BLOCK, block))
+    }
+
+    /// The speed of the cipher.
+    fn decrypt(&self, job: &Job) -> Result<Sample> {
+        self.timed(job, &|index, block| self.cipher.decrypt_in_place(index as u64 * 8, block))
+    }
+
+    fn timed(&self, job: &Job, work: &(dyn Fn(usize, &mut [u8]) + Sync)) -> Result<Sample> {
         let shape = Shape { block: SHAPE.block * u32::try_from(STEP)?, ..SHAPE };
         let job = Job { shape, start: job.start / STEP as u64, ..*job };
         let size = (self.blocks * BLOCK) as u64;
-        let timed = |work: &(dyn Fn(usize, &mut [u8]) + Sync)| {
-            let drive = load::drive(&job, |_| Ok(Work { work, block: buffer(SHAPE.block)?, size }))?;
-            Ok::<_, Error>(1.0 / drive.bytes_per_second)
-        };
-        let copied = timed(&|index, block| self.memory.read(index % self.blocks * BLOCK, block))?;
-        let decrypted = timed(&|index, block| self.cipher.decrypt_in_place(index as u64 * 8, block))?;
-        Ok(Sample { bytes_per_second: 1.0 / (copied + decrypted), ..Sample::default() })
+        load::drive(&job, |_| Ok(Work { work, block: buffer(SHAPE.block)?, size }))
     }
 }
 
@@ -292,12 +303,14 @@ mod tests {
     }
 
     #[test]
-    fn the_model_is_measured_wherever_a_turn_begins() {
+    fn the_parts_of_the_model_are_measured_wherever_a_turn_begins() {
         let cipher = Cipher::new("aes-xts-plain64").expect("aes");
-        let model = Model::new(1 << 20, cipher.sectors().expect("sectors")).expect("memory");
+        let parts = Parts::new(1 << 20, cipher.sectors().expect("sectors")).expect("memory");
         for start in [0, 255, 256, 1000] {
             let job = Job { shape: SHAPE, start, time: Duration::from_micros(100), ..Job::default() };
-            assert!(model.sample(&job).expect("memory").bytes_per_second > 0.0);
+            for sample in [parts.copy(&job), parts.decrypt(&job)] {
+                assert!(sample.expect("memory").bytes_per_second > 0.0);
+            }
         }
     }
 }

@@ -11,13 +11,14 @@
 //! busy      the same, beside busy processes          │    setting   images, processors, other programs
 //! doors     every front of the server                │    fio       load on sockets and mounts
 //! images    whole images, encrypted and decrypted    │    load      load on media of this process, and virtqueues
-//! scale     one server, more and more of everything ─┘
+//! scale     one server, more and more of everything ─┘    bare      the cipher alone, for the models
 //! ```
 //!
 //! A report exists only when everything was measured: a plan that fails ends with one line, and writes no file.
 
 #![forbid(unsafe_code)]
 
+mod bare;
 mod busy;
 mod contents;
 mod doors;

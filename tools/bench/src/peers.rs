@@ -10,10 +10,11 @@ use clap::builder::PossibleValuesParser;
 use cryptline::luks::format::Version;
 use cryptline::size;
 
+use crate::bare::BARE;
 use crate::error::{Result, fail};
 use crate::plan::{Plan, RunArgs, unique};
 use crate::report::{Direction, Pattern, Quantity, Report, Shape};
-use crate::servers::{Contest, Disk, Door, Server, check_contents, compare};
+use crate::servers::{Contest, Disk, Door, Model, Server, check_contents, compare, compare_with_models};
 use crate::setting::{ServerArgs, Setting};
 
 /// A peer's command line for the encrypted image.
@@ -24,7 +25,7 @@ pub const NBDKIT: &str =
 pub const QEMU_NBD: &str = "qemu-nbd --persistent --shared=4 --socket={socket} --object secret,id=key,file={key,} --image-opts driver=luks,key-secret=key,file.driver=file,file.filename={luks1,}";
 
 #[rustfmt::skip]
-const SERVERS: [Server; 12] = [
+const SERVERS: [Server; 13] = [
     Server::new("cryptline", Door::Nbd, Disk::Luks, "cryptline serve --exit-with-parent --direct=off --unix={socket} --key-file={key} {luks1}"),
     Server::new("cryptline-asleep", Door::Nbd, Disk::Luks, "cryptline serve --exit-with-parent --direct=off --poll-us=0 --unix={socket} --key-file={key} {luks1}"),
     // Any key size: the null cipher has no key.
@@ -39,6 +40,8 @@ const SERVERS: [Server; 12] = [
     Server::new("nbdkit-over-nbd", Door::Nbd, Disk::Luks, "nbdkit --foreground --exit-with-parent --unix={socket} --filter=luks nbd socket={below} passphrase=+{key}"),
     // Touches no disk: what fio reaches there is its own limit.
     Server::new("nbdkit-null", Door::Nbd, Disk::Nothing, "nbdkit --foreground --exit-with-parent --unix={socket} null size={size}"),
+    // LUKS1 has these cipher sectors.
+    Server::bare(512),
 ];
 
 const SMALL: Shape = Shape::new(Direction::Read, Pattern::Random, 4096, 32);
@@ -84,17 +87,31 @@ const CONTESTS: [Contest; 18] = {
     ]
 };
 
+#[rustfmt::skip]
+const MODELS: [Model; 6] = [
+    ("of_model_nbd_4k_qd32", SMALL, "cryptline", "cryptline-plain"),
+    ("of_model_nbd_4k_qd1", ONE, "cryptline", "cryptline-plain"),
+    ("of_model_nbd_4k_write", SMALL_WRITE, "cryptline", "cryptline-plain"),
+    ("of_model_nbd_128k", LARGE, "cryptline", "cryptline-plain"),
+    ("of_model_nbd_1m_read", STREAM, "cryptline", "cryptline-plain"),
+    ("of_model_nbd_1m_write", STREAM_WRITE, "cryptline", "cryptline-plain"),
+];
+/// What fio reaches by itself, shown beside the smallest and the largest requests.
+const LIMITS: [(&str, Shape); 3] = [("nbdkit-null", SMALL), ("nbdkit-null", STREAM), ("nbdkit-null", STREAM_WRITE)];
+
 /// Options of the measurement.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  cryptline-bench peers                                    everything, in about five minutes
-  cryptline-bench peers --jobs 4k-randread-qd32 --rounds 9
+  cryptline-bench peers                                    every figure, within five minutes
+  cryptline-bench peers --rounds 9                         the same, for longer
+  cryptline-bench peers --jobs 4k-randread-qd32            every server under one load
 
 Serves one LUKS1 image by cryptline, qemu-nbd, qemu-storage-daemon and nbdkit's luks filter, and its clear text by their
 plain versions, each over a Unix socket through the page cache, and gives each the same load by fio in turns. The
 -over-nbd servers have the image from another nbdkit. nbdkit-null answers at once: what fio reaches there is its own
-limit. All must give the same SHA-256 first. Two images of --size are made in --dir.
+limit. bare-cipher is no server but the cipher alone, in memory. Without --jobs and --servers, a server has the loads that
+a figure needs; with one of them, all that are left. All must give the same SHA-256 first. Two images of --size are made in --dir.
 
 Needs the Debian packages fio, nbdkit, qemu-utils, qemu-system-common and util-linux; --servers leaves out what is not
 there.")]
@@ -116,32 +133,47 @@ pub fn measure(args: &PeersArgs, runs: RunArgs) -> Result<Report> {
     let runs = runs.or(512 << 20, 5, 0.3)?;
     let is_asked = |asked: &[String], name: &str| asked.is_empty() || asked.iter().any(|one| one == name);
     let servers: Vec<&Server> = SERVERS.iter().filter(|it| is_asked(&args.servers, it.name)).collect();
+    let is_chosen = |load: Shape, server: &Server| {
+        let is_asked_for = !args.jobs.is_empty() || !args.servers.is_empty();
+        is_asked_for || is_needed(load, server.name)
+    };
     let loads = LOADS.iter().filter(|it| is_asked(&args.jobs, it.0));
+    let ways = loads.flat_map(|(_, load)| servers.iter().map(|server| (*load, *server)));
+    let ways: Vec<(Shape, &Server)> = ways.filter(|(load, server)| is_chosen(*load, server)).collect();
     let setting = &Setting::of_servers(&args.of_servers, runs.size, &[Version::Luks1])?;
     let needed = unique(servers.iter().flat_map(|server| server.programs()));
     let missing: Vec<_> = needed.iter().filter_map(|name| setting.programs.missing(name)).collect();
     if !missing.is_empty() {
         fail!("{}; install it, or leave it out by --servers", missing.join(", "));
     }
-    let with_images: Vec<&Server> = servers.iter().copied().filter(|server| server.disk != Disk::Nothing).collect();
+    let with_images: Vec<&Server> = servers.iter().copied().filter(|server| server.has_image()).collect();
     check_contents(setting, with_images.iter().copied())?;
     let plan = Plan {
         bench: "peers",
         title: "cryptline and its peers over NBD",
         medium: String::new(),
         runs,
-        rows: loads.flat_map(|(_, load)| servers.iter().map(|server| server.row(*load, setting))).collect(),
+        rows: ways.iter().map(|(load, server)| server.row(*load, setting)).collect(),
         notes: notes(setting, &needed),
     };
-    let mut report =
-        plan.run(|row, turn| servers[turn.row % servers.len()].turn(setting, row.shape, runs.time, turn.run))?;
+    let mut report = plan.run(|row, turn| ways[turn.row].1.turn(setting, row.shape, runs.time, turn.run))?;
     check_agreement(setting, &with_images)?;
     setting.describe(&mut report);
+    let job = |load: Shape| LOADS.iter().find(|it| it.1 == load).map_or("", |it| it.0);
+    compare_with_models(&mut report, &MODELS, |(_, load, ours, plain)| {
+        format!("needs {ours}, {plain}, {BARE} at {}", job(*load))
+    });
     compare(&mut report, &CONTESTS, |(_, load, ours, others, _)| {
-        let load = LOADS.iter().find(|it| it.1 == *load).map_or("", |it| it.0);
-        format!("needs {ours}, {} at {load}", others.join(", "))
+        format!("needs {ours}, {} at {}", others.join(", "), job(*load))
     });
     Ok(report)
+}
+
+/// Tells if a figure needs a server under a load, or it is shown beside those.
+fn is_needed(load: Shape, server: &str) -> bool {
+    let by_contest = |(_, of, ours, others, _): &Contest| *of == load && (*ours == server || others.contains(&server));
+    let by_model = |(_, of, ours, plain): &Model| *of == load && [*ours, *plain, BARE].contains(&server);
+    CONTESTS.iter().any(by_contest) || MODELS.iter().any(by_model) || LIMITS.contains(&(server, load))
 }
 
 /// Verifies that servers of the same image still give the same bytes after all writes.
@@ -173,6 +205,7 @@ fn notes(setting: &Setting, needed: &[&str]) -> Vec<String> {
             setting.images.sha256
         ),
         "One server runs at a time. Each has a turn at each load in each round, and the order changes. fio uses its nbd engine (libnbd, structured replies, one connection).".into(),
+        "bare-cipher is the cipher alone on the processor of the servers, in memory that was just copied from where no cache holds it, as a server finds its data: as much at a time as is in flight, 256 KiB at most.".into(),
         "nbdkit-null is nbdkit's null plugin: what comes near its speed is the limit of fio and the socket, not that of a server.".into(),
         "cryptline-plain is the null cipher over the plain file: cryptline serves no file as it is, and this touches no byte more.".into(),
         setting.programs.versions(needed),

@@ -16,7 +16,7 @@
 //! before [`Plan::run`].
 
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use cryptline::size;
@@ -100,6 +100,7 @@ impl Plan {
         let mut others = Others::look();
         let progress = progress(groups.len() * self.runs.runs as usize);
         let mut all = Watch::default();
+        let (begun, mut told) = (Instant::now(), Instant::now());
         for run in 0..self.runs.runs {
             for group in &groups {
                 let Row { name, times, .. } = &self.rows[group.start];
@@ -120,6 +121,14 @@ impl Plan {
                     }
                 }
                 progress.inc(1);
+            }
+            // Without a terminal there is no bar.
+            if progress.is_hidden() && told.elapsed() >= SILENCE {
+                told = Instant::now();
+                let (done, gone) = (run + 1, begun.elapsed());
+                let left = gone * (self.runs.runs - done) / done;
+                let [gone, left] = [gone, left].map(|it| it.as_secs());
+                eprintln!("run {done} of {} is done after {gone} s, about {left} s left", self.runs.runs);
             }
         }
         progress.finish_and_clear();
@@ -150,6 +159,8 @@ pub fn progress(steps: usize) -> ProgressBar {
     }
 }
 
+/// Least time between two lines that say how far a plan is.
+const SILENCE: Duration = Duration::from_secs(5);
 /// Longest turn, in seconds.
 const SECONDS_MAX: f64 = 3600.0;
 

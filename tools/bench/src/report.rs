@@ -166,6 +166,8 @@ pub struct Comparison {
     pub name: &'static str,
     pub of: Quantity,
     pub pairs: Vec<(String, Vec<String>)>,
+    /// The others are one model: each does its part of the work, one after another.
+    pub in_sum: bool,
     /// Why it has no value where a row is not there.
     pub needs: String,
     /// Why it has no goal here.
@@ -227,8 +229,10 @@ impl Report {
     /// Adds the figure of a comparison.
     pub fn compare(&mut self, comparison: &Comparison) {
         let goal = figures::of(self.bench, comparison.name).goal;
-        let ratios: Option<Vec<Ratios>> =
-            comparison.pairs.iter().map(|(of, to)| self.ratios(of, to, comparison.of)).collect();
+        let ratios = comparison.pairs.iter().map(|(of, to)| {
+            if comparison.in_sum { self.ratios_to_sum(of, to) } else { self.ratios(of, to, comparison.of) }
+        });
+        let ratios: Option<Vec<Ratios>> = ratios.collect();
         let worse = |one: &Ratios, other: &Ratios| match goal {
             Goal::AtLeast(_) | Goal::Higher => one.median().total_cmp(&other.median()),
             Goal::AtMost(_) | Goal::Lower => other.median().total_cmp(&one.median()),
@@ -287,6 +291,21 @@ impl Report {
         let each = of.each(quantity).iter().zip(&theirs).map(|(of, to)| of / to).collect();
         let said = if std::ptr::eq(of, best) { of.name.clone() } else { format!("{} beside {}", of.name, best.name) };
         Some(Ratios { each, others: of.others.into_iter().chain(best.others).reduce(f64::max), said })
+    }
+
+    /// A row's speed beside that of others one after another, if all of them are there: their times for as much data are
+    /// added up.
+    fn ratios_to_sum(&self, of: &str, to: &[String]) -> Option<Ratios> {
+        let of = self.row(of)?;
+        let parts: Vec<&Row> = to.iter().map(|name| self.row(name)).collect::<Option<_>>()?;
+        let mut each = vec![0.0; of.turns.len()];
+        for part in &parts {
+            let turns = each.iter_mut().zip(of.each(Quantity::Speed)).zip(part.each(Quantity::Speed));
+            turns.for_each(|((sum, of), part)| *sum += of / part);
+        }
+        let others = parts.iter().chain([&of]).filter_map(|row| row.others).reduce(f64::max);
+        let names: Vec<&str> = parts.iter().map(|row| row.name.as_str()).collect();
+        Some(Ratios { each, others, said: format!("{} beside {}", of.name, names.join(" and then ")) })
     }
 
     /// The best of some rows, if all of them are there.
@@ -480,6 +499,19 @@ mod tests {
         let mut report = report(vec![row("a", &[2.0, 4.0])]);
         report.compare(&Comparison::new("queue_over_plain_null", "a", "a"));
         assert_eq!(report.figures[0].value, Some(1.25));
+    }
+
+    #[test]
+    fn a_row_beside_a_model_is_beside_all_of_its_parts_one_after_another() {
+        let mut report = report(vec![row("of", &[8.0, 3.0]), row("plain", &[20.0, 6.0]), row("cipher", &[20.0, 12.0])]);
+        for parts in [["plain", "cipher"], ["plain", "none"]] {
+            let pairs = vec![("of".to_owned(), parts.map(str::to_owned).to_vec())];
+            let comparison = Comparison { name: "inline_over_model", in_sum: true, pairs, ..Comparison::default() };
+            report.compare(&comparison);
+        }
+        let value = report.figures[0].value.expect("a value");
+        assert!((value - 0.775).abs() < 1e-9, "{value}");
+        assert_eq!(report.figures[1].value, None);
     }
 
     #[test]

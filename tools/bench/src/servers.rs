@@ -17,6 +17,7 @@ use clap::ValueEnum;
 use cryptline::{DirectMode, Open};
 use cryptline_engine::Gate;
 
+use crate::bare::{BARE, BareCipher};
 use crate::contents::sha256_of;
 use crate::error::{Of as _, Result, fail};
 use crate::fio::{self, Target};
@@ -52,6 +53,8 @@ pub enum Disk {
     Plain,
     /// No image.
     Nothing,
+    /// No server either: the cipher alone, in cipher sectors of so many bytes.
+    Cipher(u32),
 }
 
 /// A row of a table.
@@ -67,6 +70,9 @@ pub struct Server {
 
 /// A figure: its name, the load, whose number, of whom the best is compared, and which number.
 pub type Contest = (&'static str, Shape, &'static str, &'static [&'static str], Quantity);
+
+/// A figure of what a request costs beside its model: its name, the load, who encrypts, and who does the same plain.
+pub type Model = (&'static str, Shape, &'static str, &'static str);
 
 /// Server of the encrypted image for a server that lies over it: of the same file as all others, so that all can be
 /// compared byte for byte. It is in the page cache; nbdkit's memory plugin would begin empty.
@@ -134,8 +140,25 @@ impl Server {
         Self { name, door, disk, line }
     }
 
+    /// The cipher alone, in cipher sectors of so many bytes.
+    pub const fn bare(sector_size: u32) -> Self {
+        Self::new(BARE, Door::Nbd, Disk::Cipher(sector_size), "")
+    }
+
+    fn is_bare(&self) -> bool {
+        matches!(self.disk, Disk::Cipher(_))
+    }
+
+    /// Tells if it has an image, whose bytes it must give.
+    pub fn has_image(&self) -> bool {
+        self.disk != Disk::Nothing && !self.is_bare()
+    }
+
     /// Returns what must be installed to start it and to load it.
     pub fn programs(&self) -> Vec<&'static str> {
+        if self.is_bare() {
+            return Vec::new();
+        }
         let own = self.line.split(' ').next();
         let below = self.is_over_nbd().then_some("nbdkit");
         own.into_iter().chain(below).chain((self.door != Door::VhostUser).then_some("fio")).collect()
@@ -148,15 +171,18 @@ impl Server {
 
     /// Its row under a load.
     pub fn row(&self, load: Shape, setting: &Setting) -> Row {
+        if self.is_bare() {
+            return Row { cipher: Some("aes-xts-plain64".into()), ..Row::new(name(self.name, load), load) };
+        }
         Row {
             front: word(&self.door),
             cipher: match self.disk {
-                Disk::Luks => Some("aes-xts-plain64".into()),
+                Disk::Luks | Disk::Cipher(_) => Some("aes-xts-plain64".into()),
                 Disk::Null => Some(NULL_CIPHER.into()),
                 Disk::Plain | Disk::Nothing => None,
             },
             // Checked before anything is measured.
-            sha256: (self.disk != Disk::Nothing).then(|| setting.images.sha256.clone()),
+            sha256: self.has_image().then(|| setting.images.sha256.clone()),
             server: self.name.split(',').next().map(str::to_owned),
             generator: Some(if self.door == Door::VhostUser { "libblkio's driver" } else { "fio" }.into()),
             ..Row::new(name(self.name, load), load)
@@ -220,8 +246,12 @@ impl Server {
 
     /// A turn at a load.
     pub fn turn(&self, setting: &Setting, load: Shape, time: Duration, run: u32) -> Result<Sample> {
-        let Running { process, place, target, _below } = &self.start(setting)?;
         let job = setting.job(load, time, u64::from(run) + 1);
+        if let Disk::Cipher(sector_size) = self.disk {
+            setting.stop.check()?;
+            return BareCipher::new(sector_size)?.sample(&job, setting.pins.map(|pins| pins.server));
+        }
+        let Running { process, place, target, _below } = &self.start(setting)?;
         let late = Instant::now() + job.warm_up + job.time + PATIENCE;
         let contents = setting.images.contents;
         process.turn(|| match self.door {
@@ -266,5 +296,13 @@ pub fn compare(report: &mut Report, contests: &[Contest], needs: impl Fn(&Contes
             needs: needs(contest),
             ..Comparison::default()
         });
+    }
+}
+
+/// Adds the figures of models: the same request plain, and then the bare cipher.
+pub fn compare_with_models(report: &mut Report, models: &[Model], needs: impl Fn(&Model) -> String) {
+    for model @ &(figure, load, of, plain) in models {
+        let pairs = vec![(name(of, load), [plain, BARE].map(|part| name(part, load)).to_vec())];
+        report.compare(&Comparison { name: figure, pairs, in_sum: true, needs: needs(model), ..Comparison::default() });
     }
 }
