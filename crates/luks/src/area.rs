@@ -199,7 +199,7 @@ pub(crate) fn gaps(taken: &mut [Extent], start: u64, end: u64) -> Vec<Extent> {
 /// Fills `size` bytes from `offset` with random bytes, a piece at a time.
 pub(crate) fn fill_random(device: &mut (impl Write + Seek), extent: Extent, random: &Random) -> Result<(), Error> {
     const PIECE: u64 = 1 << 20;
-    let mut random = random.stream(&format!("filler {}", extent.offset));
+    let mut random = random.filler(extent.offset)?;
     let mut noise = vec![0; usize::try_from(extent.size.min(PIECE)).unwrap_or(0)];
     let mut done = 0;
     while done < extent.size {

@@ -144,6 +144,15 @@ impl FormatOptions {
         }
     }
 
+    /// Bytes before the place for key slots: the header itself, and of LUKS2 both copies.
+    #[must_use]
+    pub fn metadata_len(&self) -> u64 {
+        match self.version {
+            Version::Luks1 => 4096,
+            Version::Luks2 => 2 * self.metadata_size.unwrap_or(luks2::COPY_SIZE),
+        }
+    }
+
     /// Where the data of such a volume begins.
     ///
     /// # Errors

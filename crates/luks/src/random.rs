@@ -67,7 +67,7 @@ pub(crate) enum Random {
 /// Random bytes for one purpose, one after the other.
 pub(crate) enum Stream {
     Kernel,
-    Seed(Box<ChaCha20>),
+    ChaCha(Box<ChaCha20>),
 }
 
 impl Random {
@@ -91,7 +91,20 @@ impl Random {
         let mut key = mac.finalize().into_bytes();
         let cipher = Box::new(ChaCha20::new(&key, &[0; 12].into()));
         key.as_mut_slice().zeroize();
-        Stream::Seed(cipher)
+        Stream::ChaCha(cipher)
+    }
+
+    /// Bytes that are no secret and may be many, for the place at `offset`. The kernel gives their key only: its own generator
+    /// uses no vectors and is several times slower.
+    pub fn filler(&self, offset: u64) -> Result<Stream, Error> {
+        let Self::Kernel = self else {
+            return Ok(self.stream(&format!("filler {offset}")));
+        };
+        let mut key = [0; 32];
+        from_kernel(&mut key).map_err(Error::KeyMemory)?;
+        let cipher = Box::new(ChaCha20::new(&key.into(), &[0; 12].into()));
+        key.zeroize();
+        Ok(Stream::ChaCha(cipher))
     }
 
     /// `len` bytes that are no secret.
@@ -124,7 +137,7 @@ impl Stream {
     pub fn fill(&mut self, out: &mut [u8]) -> Result<(), Error> {
         match self {
             Self::Kernel => from_kernel(out).map_err(Error::KeyMemory),
-            Self::Seed(cipher) => {
+            Self::ChaCha(cipher) => {
                 out.fill(0);
                 cipher.apply_keystream(out);
                 Ok(())
@@ -212,6 +225,16 @@ mod tests {
         ] {
             assert_ne!(whole, seeded(change).bytes("filler", 100).unwrap());
         }
+    }
+
+    #[test]
+    fn filler_of_the_kernel_never_comes_twice() {
+        let mut filled = [[0; 64]; 2];
+        for bytes in &mut filled {
+            Random::Kernel.filler(4096).unwrap().fill(bytes).unwrap();
+        }
+        assert_ne!(filled[0], filled[1]);
+        assert!(filled.iter().all(|bytes| bytes.iter().any(|byte| *byte != 0)));
     }
 
     #[test]

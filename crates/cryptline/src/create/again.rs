@@ -193,6 +193,7 @@ impl Create {
             Ok(Prepared {
                 // It is on disk.
                 bytes: Vec::new(),
+                slots: 0,
                 start,
                 header,
                 key,

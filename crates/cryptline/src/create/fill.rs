@@ -4,6 +4,9 @@
 //! header in memory ─► data, encrypted under its key ─► flush ─► key slots ─► flush ─► the rest of the header
 //! ```
 //!
+//! In a new file the key slots are written before the data, and one flush makes both durable: megabytes of noise, which open
+//! nothing without a header.
+//!
 //! So there is no volume before its data is durable, and in a file none under its name before it was opened again.
 
 use std::io::{Cursor, Seek, SeekFrom, Write};
@@ -42,12 +45,16 @@ fn inline() -> DispatchOptions {
 pub(super) enum Rest {
     /// A new file: what stays zeros takes no room.
     IsZeros,
+    /// The same, where [the key slots](put_key_slots) are already.
+    HasKeySlots,
     IsUnknown,
 }
 
 /// A header that is on no medium yet.
 pub(super) struct Prepared {
     pub bytes: Vec<u8>,
+    /// Where the place of the key slots begins, in bytes.
+    pub slots: usize,
     /// Where the data begins, in bytes: behind the header, unless that is elsewhere.
     pub start: u64,
     pub header: Header,
@@ -111,10 +118,13 @@ impl Create {
         self.check_data_size(size - start, &name)?;
         draft.set_size(size, self.preallocate)?;
         let header = self.header_apart(&prepared)?;
+        if header.is_none() {
+            put_key_slots(&draft, &prepared).map_err(|source| draft::failed("write", &name, source))?;
+        }
         let grows = known.is_none() && self.size.is_none();
         let moved = self.fill_file(&draft, &name, &prepared, &copy, grows)?;
         if header.is_none() {
-            self.put_prepared(Durable(draft.file()), &prepared, Rest::IsZeros)
+            self.put_prepared(Durable(draft.file()), &prepared, Rest::HasKeySlots)
                 .map_err(|source| draft::failed("write", &name, source))?;
         }
         // What was written behind the end of a stream was hashed, too.
@@ -174,7 +184,8 @@ impl Create {
             let len = len.map_err(|error| Problem::Luks(error).on(name))?;
             let mut bytes = bytes.into_inner();
             bytes.truncate(usize::try_from(len).unwrap_or(HEADER_MAX));
-            Ok(Prepared { bytes, start, header, key, passphrase, sector: sector.into() })
+            let slots = usize::try_from(options.metadata_len()).unwrap_or(HEADER_MAX).min(bytes.len());
+            Ok(Prepared { bytes, slots, start, header, key, passphrase, sector: sector.into() })
         })
     }
 
@@ -221,14 +232,12 @@ impl Create {
         place: Rest,
     ) -> std::io::Result<()> {
         let (first, rest) = prepared.bytes.split_at(FIRST);
-        let unit = match place {
-            Rest::IsZeros => FIRST,
-            Rest::IsUnknown => rest.len().max(1),
-        };
-        for (number, piece) in rest.chunks(unit).enumerate() {
-            if place == Rest::IsUnknown || !is_zero(piece) {
-                device.seek(SeekFrom::Start((FIRST + number * unit) as u64))?;
-                device.write_all(piece)?;
+        match place {
+            Rest::IsZeros => put_data(&mut device, FIRST, rest)?,
+            Rest::HasKeySlots => put_data(&mut device, FIRST, &prepared.bytes[FIRST..prepared.slots])?,
+            Rest::IsUnknown => {
+                device.seek(SeekFrom::Start(FIRST as u64))?;
+                device.write_all(rest)?;
             }
         }
         device.flush()?;
@@ -273,10 +282,70 @@ impl Create {
     }
 }
 
+/// Writes the place of the key slots into a new file. The flush that ends the copy makes it durable.
+fn put_key_slots(draft: &Draft, prepared: &Prepared) -> std::io::Result<()> {
+    put_data(&mut Durable(draft.file()), prepared.slots, &prepared.bytes[prepared.slots..])
+}
+
+/// Writes `bytes` at an offset of a new file, without the blocks of zeros: each run of others at once.
+fn put_data(device: &mut (impl Write + Seek), offset: usize, bytes: &[u8]) -> std::io::Result<()> {
+    let (mut at, mut left) = (offset, bytes);
+    while !left.is_empty() {
+        let is_first_zero = is_zero(&left[..left.len().min(FIRST)]);
+        let blocks = left.chunks(FIRST).take_while(|block| is_zero(block) == is_first_zero);
+        let (run, rest) = left.split_at(blocks.map(<[u8]>::len).sum());
+        if !is_first_zero {
+            device.seek(SeekFrom::Start(at as u64))?;
+            device.write_all(run)?;
+        }
+        (at, left) = (at + run.len(), rest);
+    }
+    Ok(())
+}
+
 /// With a header that is elsewhere, where it is.
 fn with_header(open: Open, header: Option<&Path>) -> Open {
     match header {
         Some(path) => open.header(path),
         None => open,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A medium that notes where each write goes, and how long it is.
+    #[derive(Default)]
+    struct Noted(Cursor<Vec<u8>>, Vec<(u64, usize)>);
+
+    impl Write for Noted {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.1.push((self.0.position(), bytes.len()));
+            self.0.write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Seek for Noted {
+        fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+            self.0.seek(to)
+        }
+    }
+
+    #[test]
+    fn blocks_of_zeros_are_left_out_and_each_run_of_others_is_one_write() {
+        let mut bytes = vec![0; 6 * FIRST + 512];
+        bytes[FIRST..3 * FIRST].fill(1);
+        bytes[4 * FIRST + 7] = 1;
+        bytes[6 * FIRST] = 1;
+        let mut noted = Noted::default();
+        put_data(&mut noted, FIRST, &bytes).unwrap();
+        let at = |block: usize| (block * FIRST) as u64;
+        assert_eq!(noted.1, [(at(2), 2 * FIRST), (at(5), FIRST), (at(7), 512)]);
+        assert_eq!(noted.0.into_inner()[FIRST..], bytes);
     }
 }

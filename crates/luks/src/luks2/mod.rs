@@ -21,7 +21,7 @@ pub use self::binary::Copy;
 use self::copies::Bar;
 pub use self::copies::CopyState;
 pub use self::copies::{look, parse_metadata};
-pub(crate) use self::format::{data_start, format, header_len, wipe_magics};
+pub(crate) use self::format::{COPY_SIZE, data_start, format, header_len, wipe_magics};
 
 use self::binary::Binary;
 use self::metadata::{JsonSegment, Keyslot, Metadata, Odd, Priority};
