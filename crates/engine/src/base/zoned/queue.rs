@@ -8,7 +8,7 @@ use super::Shared;
 use crate::gate::GatedQueue;
 use crate::in_flight::InFlight;
 use crate::zone::{Saved, ZoneAction};
-use crate::{Completion, Fault, Operation, Queue, Request, Submitted};
+use crate::{Combined, Completion, Fault, Operation, Queue, Request, Submitted};
 
 /// The token of the flush that this queue itself makes.
 const FLUSH: u64 = u64::MAX;
@@ -47,7 +47,7 @@ enum Kind {
     /// A reset of this zone, whose data are being freed.
     Reset { index: u32 },
     /// The same, of all these zones, the last first.
-    ResetAll { left: Vec<u32>, result: Result<(), Fault> },
+    ResetAll { left: Vec<u32>, outcome: Combined },
 }
 
 impl ZonedQueue {
@@ -234,13 +234,19 @@ impl ZonedQueue {
     fn reset_all(&mut self, ring: &mut Ring, request: Request) {
         let layout = *self.shared.table.layout();
         let mut left = Vec::new();
-        let mut result = self.shared.may_write();
+        let mut outcome = Combined::new(true);
+        if let Err(fault) = self.shared.may_write() {
+            outcome.add(Err(fault));
+        }
         for index in layout.conventional..layout.count {
             match self.shared.table.begin_reset(index) {
-                Ok(true) => left.push(index),
+                Ok(true) => {
+                    left.push(index);
+                    outcome.add(Ok(()));
+                }
                 // Read-only and offline zones are passed over.
                 Ok(false) | Err(Fault::ZoneCondition) => {}
-                Err(fault) => result = Err(fault),
+                Err(fault) => outcome.add(Err(fault)),
             }
         }
         let saved: Vec<_> = (left.iter()).map(|&index| (index, self.shared.table.saved(index))).collect();
@@ -250,10 +256,10 @@ impl ZonedQueue {
             return;
         }
         match left.last() {
-            None => self.ended.push(request.complete(result)),
+            None => self.ended.push(request.complete(outcome.result())),
             Some(&index) => {
                 let freeing = self.free(request.token, index);
-                self.send(ring, freeing, Kind::ResetAll { left, result });
+                self.send(ring, freeing, Kind::ResetAll { left, outcome });
             }
         }
     }
@@ -318,17 +324,17 @@ impl ZonedQueue {
                 let request = Request::zone(start, ZoneAction::Reset, token);
                 self.ended.push(request.complete(Ok(())));
             }
-            Kind::ResetAll { mut left, result } => {
+            Kind::ResetAll { mut left, outcome } => {
                 if let Some(index) = left.pop() {
                     self.shared.table.end_reset(index);
                 }
                 match left.last() {
                     Some(&index) => {
-                        return Some((self.free(token, index), Kind::ResetAll { left, result }));
+                        return Some((self.free(token, index), Kind::ResetAll { left, outcome }));
                     }
                     None => {
                         let request = Request::zone(0, ZoneAction::ResetAll, token);
-                        self.ended.push(request.complete(result));
+                        self.ended.push(request.complete(outcome.result()));
                     }
                 }
             }

@@ -11,7 +11,7 @@ use super::state::{May, Member, ZoneStates};
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
 use crate::zone::{Zone, ZoneAction};
-use crate::{Completion, Device, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted};
+use crate::{Combined, Completion, Device, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted};
 
 /// The device above the cipher.
 pub(super) struct Admission {
@@ -131,7 +131,7 @@ struct ResetAll {
     is_announced: bool,
     /// One reset is below.
     is_below: bool,
-    result: Result<(), Fault>,
+    outcome: Combined,
 }
 
 /// Outcome of an attempt.
@@ -268,7 +268,7 @@ impl AdmissionQueue {
             next: self.zones.start,
             is_announced: false,
             is_below: false,
-            result: Ok(()),
+            outcome: Combined::new(true),
         });
         match self.go_on_with_all(ring) {
             Some(completion) => Tried::Ended(completion),
@@ -284,7 +284,7 @@ impl AdmissionQueue {
             if all.next == end {
                 let all = self.all.take()?;
                 let request = Request::zone(0, ZoneAction::ResetAll, all.token);
-                return Some(request.complete(all.result));
+                return Some(request.complete(all.outcome.result()));
             }
             let index = all.next;
             if !self.states.is_sequential(index) {
@@ -357,8 +357,8 @@ impl AdmissionQueue {
                 if let Some(all) = &mut self.all {
                     (all.next, all.is_below, all.is_announced) = (index + 1, false, false);
                     // Read-only and offline zones are passed over.
-                    if !matches!(result, Err(Fault::ZoneCondition)) && all.result.is_ok() {
-                        all.result = result;
+                    if !matches!(result, Err(Fault::ZoneCondition)) {
+                        all.outcome.add(result);
                     }
                 }
                 self.states.wake(waiting, &self.member);

@@ -110,6 +110,48 @@ fn failed_reset_leaves_the_zone_as_it_is_until_it_is_reported() {
     assert_eq!(driver.run(next).result, Ok(()));
 }
 
+/// Three zones with something in them are reset by a reset of all, of which some fail by `rules`.
+fn reset_all_over(rules: &[&str]) -> Result<(), Fault> {
+    let rules: Vec<_> = rules.iter().map(|&rule| rule.to_owned()).collect();
+    let fresh = encrypted(faulty(ram(layout()), &rules), Mode::Inline);
+    let mut driver = Driver::new(&fresh.gate, Setup::ALL[0]);
+    for index in 3..6 {
+        let write = driver.write_request(start(index), 4096, 1, 1);
+        driver.run(write).result.unwrap();
+    }
+    driver.run(Request::zone(0, ZoneAction::ResetAll, 2)).result
+}
+
+#[test]
+fn reset_of_all_zones_ends_with_the_worst_of_its_faults_and_was_not_refused_where_one_was_made() {
+    let refused = |nth| format!("zone:nth={nth}:error=EOPNOTSUPP");
+    let [one, two, three] = [1, 2, 3].map(refused);
+    assert_eq!(reset_all_over(&[&one, "zone:nth=2"]), Err(EIO));
+    assert_eq!(reset_all_over(&["zone:nth=1", &two]), Err(EIO));
+    assert_eq!(reset_all_over(&[&two]), Err(Fault::Partly));
+    assert_eq!(reset_all_over(&[&one, &two, &three]), Err(Fault::NotSupported));
+}
+
+#[test]
+fn reset_of_all_zones_beside_a_write_to_one_was_not_refused() {
+    for (first, expected) in [(None, Fault::ZoneBusy), (Some(3), Fault::Partly), (Some(5), Fault::Partly)] {
+        let fresh = over_slow(layout());
+        let mut driver = Driver::new(&fresh.gate, Setup::ALL[0]);
+        if let Some(index) = first {
+            let write = driver.write_request(start(index), 4096, 1, 1);
+            driver.run(write).result.unwrap();
+        }
+        driver.submit(driver.write_request(start(4), 4096, 1, 2));
+        driver.submit(Request::zone(0, ZoneAction::ResetAll, 3));
+        let ended = driver.drain();
+        let reset = ended.iter().find(|ended| ended.request.token == 3).unwrap();
+        assert_eq!(reset.result, Err(expected), "{first:?}");
+        let zones = report(&fresh.gate);
+        assert!(first.is_none_or(|index| zones[index as usize].condition == ZoneCondition::Empty));
+        assert_eq!(zones[4].write_pointer, start(4) + 4096);
+    }
+}
+
 /// A refusal changes nothing, so nothing is frozen: the zone goes on where it was.
 #[test]
 fn write_refused_for_want_of_an_open_zone_is_written_once_there_is_one() {
