@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use cryptline_engine::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
-use cryptline_engine::{BackendChoice, Buffer, Channel, Gate, Operation, Request, Submitted};
+use cryptline_engine::{BackendChoice, Buffer, Channel, Gate, Request, Submitted};
 use cryptline_testkit::cache::{FileContent, FileOf, Machine, Survivors, Temper};
 use tempfile::TempDir;
 
@@ -208,15 +208,15 @@ impl Laid<'_> {
         let len = usize::try_from(gate.size()).expect("small").min(SIZE + MORE * SECTOR);
         let read = Request::read(0, Buffer::alloc(len).expect("memory"), 0);
         match finish(&gate, machine.backend(), read) {
-            Ok(Operation::Read(bytes)) => promises.left(&bytes),
-            Ok(_) => unreachable!("a read comes back as a read"),
+            Ok(Some(bytes)) => promises.left(&bytes),
+            Ok(None) => unreachable!("a read comes back as a read"),
             Err(why) => Err(why),
         }
     }
 }
 
-/// Carries out one request.
-fn finish(gate: &Gate, backend: BackendChoice, request: Request) -> Result<Operation, String> {
+/// Carries out one request; its data.
+fn finish(gate: &Gate, backend: BackendChoice, request: Request) -> Result<Option<Buffer>, String> {
     let mut channel = Channel::open(gate, backend, 4).map_err(|error| error.to_string())?;
     let mut done = Vec::new();
     if let Submitted::Done(completion) = channel.submit(request) {
@@ -226,5 +226,5 @@ fn finish(gate: &Gate, backend: BackendChoice, request: Request) -> Result<Opera
         channel.wait(&mut done).map_err(|error| error.to_string())?;
     }
     let completion = done.pop().expect("one request, one answer");
-    completion.result.map(|()| completion.request.operation).map_err(|fault| fault.to_string())
+    completion.result.map(|()| completion.request.data).map_err(|fault| fault.to_string())
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cryptline::Channel;
-use cryptline::engine::{Arena, BackendChoice, Buffer, Completion, Fault, Operation, Request, Submitted};
+use cryptline::engine::{Arena, BackendChoice, Buffer, Completion, Fault, Op, Request, Submitted};
 use rustix::io::Errno;
 
 use crate::call::{Failure, Out, Outcome, bytes, bytes_mut, call, count};
@@ -96,7 +96,7 @@ impl Queue {
     }
 
     /// Takes a request. What has ended is collected later, even if that is at once.
-    fn submit(&mut self, slot: Slot, operation: Operation, offset: u64) -> Outcome {
+    fn submit(&mut self, slot: Slot, request: Request) -> Outcome {
         // What has ended keeps its place until it is collected.
         let has_room = self.free.len() > self.ended.len();
         let Some(index) = has_room.then(|| self.free.pop()).flatten() else {
@@ -104,7 +104,7 @@ impl Queue {
             return Err(Failure::new(Errno::AGAIN, text));
         };
         self.slots[index] = slot;
-        let request = Request { offset, operation, token: index as u64 };
+        let request = Request { token: index as u64, ..request };
         if let Submitted::Done(completion) = self.channel.submit(request) {
             self.end(&completion);
             // Its descriptor is readable then, and nobody waits in vain.
@@ -118,7 +118,7 @@ impl Queue {
         let slot = self.slots[index];
         self.free.push(index);
         let mut result = completion.result;
-        if let (Operation::Read(data), Ok(())) = (&completion.request.operation, result) {
+        if let (Op::Read, Some(data), Ok(())) = (completion.request.op, &completion.request.data, result) {
             // SAFETY: whoever submitted the read promised that the buffer is there, as long as this, and nobody
             // else's until the request has been collected, which it has not been.
             match unsafe { bytes_mut(slot.target, data.len(), "the buffer") } {
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn cryptline_queue_read(
             // SAFETY: the caller promises the same, and more. This is to see that they are there.
             unsafe { bytes_mut(target, len, "the buffer") }?;
             let buffer = queue.buffer(len)?;
-            queue.submit(Slot { token, target }, Operation::Read(buffer), offset)
+            queue.submit(Slot { token, target }, Request::read(offset, buffer, 0))
         })
     })
 }
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn cryptline_queue_write(
             let source = unsafe { bytes(source, len, "the buffer") }?;
             let mut data = queue.buffer(len)?;
             data.copy_from_slice(source);
-            queue.submit(no_target(token), Operation::Write { data, durable }, offset)
+            queue.submit(no_target(token), Request::write(offset, data, durable, 0))
         })
     })
 }
@@ -274,22 +274,19 @@ pub unsafe extern "C" fn cryptline_queue_write(
 /// Submits a flush: durable is what was collected before.
 #[unsafe(no_mangle)]
 pub extern "C" fn cryptline_queue_flush(queue: *mut cryptline_queue, token: u64) -> c_int {
-    call(|| with(queue, |queue| queue.submit(no_target(token), Operation::Flush, 0)))
+    call(|| with(queue, |queue| queue.submit(no_target(token), Request::flush(0))))
 }
 
 /// Submits a discard.
 #[unsafe(no_mangle)]
 pub extern "C" fn cryptline_queue_discard(queue: *mut cryptline_queue, offset: u64, len: u64, token: u64) -> c_int {
-    let operation = Operation::Discard { len };
-    call(|| with(queue, |queue| queue.submit(no_target(token), operation, offset)))
+    call(|| with(queue, |queue| queue.submit(no_target(token), Request::new(Op::Discard, offset, len, 0))))
 }
 
 /// Submits that a range is to read as zeros; -EOPNOTSUPP where the volume can only write them.
 #[unsafe(no_mangle)]
 pub extern "C" fn cryptline_queue_zero(queue: *mut cryptline_queue, offset: u64, len: u64, token: u64) -> c_int {
-    let may_unmap = false;
-    let operation = Operation::WriteZeroes { len, may_unmap };
-    call(|| with(queue, |queue| queue.submit(no_target(token), operation, offset)))
+    call(|| with(queue, |queue| queue.submit(no_target(token), Request::new(Op::Zero, offset, len, 0))))
 }
 
 fn no_target(token: u64) -> Slot {

@@ -4,7 +4,7 @@
 //! Completions come in any order; the token tells which request each one is.
 
 use cryptline::Open;
-use cryptline::engine::{Buffer, Completion, Operation, Request, Submitted};
+use cryptline::engine::{Buffer, Completion, Request, Submitted};
 
 const DEPTH: u64 = 32;
 const BLOCK: u64 = 64 * 1024;
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// The same whatever the order of the blocks.
 fn checksum(completion: &Completion) -> Result<u64, Box<dyn std::error::Error>> {
     completion.result?;
-    let Operation::Read(bytes) = &completion.request.operation else {
+    let Some(bytes) = &completion.request.data else {
         return Err("a read came back as something else".into());
     };
     let seed = completion.request.token.wrapping_mul(31);

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::sync::Arc;
 
 use cryptline_engine::queue::Immediate;
-use cryptline_engine::{Device, Fault, Geometry, OpenError, Operation, Queue, Request, Ring, ZEROS};
+use cryptline_engine::{Device, Fault, Geometry, Op, OpenError, Queue, Request, Ring, ZEROS};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -152,21 +152,15 @@ struct MediumQueue(Arc<dyn Medium>);
 impl Immediate for MediumQueue {
     fn answer(&mut self, request: &mut Request) -> Result<(), Fault> {
         let (medium, offset) = (&self.0, request.offset);
-        let done = match &mut request.operation {
-            Operation::Read(buffer) => medium.read_at(offset, buffer),
-            Operation::Write { data, durable } => {
-                let written = medium.write_at(offset, data);
-                let flush = *durable;
-                match written {
-                    Ok(()) if flush => return medium.flush().map_err(|error| fault_of_flush(&error)),
-                    written => written,
-                }
-            }
-            Operation::WriteZeroes { len, .. } => zero(&**medium, offset, *len),
-            Operation::Flush => return medium.flush().map_err(|error| fault_of_flush(&error)),
-            Operation::Discard { .. } | Operation::Cache { .. } | Operation::ZoneAppend { .. } | Operation::Zone(_) => {
-                return Err(Fault::NotSupported);
-            }
+        let done = match (request.op, &mut request.data) {
+            (Op::Read, Some(buffer)) => medium.read_at(offset, buffer),
+            (op @ (Op::Write | Op::WriteFua), Some(data)) => match medium.write_at(offset, data) {
+                Ok(()) if op.is_sync() => return medium.flush().map_err(|error| fault_of_flush(&error)),
+                written => written,
+            },
+            (Op::Zero | Op::ZeroUnmap, _) => zero(&**medium, offset, request.len),
+            (Op::Flush, _) => return medium.flush().map_err(|error| fault_of_flush(&error)),
+            _ => return Err(Fault::NotSupported),
         };
         done.map_err(|error| fault_of(&error))
     }

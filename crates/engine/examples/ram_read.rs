@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 use cryptline_engine::base::RamDevice;
 use cryptline_engine::layer::{CryptDevice, CryptOptions};
-use cryptline_engine::{BackendChoice, Buffer, Channel, Gate, Operation, Request, Submitted};
+use cryptline_engine::{BackendChoice, Buffer, Channel, Gate, Request, Submitted};
 
 /// Bytes in a read.
 const BLOCK: usize = 4096;
@@ -136,8 +136,5 @@ fn rate(mut read: impl FnMut(u64)) -> f64 {
 }
 
 fn buffer_of(request: Request) -> Buffer {
-    match request.operation {
-        Operation::Read(buffer) | Operation::Write { data: buffer, .. } => buffer,
-        _ => unreachable!("a transfer comes back as a transfer"),
-    }
+    request.data.expect("a transfer comes back with its data")
 }

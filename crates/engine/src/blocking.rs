@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::gate::{Gate, GatedQueue};
 use crate::zone::ZoneAction;
-use crate::{Completion, Fault, OpenError, Operation, Request, Submitted};
+use crate::{Completion, Fault, Op, OpenError, Request, Submitted};
 
 /// Bytes a blocking call moves at a time.
 const CHUNK: usize = 1024 * 1024;
@@ -102,17 +102,17 @@ impl<R: BorrowMut<Ring>> Blocking<R> {
 
     /// Discards a range.
     pub fn discard(&mut self, offset: u64, len: u64) -> Result<(), Fault> {
-        self.operate(offset, Operation::Discard { len })
+        self.operate(offset, len, Op::Discard)
     }
 
     /// Makes a range read as zeros.
     pub fn write_zeroes(&mut self, offset: u64, len: u64, may_unmap: bool) -> Result<(), Fault> {
-        self.operate(offset, Operation::WriteZeroes { len, may_unmap })
+        self.operate(offset, len, Op::zero(may_unmap))
     }
 
     /// Tells the device that a range will be read soon.
     pub fn cache(&mut self, offset: u64, len: u64) -> Result<(), Fault> {
-        self.operate(offset, Operation::Cache { len })
+        self.operate(offset, len, Op::Cache)
     }
 
     /// Appends to the zone that starts at `zone_start`; where the bytes are.
@@ -129,9 +129,8 @@ impl<R: BorrowMut<Ring>> Blocking<R> {
     }
 
     /// Runs what carries no data.
-    fn operate(&mut self, offset: u64, operation: Operation) -> Result<(), Fault> {
-        let request = Request { operation, offset, token: 0 };
-        self.run(request)?.result
+    fn operate(&mut self, offset: u64, len: u64, op: Op) -> Result<(), Fault> {
+        self.run(Request::new(op, offset, len, 0))?.result
     }
 
     /// Submits one request and waits for its end.
@@ -176,10 +175,8 @@ impl<R: BorrowMut<Ring>> Blocking<R> {
 
     fn transfer(&mut self, request: Request) -> Result<(Buffer, Result<(), Fault>), Fault> {
         let Completion { request, result } = self.run(request)?;
-        match request.operation {
-            Operation::Read(buffer) | Operation::Write { data: buffer, .. } => Ok((buffer, result)),
-            _ => unreachable!("a transfer comes back as a transfer"),
-        }
+        let buffer = request.data.expect("a transfer comes back with its data");
+        Ok((buffer, result))
     }
 }
 

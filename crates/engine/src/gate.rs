@@ -35,7 +35,7 @@ use rustix::io::Errno;
 use crate::Submitted;
 use crate::queue::AtOnce;
 use crate::zone::Zone;
-use crate::{Completion, Connections, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request};
+use crate::{Completion, Connections, Device, Extent, Fault, Geometry, Op, OpenError, Queue, Request};
 
 /// A device with its gate. Cheap to clone; clones share the device, its size and the latch.
 #[derive(Clone)]
@@ -324,33 +324,33 @@ impl GatedQueue {
 
     #[inline]
     fn check(&self, request: &Request) -> Result<(), Fault> {
-        // The two that nearly all requests are come first and apart from the others.
-        let len = match &request.operation {
-            Operation::Read(buffer) => buffer.len(),
-            Operation::Write { data, .. } if !self.geometry.read_only => data.len(),
+        // Those that nearly all requests are come first and apart from the others.
+        match (request.op, &request.data) {
+            (Op::Read, Some(data)) if data.len() as u64 == request.len => {}
+            (Op::Write | Op::WriteFua, Some(data)) if data.len() as u64 == request.len && !self.geometry.read_only => {}
             _ => return self.check_other(request),
-        };
-        self.check_range(request.offset, len as u64)
+        }
+        self.check_range(request.offset, request.len)
     }
 
     #[inline(never)]
     fn check_other(&self, request: &Request) -> Result<(), Fault> {
+        // One is checked and the other moved.
+        if !request.is_consistent() {
+            return Err(Fault::OutOfRange);
+        }
         let geometry = &self.geometry;
-        match &request.operation {
-            Operation::Flush if self.shared.latch.is_set() => return Err(Fault::Latched),
-            Operation::Flush => return Ok(()),
-            Operation::ZoneAppend { .. } | Operation::Zone(_) => {
-                return self.check_zone_operation(request);
-            }
-            Operation::Cache { .. } if !geometry.cache => return Err(Fault::NotSupported),
-            _ if request.is_write() && geometry.read_only => return Err(Fault::ReadOnly),
-            Operation::Discard { .. } if !geometry.discard => return Err(Fault::NotSupported),
-            Operation::WriteZeroes { .. } if !geometry.write_zeroes => {
-                return Err(Fault::NotSupported);
-            }
+        match request.op {
+            Op::Flush if self.shared.latch.is_set() => return Err(Fault::Latched),
+            Op::Flush => return Ok(()),
+            Op::Cache if !geometry.cache => return Err(Fault::NotSupported),
+            op if op.is_append() || op.zone_action().is_some() => return self.check_zone_operation(request),
+            op if op.changes() && geometry.read_only => return Err(Fault::ReadOnly),
+            Op::Discard if !geometry.discard => return Err(Fault::NotSupported),
+            Op::Zero | Op::ZeroUnmap if !geometry.write_zeroes => return Err(Fault::NotSupported),
             _ => {}
         }
-        self.check_range(request.offset, request.len())
+        self.check_range(request.offset, request.len)
     }
 
     #[inline]
@@ -383,10 +383,10 @@ impl GatedQueue {
         if !request.offset.is_multiple_of(zones.zone_size) {
             return Err(Fault::Misaligned);
         }
-        let Operation::ZoneAppend { data, .. } = &request.operation else {
+        if !request.op.is_append() {
             return Ok(());
-        };
-        let (len, block) = (data.len() as u64, u64::from(geometry.logical_block));
+        }
+        let (len, block) = (request.len, u64::from(geometry.logical_block));
         if zones.append_limit == 0 {
             return Err(Fault::NotSupported);
         }
@@ -429,7 +429,7 @@ impl Latch {
     #[inline]
     fn judge(&self, request: &Request, result: Result<(), Fault>, geometry: &Geometry) -> Result<(), Fault> {
         match result {
-            Ok(()) if !request.is_sync() => result,
+            Ok(()) if !request.op.is_sync() => result,
             _ => self.judge_sync_or_failure(request, result, geometry.zones.is_some()),
         }
     }
@@ -441,22 +441,22 @@ impl Latch {
         result: Result<(), Fault>,
         has_zones: bool,
     ) -> Result<(), Fault> {
-        let is_sync = request.is_sync();
+        let is_sync = request.op.is_sync();
         let result = match result {
-            Err(Fault::NoSpace) if is_sync && (has_zones || !request.is_write()) => Err(Fault::Io(Errno::NOSPC)),
+            Err(Fault::NoSpace) if is_sync && (has_zones || !request.op.changes()) => Err(Fault::Io(Errno::NOSPC)),
             result => result,
         };
         match result {
             Ok(()) if self.is_set() => return Err(Fault::Latched),
             Ok(()) => {}
-            Err(_) if !is_sync && !request.is_write() => {}
+            Err(_) if !is_sync && !request.op.changes() => {}
             Err(Fault::NoSpace) => {}
             Err(_) if !is_sync && has_zones => {}
             Err(Fault::Busy) => {}
             // Each part was judged below, where it was carried out or refused.
-            Err(Fault::Partly) if request.is_write() => {}
+            Err(Fault::Partly) if request.op.changes() => {}
             // Nothing is wrong with a flush, so a refusal of one is a promise that cannot be made.
-            Err(fault) if request.is_write() && fault.is_refusal() => {}
+            Err(fault) if request.op.changes() && fault.is_refusal() => {}
             Err(fault) => {
                 self.set(Some(fault));
                 return Err(if is_sync && fault.sounds_refused() { Fault::Io(Errno::IO) } else { fault });

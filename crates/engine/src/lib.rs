@@ -34,6 +34,7 @@ mod error;
 pub mod gate;
 mod in_flight;
 pub mod layer;
+mod op;
 pub mod queue;
 pub mod request;
 pub mod slab;
@@ -48,8 +49,9 @@ pub use device::{Connections, Device, Extent, Geometry};
 pub use error::OpenError;
 pub use gate::{Gate, GatedQueue};
 pub use in_flight::InFlight;
+pub use op::Op;
 pub use queue::{Queue, Submitted};
-pub use request::{Combined, Completion, Fault, Operation, Request};
+pub use request::{Combined, Completion, Fault, Request};
 pub use zone::{Zone, ZoneAction, ZoneCondition, ZoneModel, ZoneType};
 
 /// Zeros, for whoever writes or looks for them: once in a program, since they take room in it.

@@ -14,7 +14,7 @@
 //! table, so no Rust reference to it can exist. Data in memory that others can change (a guest's) is copied into a buffer
 //! first, each byte read once; no cipher works in such memory.
 //!
-//! A hint travels as far as somebody understands it: [`Operation::Cache`] carries nothing, layers map its range, and where no
+//! A hint travels as far as somebody understands it: [`Op::Cache`] carries nothing, layers map its range, and where no
 //! device has it ([`Geometry::cache`](crate::Geometry)) the lane reads the range instead. So a file needs no `readahead`, which
 //! could block a lane.
 //!
@@ -26,58 +26,8 @@ use std::fmt;
 use cryptline_sys::Buffer;
 use rustix::io::Errno;
 
+use crate::Op;
 use crate::zone::ZoneAction;
-
-/// Operation to carry out. Data operations own their buffer, whose length is the length of the transfer.
-///
-/// The tag is a whole word: a request is moved in words then, and what was stored in words can be
-/// loaded at once. (A tag of one byte makes the compiler move the rest in pieces that straddle
-/// them; the processor then waits until all earlier stores have left, those of a copy among them.)
-#[derive(Debug)]
-#[repr(u64)]
-pub enum Operation {
-    /// Fill the buffer from the device.
-    Read(Buffer),
-    /// Write the buffer to the device.
-    ///
-    /// The buffer belongs to the request: a layer may transform it in place (that is how `crypt`
-    /// encrypts in one pass without a second buffer), so what comes back in it is unspecified.
-    Write {
-        /// Data to write.
-        data: Buffer,
-        /// Force unit access: the write is durable when it completes.
-        durable: bool,
-    },
-    /// Make every write that completed before durable, through whichever queue it went.
-    Flush,
-    /// Tell the device that a range is no longer needed. Its contents are then unspecified.
-    Discard {
-        /// Bytes.
-        len: u64,
-    },
-    /// Make a range read as zeros without a transfer.
-    WriteZeroes {
-        /// Bytes.
-        len: u64,
-        /// Set if the range may become a hole.
-        may_unmap: bool,
-    },
-    /// The range will be read soon: bring it nearer, without a transfer. Changes nothing.
-    Cache {
-        /// Bytes.
-        len: u64,
-    },
-    /// Write the buffer at the write pointer of the zone that starts at the request's offset. The
-    /// completion of one that succeeded has in its offset where the bytes are.
-    ZoneAppend {
-        /// Data to write.
-        data: Buffer,
-        /// Force unit access, as for a write.
-        durable: bool,
-    },
-    /// Change the condition of the zone that starts at the request's offset.
-    Zone(ZoneAction),
-}
 
 /// One piece of work, owned by whoever must complete it.
 ///
@@ -89,69 +39,62 @@ pub struct Request {
     /// Where on the device, in bytes.
     pub offset: u64,
     /// Operation to carry out.
-    pub operation: Operation,
+    pub op: Op,
+    /// Data of an operation that [moves some](Op::moves_data). A layer that cuts it keeps the request without it.
+    pub data: Option<Buffer>,
+    /// Length of the range in bytes, and of the data; 0 for a flush and an action on zones.
+    pub len: u64,
     /// The submitter's mark, unchanged in the completion.
     pub token: u64,
 }
 
+const _: () = assert!(size_of::<Request>() == 56);
+
 impl Request {
+    /// An operation on a range, without data.
+    pub fn new(op: Op, offset: u64, len: u64, token: u64) -> Self {
+        Self { offset, op, data: None, len, token }
+    }
+
+    /// An operation that moves all of `data`.
+    pub fn transfer(op: Op, offset: u64, data: Buffer, token: u64) -> Self {
+        // A usize always fits: Linux runs on nothing wider than 64 bits.
+        Self { offset, op, len: data.len() as u64, data: Some(data), token }
+    }
+
     /// A read of `buffer.len()` bytes.
     pub fn read(offset: u64, buffer: Buffer, token: u64) -> Self {
-        Self { operation: Operation::Read(buffer), offset, token }
+        Self::transfer(Op::Read, offset, buffer, token)
     }
 
     /// A write of `data.len()` bytes.
     pub fn write(offset: u64, data: Buffer, durable: bool, token: u64) -> Self {
-        Self { operation: Operation::Write { data, durable }, offset, token }
+        Self::transfer(Op::write(durable), offset, data, token)
     }
 
     /// An append of `data.len()` bytes to the zone that starts at `zone_start`.
     pub fn zone_append(zone_start: u64, data: Buffer, durable: bool, token: u64) -> Self {
-        Self { operation: Operation::ZoneAppend { data, durable }, offset: zone_start, token }
+        Self::transfer(Op::append(durable), zone_start, data, token)
     }
 
     /// An action on the zone that starts at `zone_start`; 0 for [`ZoneAction::ResetAll`].
     pub fn zone(zone_start: u64, action: ZoneAction, token: u64) -> Self {
-        Self { operation: Operation::Zone(action), offset: zone_start, token }
+        Self::new(action.into(), zone_start, 0, token)
     }
 
     /// A flush.
     pub fn flush(token: u64) -> Self {
-        Self { operation: Operation::Flush, offset: 0, token }
+        Self::new(Op::Flush, 0, 0, token)
     }
 
-    /// Length of the range in bytes; 0 for a flush and an action on zones.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        match &self.operation {
-            // A usize always fits: Linux runs on nothing wider than 64 bits.
-            Operation::Read(buffer) => buffer.len() as u64,
-            Operation::Write { data, .. } | Operation::ZoneAppend { data, .. } => data.len() as u64,
-            Operation::Flush | Operation::Zone(_) => 0,
-            Operation::Discard { len } | Operation::WriteZeroes { len, .. } | Operation::Cache { len } => *len,
-        }
-    }
-
-    /// Tells if the range is empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Tells if the operation changes the device.
-    #[must_use]
-    pub fn is_write(&self) -> bool {
-        !matches!(self.operation, Operation::Read(_) | Operation::Flush | Operation::Cache { .. })
-    }
-
-    /// Tells if its success promises that something is durable: a flush, or a durable write.
+    /// Tells if it has the data that its operation moves, of the length that it states, and no other.
     #[must_use]
     #[inline]
-    pub fn is_sync(&self) -> bool {
-        match &self.operation {
-            Operation::Flush => true,
-            Operation::Write { durable, .. } | Operation::ZoneAppend { durable, .. } => *durable,
-            _ => false,
+    pub fn is_consistent(&self) -> bool {
+        match &self.data {
+            Some(data) => self.op.moves_data() && data.len() as u64 == self.len,
+            None if self.op == Op::Flush || self.op.zone_action().is_some() => self.len == 0,
+            None => !self.op.moves_data(),
         }
     }
 
@@ -173,7 +116,7 @@ pub struct Completion {
 }
 
 // A completion is moved several times on its way: it should fit into a cache line.
-const _: () = assert!(size_of::<Completion>() <= 64);
+const _: () = assert!(size_of::<Completion>() == 64);
 
 /// Why a request failed. Small and `Copy`: making one costs nothing on the hot path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -169,7 +169,7 @@ pub fn flush(gate: &Gate, backend: BackendChoice) -> Result<Result<(), Fault>, O
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use cryptline_engine::{Device, Extent, Geometry, Operation, Queue, Ring};
+    use cryptline_engine::{Device, Extent, Geometry, Op, Queue, Ring};
     use cryptline_testkit::scripted::{answering, geometry};
 
     use super::*;
@@ -179,7 +179,7 @@ mod tests {
         let flushes: Arc<AtomicUsize> = Arc::default();
         let counter = Arc::clone(&flushes);
         let well = answering(geometry(1 << 20), move |request| {
-            counter.fetch_add(usize::from(matches!(request.operation, Operation::Flush)), Ordering::Relaxed);
+            counter.fetch_add(usize::from(request.op == Op::Flush), Ordering::Relaxed);
             Some(Ok(()))
         });
         (well, answering(geometry(1 << 20), |_| None), flushes)
@@ -203,9 +203,9 @@ mod tests {
         let flushed = Mutex::new(flushed);
         let go_on = Mutex::new(Some(go_on));
         let slow = answering(geometry(1 << 20), move |request| {
-            match request.operation {
+            match request.op {
                 // It ends once a read is made, which nobody does within the grace.
-                Operation::Flush => _ = lock(&flushed).recv(),
+                Op::Flush => _ = lock(&flushed).recv(),
                 _ => drop(lock(&go_on).take()),
             }
             Some(Ok(()))

@@ -12,42 +12,11 @@ mod silent;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use cryptline_engine::{
-    Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring, Submitted,
-};
+use cryptline_engine::{Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Queue, Request, Ring, Submitted};
 use cryptline_sys::Waker;
 
+pub use cryptline_engine::Op;
 pub use silent::{Call, Silent};
-
-/// Kind of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum Op {
-    Read,
-    Write,
-    DurableWrite,
-    Flush,
-    Discard,
-    Zero,
-    Cache,
-}
-
-use Op::*;
-
-impl Op {
-    fn of(request: &Request) -> Self {
-        match request.operation {
-            Operation::Read(_) => Read,
-            Operation::Write { durable: false, .. } => Write,
-            Operation::Write { durable: true, .. } => DurableWrite,
-            Operation::Flush => Flush,
-            Operation::Discard { .. } => Discard,
-            Operation::WriteZeroes { .. } => Zero,
-            Operation::Cache { .. } => Cache,
-            Operation::ZoneAppend { .. } | Operation::Zone(_) => panic!("no zones here"),
-        }
-    }
-}
 
 /// The behaviour of disks from the start.
 #[derive(Clone, Copy, Debug)]
@@ -262,12 +231,13 @@ impl State {
     }
 
     fn place(&self, request: &Request) -> (Op, u64, u64) {
-        let op = Op::of(request);
+        // Whether a zeroing may make holes makes no difference here.
+        let op = if request.op == Op::ZeroUnmap { Op::Zero } else { request.op };
         let at = match op {
-            Flush => 0,
+            Op::Flush => 0,
             _ => request.offset.saturating_sub(self.manner.start),
         };
-        (op, at, request.len())
+        (op, at, request.len)
     }
 
     fn is_held(&self, request: &Request) -> bool {
@@ -292,13 +262,13 @@ impl State {
         }
         let bytes = &mut self.disks[disk];
         let range = at(request.offset)..at(request.offset + len);
-        match &mut request.operation {
-            Operation::Read(buffer) => buffer.copy_from_slice(&bytes[range]),
-            Operation::Write { data, .. } => {
+        match (request.op, &mut request.data) {
+            (Op::Read, Some(buffer)) => buffer.copy_from_slice(&bytes[range]),
+            (_, Some(data)) => {
                 bytes[range].copy_from_slice(data);
                 self.written.push((request.offset, data.to_vec()));
             }
-            Operation::Discard { .. } | Operation::WriteZeroes { .. } => bytes[range].fill(0),
+            (Op::Discard | Op::Zero | Op::ZeroUnmap, _) => bytes[range].fill(0),
             _ => {}
         }
         request.complete(Ok(()))

@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cryptline_cipher::ceiling::median;
-use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Gate, Operation, Request, Submitted};
+use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Gate, Request, Submitted};
 use cryptline_sys::Waker;
 use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -412,9 +412,9 @@ pub fn request(direction: Direction, offset: u64, buffer: Buffer, token: u64) ->
 /// Puts the buffer of a request that has ended back into its slot; gives the slot.
 fn take_back(buffers: &mut [Option<Buffer>], completion: Completion) -> Result<usize> {
     let Completion { request, result } = completion;
-    result.of(format_args!("a request of {} bytes at byte {} failed", request.len(), request.offset))?;
+    result.of(format_args!("a request of {} bytes at byte {} failed", request.len, request.offset))?;
     let slot = usize::try_from(request.token).unwrap_or(0);
-    let (Operation::Read(buffer) | Operation::Write { data: buffer, .. }) = request.operation else {
+    let Some(buffer) = request.data else {
         fail!("a transfer came back as something else");
     };
     buffers[slot] = Some(buffer);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
-use cryptline_engine::{Arena, Channel, Fault, Gate, Operation, Request, Submitted};
+use cryptline_engine::{Arena, Channel, Fault, Gate, Request, Submitted};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -104,9 +104,9 @@ impl<'a> Pump<'a> {
         loop {
             let is_fed = self.begin(&mut done)?;
             while let Some(completion) = done.pop() {
-                let Request { offset, operation, .. } = completion.request;
+                let Request { offset, data, .. } = completion.request;
                 completion.result.map_err(|fault| Trouble::Read { offset, fault })?;
-                let Operation::Read(buffer) = operation else { unreachable!("only reads were submitted") };
+                let buffer = data.expect("only reads were submitted");
                 self.turns.arrived(offset, buffer);
             }
             if is_set(&self.copy.stop) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use cryptline_engine::{Arena, BackendChoice, Buffer, Channel, Completion, Gate, Operation, Request, Submitted};
+use cryptline_engine::{Arena, BackendChoice, Buffer, Channel, Completion, Gate, Request, Submitted};
 use cryptline_sys::is_zero;
 use sha2::{Digest, Sha256};
 
@@ -101,9 +101,7 @@ impl Comparison<'_> {
         let Completion { request, result } = completion;
         let offset = request.offset;
         result.map_err(|fault| Trouble::ReadBack { offset, fault })?;
-        let Operation::Read(buffer) = request.operation else {
-            unreachable!("only reads were submitted");
-        };
+        let buffer = request.data.expect("only reads were submitted");
         let number = usize::try_from(request.token).expect("the number of a sum");
         if !self.sums[number].is_of(&buffer) {
             return Err(Trouble::Differs { offset });

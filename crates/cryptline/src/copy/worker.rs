@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cryptline_engine::{Arena, BackendChoice, Buffer, Channel, Completion, Fault, Gate, Operation, Request, Submitted};
+use cryptline_engine::{Arena, BackendChoice, Buffer, Channel, Completion, Fault, Gate, Op, Request, Submitted};
 use cryptline_sys::{is_zero, lock};
 
 use super::Trouble;
@@ -222,7 +222,7 @@ impl<'w, 'a> Worker<'w, 'a> {
     }
 
     fn submit(&mut self, device: usize, request: Request) {
-        if !matches!(request.operation, Operation::Flush) {
+        if request.op != Op::Flush {
             self.held.add(request.offset);
         }
         if let Submitted::Done(completion) = self.channel.submit_to(device, request) {
@@ -231,41 +231,41 @@ impl<'w, 'a> Worker<'w, 'a> {
     }
 
     fn end(&mut self, completion: Completion) -> Result<(), Trouble> {
-        let Request { offset, operation, token } = completion.request;
-        match (operation, completion.result) {
-            (Operation::Read(buffer), Ok(())) if self.shared.hashes.is_some() => {
+        let Request { offset, op, data, len, token } = completion.request;
+        match (op, data, completion.result) {
+            (Op::Read, Some(buffer), Ok(())) if self.shared.hashes.is_some() => {
                 self.turns.arrived(offset, buffer);
                 self.take_turns();
             }
-            (Operation::Read(buffer), Ok(())) => {
+            (Op::Read, Some(buffer), Ok(())) => {
                 self.write(offset, buffer);
                 self.held.remove(offset);
             }
-            (Operation::Read(_), Err(fault)) => return Err(Trouble::Read { offset, fault }),
-            (Operation::Write { data, .. }, Ok(())) => {
+            (Op::Read, _, Err(fault)) => return Err(Trouble::Read { offset, fault }),
+            (Op::Write | Op::WriteFua, _, Ok(())) => {
                 self.held.remove(offset);
-                self.count(data.len(), true);
+                self.count(usize::try_from(len).unwrap_or(CHUNK), true);
             }
-            (Operation::WriteZeroes { len, .. }, Ok(())) => {
+            (Op::Zero | Op::ZeroUnmap, _, Ok(())) => {
                 self.held.remove(offset);
                 let len = usize::try_from(len).unwrap_or(CHUNK);
                 self.shared.skipped.fetch_add(len as u64, Ordering::Relaxed);
                 self.count(len, true);
             }
-            (Operation::WriteZeroes { len, .. }, Err(Fault::NotSupported | Fault::Partly)) => {
+            (Op::Zero | Op::ZeroUnmap, _, Err(Fault::NotSupported | Fault::Partly)) => {
                 self.can_zero = false;
                 let len = usize::try_from(len).unwrap_or(CHUNK);
                 self.unzeroed.push((offset, len));
             }
-            (Operation::Flush, Ok(())) => {
+            (Op::Flush, _, Ok(())) => {
                 self.shared.durable.fetch_max(token, Ordering::Relaxed);
                 if let Some(mark) = self.flushing.take() {
                     self.shared.marks.note(mark);
                 }
             }
-            (Operation::Flush, Err(fault)) => return Err(Trouble::Flush(fault)),
-            (_, Err(fault)) => return Err(Trouble::Write { offset, fault }),
-            (_, Ok(())) => {}
+            (Op::Flush, _, Err(fault)) => return Err(Trouble::Flush(fault)),
+            (_, _, Err(fault)) => return Err(Trouble::Write { offset, fault }),
+            (_, _, Ok(())) => {}
         }
         Ok(())
     }
@@ -320,8 +320,7 @@ impl<'w, 'a> Worker<'w, 'a> {
             self.count(len, false);
             return;
         }
-        let operation = Operation::WriteZeroes { len: len as u64, may_unmap: true };
-        self.submit(self.dest, Request { operation, offset, token: 0 });
+        self.submit(self.dest, Request::new(Op::ZeroUnmap, offset, len as u64, 0));
     }
 
     /// Notes what was done, and has it made durable from time to time: one flush at a time.

@@ -4,7 +4,7 @@ use cryptline_sys::Ring;
 use rustix::io::Errno;
 
 use crate::queue::Immediate;
-use crate::{Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request};
+use crate::{Device, Extent, Fault, Geometry, Op, OpenError, Queue, Request};
 
 /// Behavior of a range that nothing is stored in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,16 +61,17 @@ struct BlankQueue(Blank);
 
 impl Immediate for BlankQueue {
     fn answer(&mut self, request: &mut Request) -> Result<(), Fault> {
-        match (&mut request.operation, self.0) {
-            (Operation::Flush, _) => Ok(()),
-            (Operation::Read(_) | Operation::Cache { .. }, Blank::Errors) => Err(Fault::Io(Errno::IO)),
+        match (request.op, self.0) {
+            (Op::Flush, _) => Ok(()),
+            (Op::Read | Op::Cache, Blank::Errors) => Err(Fault::Io(Errno::IO)),
             // Nothing that was acknowledged is lost by that.
             (_, Blank::Errors) => Err(Fault::NoStore),
-            (Operation::Read(buffer), Blank::Zeros) => {
-                buffer.fill(0);
+            (op, Blank::Zeros) => {
+                if let (Op::Read, Some(buffer)) = (op, &mut request.data) {
+                    buffer.fill(0);
+                }
                 Ok(())
             }
-            (_, Blank::Zeros) => Ok(()),
         }
     }
 }

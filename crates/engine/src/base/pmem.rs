@@ -21,7 +21,7 @@ use super::Image;
 use super::image::{lock, open_error};
 use crate::btt::Medium;
 use crate::queue::Immediate;
-use crate::{Device, Fault, Geometry, OpenError, Operation, Queue, Request, ZEROS};
+use crate::{Device, Fault, Geometry, Op, OpenError, Queue, Request, ZEROS};
 
 /// A mapped file or DAX device, opened and locked.
 pub struct PersistentMemory {
@@ -254,16 +254,12 @@ impl PmemQueue {
 impl Immediate for PmemQueue {
     fn answer(&mut self, request: &mut Request) -> Result<(), Fault> {
         let offset = request.offset;
-        match &mut request.operation {
-            Operation::Read(buffer) => self.memory.read(offset, buffer),
-            Operation::Write { data, durable } => self.write(offset, data, *durable),
-            Operation::Flush => self.flush(),
-            // The geometry offers none of them, so the gate lets none through.
-            Operation::Discard { .. }
-            | Operation::WriteZeroes { .. }
-            | Operation::Cache { .. }
-            | Operation::ZoneAppend { .. }
-            | Operation::Zone(_) => Err(Fault::NotSupported),
+        match (request.op, &mut request.data) {
+            (Op::Read, Some(buffer)) => self.memory.read(offset, buffer),
+            (Op::Write | Op::WriteFua, Some(data)) => self.write(offset, data, request.op.is_sync()),
+            (Op::Flush, _) => self.flush(),
+            // The geometry offers nothing else, so the gate lets nothing through.
+            _ => Err(Fault::NotSupported),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cryptline_sys::{Ring, SharedMemory};
 
 use crate::queue::Immediate;
-use crate::{Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request};
+use crate::{Device, Extent, Fault, Geometry, Op, OpenError, Queue, Request};
 
 /// A disk in memory. Pages that were never written, or were discarded, use none.
 pub struct RamDevice {
@@ -68,17 +68,13 @@ struct RamQueue {
 impl Immediate for RamQueue {
     fn answer(&mut self, request: &mut Request) -> Result<(), Fault> {
         let offset = position(request.offset);
-        match &mut request.operation {
-            Operation::Read(buffer) => self.memory.read(offset, buffer),
-            Operation::Write { data, .. } => self.memory.write(offset, data),
-            Operation::Discard { len } | Operation::WriteZeroes { len, .. } => {
-                self.memory.clear(offset, position(*len));
-            }
+        match (request.op, &mut request.data) {
+            (Op::Read, Some(buffer)) => self.memory.read(offset, buffer),
+            (Op::Write | Op::WriteFua, Some(data)) => self.memory.write(offset, data),
+            (Op::Discard | Op::Zero | Op::ZeroUnmap, _) => self.memory.clear(offset, position(request.len)),
             // Nothing is nearer.
-            Operation::Flush | Operation::Cache { .. } => {}
-            Operation::ZoneAppend { .. } | Operation::Zone(_) => {
-                return Err(Fault::NotSupported);
-            }
+            (Op::Flush | Op::Cache, _) => {}
+            _ => return Err(Fault::NotSupported),
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use cryptline_sys::Ring;
 
 use super::{Btt, Medium};
 use crate::queue::Immediate;
-use crate::{Device, Fault, Geometry, OpenError, Operation, Queue, Request};
+use crate::{Device, Fault, Geometry, Op, OpenError, Queue, Request};
 
 /// The sectors of an open table.
 ///
@@ -52,16 +52,12 @@ struct BttQueue<M> {
 
 impl<M: Medium> Immediate for BttQueue<M> {
     fn answer(&mut self, request: &mut Request) -> Result<(), Fault> {
-        match &mut request.operation {
-            Operation::Read(buffer) => self.table.read(self.home, request.offset, buffer),
-            Operation::Write { data, .. } => self.table.write(self.home, request.offset, data),
-            Operation::Flush => self.table.flush(),
-            // The geometry offers none of them, so the gate lets none through.
-            Operation::Discard { .. }
-            | Operation::WriteZeroes { .. }
-            | Operation::Cache { .. }
-            | Operation::ZoneAppend { .. }
-            | Operation::Zone(_) => Err(Fault::NotSupported),
+        match (request.op, &mut request.data) {
+            (Op::Read, Some(buffer)) => self.table.read(self.home, request.offset, buffer),
+            (Op::Write | Op::WriteFua, Some(data)) => self.table.write(self.home, request.offset, data),
+            (Op::Flush, _) => self.table.flush(),
+            // The geometry offers nothing else, so the gate lets nothing through.
+            _ => Err(Fault::NotSupported),
         }
     }
 }

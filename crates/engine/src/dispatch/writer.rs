@@ -17,7 +17,7 @@ use super::own_thread::OwnThread;
 use super::priority::raise_priority;
 use crate::gate::Gate;
 use crate::in_flight::InFlight;
-use crate::{Channel, Completion, Fault, OpenError, Operation, Request, Submitted};
+use crate::{Channel, Completion, Fault, OpenError, Request, Submitted};
 
 /// Writes in flight at a time.
 const DEPTH: u32 = 256;
@@ -166,9 +166,7 @@ impl WriterLoop {
     fn give_back(&mut self, completion: Completion) {
         let Completion { mut request, result } = completion;
         let Order { mut job, slots } = self.below.leave(&mut request);
-        if let Operation::Write { data, .. } = request.operation {
-            job.data = Some(data);
-        }
+        job.data = request.data;
         job.result = Some(result);
         slots.give_back(job);
     }

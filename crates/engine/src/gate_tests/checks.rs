@@ -119,6 +119,30 @@ fn transfers_stay_in_a_zone_and_appends_and_actions_name_one_by_its_start() {
     }
 }
 
+/// One is checked and the other moved.
+#[test]
+fn data_that_are_not_what_the_request_says_are_refused() {
+    let (data, all) = (|| Some(buffer(BLOCK)), BLOCK as u64);
+    for op in Op::ALL {
+        let wrong = match op {
+            Op::Read | Op::Write | Op::WriteFua | Op::Append | Op::AppendFua => {
+                [(None, all), (data(), all + 512), (data(), all - 512), (data(), 0)]
+            }
+            op if op == Op::Flush || op.zone_action().is_some() => {
+                [(data(), all), (data(), 0), (None, all), (None, u64::MAX)]
+            }
+            _ => [(data(), all), (data(), 0), (data(), 2 * all), (data(), u64::MAX)],
+        };
+        for ((data, len), way) in wrong.into_iter().zip(WAYS.into_iter().cycle()) {
+            let what = format!("{op:?} of {len} with {data:?}, {way:?}");
+            let mut bench = Bench::new(if op.is_append() { zoned() } else { able() }, way);
+            let request = Request { offset: 0, op, data, len, token: 0 };
+            assert_eq!(bench.see(request), (Err(Fault::OutOfRange), false), "{what}");
+            assert!(!bench.gate.is_latched());
+        }
+    }
+}
+
 #[test]
 fn device_that_has_grown_is_reached_in_whole_blocks_and_never_shrinks() {
     let mut bench = Bench::new(able(), Way::InSubmit);

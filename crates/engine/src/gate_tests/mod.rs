@@ -240,10 +240,6 @@ fn append(offset: u64, len: usize) -> Request {
     Request::zone_append(offset, buffer(len), false, 0)
 }
 
-fn other(operation: Operation) -> Request {
-    Request { operation, offset: 0, token: 0 }
-}
-
 fn buffer(len: usize) -> Buffer {
     let mut buffer = Buffer::alloc(len.max(1)).unwrap();
     buffer.set_len(len);
@@ -251,13 +247,13 @@ fn buffer(len: usize) -> Buffer {
 }
 
 fn discard(len: u64) -> Request {
-    other(Operation::Discard { len })
+    Request::new(Op::Discard, 0, len, 0)
 }
 
 fn zeroes(len: u64) -> Request {
-    other(Operation::WriteZeroes { len, may_unmap: true })
+    Request::new(Op::ZeroUnmap, 0, len, 0)
 }
 
 fn hint(len: u64) -> Request {
-    other(Operation::Cache { len })
+    Request::new(Op::Cache, 0, len, 0)
 }

@@ -23,17 +23,7 @@ use rustix::io::Errno;
 
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
-use crate::{Completion, Device, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted};
-
-/// Which operation a rule is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum On {
-    Read,
-    Write,
-    Flush,
-    Discard,
-    Zone,
-}
+use crate::{Completion, Device, Fault, Geometry, Op, OpenError, Queue, Request, Submitted};
 
 /// When a rule strikes, counting the operations it is for from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +38,8 @@ enum When {
 /// One rule; see the module's documentation for the text form.
 #[derive(Debug)]
 pub struct FaultRule {
-    on: On,
+    /// One of those that [`kind_of`] gives.
+    on: Op,
     when: When,
     delay: Duration,
     /// `None` for a rule that only delays.
@@ -69,14 +60,7 @@ struct Strike {
 impl FaultRule {
     /// Returns the effect of the rule on this request, if any.
     fn strike(&self, request: &Request) -> Option<Strike> {
-        let on = match request.operation {
-            Operation::Read(_) | Operation::Cache { .. } => On::Read,
-            Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::ZoneAppend { .. } => On::Write,
-            Operation::Flush => On::Flush,
-            Operation::Discard { .. } => On::Discard,
-            Operation::Zone(_) => On::Zone,
-        };
-        if on != self.on {
+        if kind_of(request.op) != self.on {
             return None;
         }
         let count = self.seen.fetch_add(1, Ordering::Relaxed) + 1;
@@ -84,7 +68,7 @@ impl FaultRule {
             When::Nth(nth) => count == nth,
             When::Every(every) => count.is_multiple_of(every),
             When::After(after) => count > after,
-            When::Offset(byte) => (request.offset..request.offset + request.len()).contains(&byte),
+            When::Offset(byte) => (request.offset..request.offset + request.len).contains(&byte),
             When::Always => true,
         };
         hit.then_some(Strike { delay: self.delay, fault: self.fault, late: self.late })
@@ -97,11 +81,11 @@ impl FromStr for FaultRule {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut words = text.split(':');
         let on = match words.next().unwrap_or_default() {
-            "read" => On::Read,
-            "write" => On::Write,
-            "flush" => On::Flush,
-            "discard" => On::Discard,
-            "zone" => On::Zone,
+            "read" => Op::Read,
+            "write" => Op::Write,
+            "flush" => Op::Flush,
+            "discard" => Op::Discard,
+            "zone" => Op::ZoneReset,
             other => {
                 return Err(format!("unknown operation '{other}': read, write, flush, discard, zone"));
             }
@@ -134,10 +118,20 @@ impl FromStr for FaultRule {
         rule.fault = match (error, rule.delay.is_zero()) {
             (None, true) => Some(Fault::Io(Errno::IO)),
             // As files and servers below say it: not a refusal, since it may be the report of earlier writes.
-            (Some(Fault::NotSupported), _) if on == On::Flush => Some(Fault::Io(Errno::OPNOTSUPP)),
+            (Some(Fault::NotSupported), _) if on == Op::Flush => Some(Fault::Io(Errno::OPNOTSUPP)),
             (error, _) => error,
         };
         Ok(rule)
+    }
+}
+
+/// The operation whose rules an operation goes by.
+fn kind_of(op: Op) -> Op {
+    match op {
+        Op::Read | Op::Cache => Op::Read,
+        Op::Flush | Op::Discard => op,
+        op if op.zone_action().is_some() => Op::ZoneReset,
+        _ => Op::Write,
     }
 }
 
@@ -221,7 +215,7 @@ impl Queue for FaultQueue {
         let (early, late) = if strike.late { (None, strike.fault) } else { (strike.fault, None) };
         // As a file says it: what was written and then not made durable was not refused.
         let late = late.map(|fault| match fault {
-            Fault::NoSpace if request.is_sync() => Fault::Io(Errno::NOSPC),
+            Fault::NoSpace if request.op.is_sync() => Fault::Io(Errno::NOSPC),
             fault => fault,
         });
         if let Some(fault) = early {

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use cryptline_engine::base::RamDevice;
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{
-    BackendChoice, Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring,
-    Submitted,
+    BackendChoice, Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Queue, Request, Ring, Submitted,
 };
 use cryptline_sys::{Buffer, FileId, Io, Source};
 use rustix::io::Errno;
@@ -93,7 +92,7 @@ fn wait_that_fails_is_an_error_and_the_next_call_is_not_answered_by_the_last() {
         assert!(blocking.read_at(0, &mut bytes).is_err());
         assert!(blocking.write_at(0, &bytes, true).is_err());
         assert!(blocking.discard(0, 4096).is_err());
-        let run = blocking.run(Request { operation: Operation::Flush, offset: 0, token: 7 });
+        let run = blocking.run(Request::flush(7));
         assert!(run.is_err());
     }
 }

@@ -5,9 +5,7 @@ use std::time::Duration;
 use cryptline_engine::base::RamDevice;
 use cryptline_engine::dispatch::Dispatch;
 use cryptline_engine::layer::Exclusion;
-use cryptline_engine::{
-    BackendChoice, Buffer, Channel, Completion, Fault, Gate, Geometry, Operation, Request, Submitted,
-};
+use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Fault, Gate, Geometry, Request, Submitted};
 use cryptline_testkit::suite::devices::{self, AES_512, AES_4096, AUTO, CBC_4096, INLINE, QUEUE, QUICK};
 use cryptline_testkit::suite::{Fresh, Watchdog, fill, noise};
 use rustix::buffer::spare_capacity;
@@ -80,7 +78,7 @@ fn run_rounds(gate: &Gate, backend: BackendChoice, who: u64) {
         let mut tokens: Vec<u64> = (0..count)
             .map(|_| {
                 let Completion { request, result } = foreign.next();
-                assert_eq!(result, Ok(()), "{:?}", request.operation);
+                assert_eq!(result, Ok(()), "{:?}", request.op);
                 request.token
             })
             .collect();
@@ -160,7 +158,7 @@ fn channel_used_by_its_own_loop_reads_what_it_wrote_and_refuses_what_does_not_fi
         let expected = data.to_vec();
         assert_eq!(run(Request::write(8192, data, true, 1)).result, Ok(()));
         let read = run(Request::read(8192, arena.take().unwrap(), 2));
-        let Operation::Read(buffer) = &read.request.operation else { panic!("a read comes back as a read") };
+        let buffer = read.request.data.as_ref().expect("a read comes back as a read");
         assert!(read.result.is_ok() && buffer[..] == expected[..]);
         drop(read);
         assert_eq!((run(Request::read(1 << 40, arena.take().unwrap(), 3))).result, Err(Fault::OutOfRange));
@@ -172,25 +170,20 @@ fn devices_of_one_channel_are_told_apart_by_their_numbers() {
     let gates = [1, 2, 3].map(|size| Gate::new(RamDevice::new(size << 20).unwrap()));
     let backend = BackendChoice::Syscalls;
     let mut channel = Channel::open_all(&gates[0], &gates[1..], backend, DEPTH).unwrap();
-    let mut run = |device, operation| {
-        let request = Request { operation, offset: 4096, token: 7 };
+    let mut run = |device, request| {
         let Submitted::Done(done) = channel.submit_to(device, request) else {
             panic!("memory answers at once");
         };
         assert_eq!((done.result, done.request.token), (Ok(()), 7));
-        done.request.operation
+        done.request.data.expect("what was submitted comes back")
     };
     for device in 0..3_u8 {
         let mut data = Buffer::alloc(512).unwrap();
         data.fill(device + 1);
-        let durable = false;
-        run(device.into(), Operation::Write { data, durable });
+        run(device.into(), Request::write(4096, data, false, 7));
     }
     for device in 0..3_u8 {
-        let read = run(device.into(), Operation::Read(Buffer::alloc(512).unwrap()));
-        let Operation::Read(data) = read else {
-            panic!("what was submitted comes back");
-        };
+        let data = run(device.into(), Request::read(4096, Buffer::alloc(512).unwrap(), 7));
         assert_eq!(*data, [device + 1; 512]);
     }
 }

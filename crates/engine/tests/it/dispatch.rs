@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
 use cryptline_engine::layer::{CryptDevice, CryptOptions};
-use cryptline_engine::{Arena, BackendChoice, Channel, Fault, Gate, Operation, Request, Ring, Submitted};
+use cryptline_engine::{Arena, BackendChoice, Channel, Fault, Gate, Request, Ring, Submitted};
 use cryptline_testkit::suite::devices::{
     self, AES_512, AES_4096, AUTO, QUEUE, QUEUE_FLAGS, delayed, dispatched, faulty,
 };
@@ -45,9 +45,9 @@ fn fault_of_one_part_is_the_fault_of_its_request_and_of_no_other() {
             driver.submit(driver.read_request(token * MIB, len, token));
         }
         for completion in driver.drain() {
-            let Request { operation, offset, token } = completion.request;
+            let Request { data, offset, token, .. } = completion.request;
             assert_eq!(offset, token * MIB);
-            let Operation::Read(buffer) = operation else { panic!("no read") };
+            let buffer = data.expect("a read");
             match token {
                 1 => {
                     assert_eq!(completion.result, Err(EIO));
@@ -60,7 +60,7 @@ fn fault_of_one_part_is_the_fault_of_its_request_and_of_no_other() {
             }
         }
         driver.verify(&model, 0, MIB);
-        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+        assert_eq!(driver.flush(), Ok(()));
     });
 }
 
@@ -69,11 +69,11 @@ fn lost_part_of_a_write_fails_it_and_every_later_flush() {
     let bad = AES_4096.start + MIB - 4096;
     everywhere(&[&format!("write:offset={bad}")], |fresh, driver| {
         assert_eq!(driver.run(driver.write_request(0, MIB, 1, 1)).result, Err(EIO));
-        assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
+        assert_eq!(driver.flush(), Err(Fault::Latched));
         assert!(fresh.gate.is_latched());
         // Another write still works, and is still not promised.
         assert_eq!(driver.run(driver.write_request(MIB, MIB, 2, 2)).result, Ok(()));
-        assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
+        assert_eq!(driver.flush(), Err(Fault::Latched));
     });
 }
 
@@ -151,7 +151,7 @@ fn short_read_is_not_held_up_by_large_ones_that_ended_before_it() {
     }
     assert_eq!(rounds, 7);
     for completion in done {
-        let Operation::Read(buffer) = &completion.request.operation else { panic!("no read") };
+        let buffer = completion.request.data.as_ref().expect("no read");
         assert_eq!(model.check(completion.request.offset, buffer), Ok(()));
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cryptline_engine::base::{DirectMode, Image};
-use cryptline_engine::{Channel, Completion, Fault, Gate, Operation, Request, Ring, Submitted};
+use cryptline_engine::{Channel, Completion, Fault, Gate, Op, Request, Ring, Submitted};
 use cryptline_testkit::suite::devices::{self, AES_512, AES_4096};
 use cryptline_testkit::suite::{Driver, Fresh, Setup, Watchdog};
 use rustix::io::Errno;
@@ -31,8 +31,7 @@ fn everywhere(rules: &[&str], test: impl Fn(&Fresh, &mut Driver, Setup)) {
 }
 
 fn discard(offset: u64, len: u64, token: u64) -> Request {
-    let operation = Operation::Discard { len };
-    Request { operation, offset, token }
+    Request::new(Op::Discard, offset, len, token)
 }
 
 /// Submits one request per token and gives the tokens that failed, with why.
@@ -59,7 +58,7 @@ fn read_error_reaches_the_right_request_only() {
         assert_eq!(failures(driver, reads), [(7, EIO), (20, EIO)]);
         // A failed read is no lost write.
         driver.verify_all(&model);
-        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+        assert_eq!(driver.flush(), Ok(()));
     });
 }
 
@@ -69,7 +68,7 @@ fn failed_request_comes_back_as_it_was_submitted() {
         let completion = driver.run(driver.read_request(3 * 4096, 4096, 3));
         assert_eq!(completion.result, Err(EIO));
         // Nothing was read, so nothing may have been decrypted into the buffer.
-        let Operation::Read(buffer) = completion.request.operation else { panic!("another operation came back") };
+        let buffer = completion.request.data.expect("another operation came back");
         assert!(buffer.iter().all(|&byte| byte == 0xee));
         assert_eq!((driver.run(driver.write_request(5 * 4096, 512, 1, 5))).result, Err(EIO));
     });
@@ -112,7 +111,7 @@ fn mixed_requests_fail_by_their_own_rules() {
         let expected = [(2, Fault::NotSupported), (3, EIO), (7, Fault::NoSpace)];
         assert_eq!(failures(driver, requests), expected);
         // None of them has lost anything.
-        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+        assert_eq!(driver.flush(), Ok(()));
     });
 }
 
@@ -121,15 +120,15 @@ fn failed_write_fails_every_later_flush_on_every_queue_and_thread() {
     everywhere(&["write:nth=2"], |fresh, driver, setup| {
         let mut other = Driver::new(&fresh.gate, setup);
         assert_eq!(driver.run(driver.write_request(0, 512, 1, 1)).result, Ok(()));
-        assert_eq!(other.result(Operation::Flush, 0), Ok(()));
+        assert_eq!(other.flush(), Ok(()));
         assert_eq!(driver.run(driver.write_request(0, 512, 1, 2)).result, Err(EIO));
         for _ in 0..3 {
-            assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
-            assert_eq!(other.result(Operation::Flush, 0), Err(Fault::Latched));
+            assert_eq!(driver.flush(), Err(Fault::Latched));
+            assert_eq!(other.flush(), Err(Fault::Latched));
         }
         let gate = &fresh.gate;
         let elsewhere = std::thread::scope(|scope| {
-            let flush = || Driver::new(gate, setup).result(Operation::Flush, 0);
+            let flush = || Driver::new(gate, setup).flush();
             scope.spawn(flush).join().unwrap()
         });
         assert_eq!(elsewhere, Err(Fault::Latched));
@@ -137,7 +136,7 @@ fn failed_write_fails_every_later_flush_on_every_queue_and_thread() {
         // Reads and writes go on: what can be saved can be saved.
         assert_eq!(driver.run(driver.write_request(512, 512, 1, 3)).result, Ok(()));
         assert!(driver.read(512, 512).is_ok());
-        assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
+        assert_eq!(driver.flush(), Err(Fault::Latched));
     });
 }
 
@@ -160,10 +159,10 @@ fn failed_flush_fails_every_later_one() {
     everywhere(&["flush:nth=2"], |fresh, driver, _| {
         let (tell, told) = std::sync::mpsc::channel();
         fresh.gate.when_latched(move |fault| tell.send(fault).unwrap());
-        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+        assert_eq!(driver.flush(), Ok(()));
         assert!(told.try_recv().is_err());
-        assert_eq!(driver.result(Operation::Flush, 0), Err(EIO));
-        assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
+        assert_eq!(driver.flush(), Err(EIO));
+        assert_eq!(driver.flush(), Err(Fault::Latched));
         assert!(fresh.gate.is_latched());
         fresh.gate.latch();
         // Once, by whom it was.
@@ -174,15 +173,15 @@ fn failed_flush_fails_every_later_one() {
 #[test]
 fn loss_that_the_device_is_told_of_fails_every_later_flush() {
     everywhere(&[], |fresh, driver, _| {
-        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+        assert_eq!(driver.flush(), Ok(()));
         fresh.gate.latch();
         assert!(fresh.gate.is_latched());
-        assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
-        let (write, offset) = durable(driver, 0);
-        assert_eq!(driver.result(write, offset), Err(Fault::Latched));
+        assert_eq!(driver.flush(), Err(Fault::Latched));
+        let write = durable(driver, 0);
+        assert_eq!(driver.result(write), Err(Fault::Latched));
         let plain = driver.write_request(0, 4096, 1, 1);
         assert_eq!(driver.run(plain).result, Ok(()));
-        assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
+        assert_eq!(driver.flush(), Err(Fault::Latched));
     });
 }
 
@@ -192,19 +191,18 @@ fn full_medium_does_not_latch() {
     everywhere(&rules, |fresh, driver, _| {
         assert_eq!(driver.run(driver.write_request(0, 4096, 1, 1)).result, Err(Fault::NoSpace));
         assert!(!fresh.gate.is_latched());
-        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+        assert_eq!(driver.flush(), Ok(()));
         // Space was made: the same write succeeds and is kept.
         let model = driver.fill_device(1);
-        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+        assert_eq!(driver.flush(), Ok(()));
         driver.verify_all(&model);
     });
 }
 
-fn durable(driver: &Driver, offset: u64) -> (Operation, u64) {
+fn durable(driver: &Driver, offset: u64) -> Request {
     let mut data = driver.buffer(4096);
     data.fill(7);
-    let durable = true;
-    (Operation::Write { data, durable }, offset)
+    Request::write(offset, data, true, 0)
 }
 
 /// The failure can be the report of earlier writes, which were acknowledged; and there is no other.
@@ -217,11 +215,11 @@ fn full_medium_that_a_sync_was_told_of_latches() {
             let mut other = Driver::new(&fresh.gate, setup);
             let plain = driver.write_request(0, 4096, 1, 1);
             assert_eq!(driver.run(plain).result, Ok(()));
-            let (sync, offset) = if rule.starts_with("flush") { (Operation::Flush, 0) } else { durable(driver, 4096) };
-            assert_eq!(driver.result(sync, offset), Err(lost));
+            let sync = if rule.starts_with("flush") { Request::flush(0) } else { durable(driver, 4096) };
+            assert_eq!(driver.result(sync), Err(lost));
             assert!(fresh.gate.is_latched());
             for driver in [driver, &mut other] {
-                assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
+                assert_eq!(driver.flush(), Err(Fault::Latched));
             }
         });
     }
@@ -233,10 +231,10 @@ fn full_medium_that_refuses_a_durable_write_does_not_latch() {
     everywhere(&["write:nth=2:error=ENOSPC"], |fresh, driver, _| {
         assert_eq!(driver.run(driver.write_request(0, 4096, 1, 1)).result, Ok(()));
         for expected in [Err(Fault::NoSpace), Ok(())] {
-            let (write, offset) = durable(driver, 4096);
-            assert_eq!(driver.result(write, offset), expected);
+            let write = durable(driver, 4096);
+            assert_eq!(driver.result(write), expected);
             assert!(!fresh.gate.is_latched());
-            assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+            assert_eq!(driver.flush(), Ok(()));
         }
         assert!(driver.read(4096, 4096).unwrap().iter().all(|byte| *byte == 7));
     });
@@ -245,10 +243,10 @@ fn full_medium_that_refuses_a_durable_write_does_not_latch() {
 #[test]
 fn refused_durable_write_does_not_latch() {
     everywhere(&["write:nth=1:error=EOPNOTSUPP"], |fresh, driver, _| {
-        let (write, offset) = durable(driver, 0);
-        assert_eq!(driver.result(write, offset), Err(Fault::NotSupported));
+        let write = durable(driver, 0);
+        assert_eq!(driver.result(write), Err(Fault::NotSupported));
         assert!(!fresh.gate.is_latched());
-        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+        assert_eq!(driver.flush(), Ok(()));
     });
 }
 
@@ -259,8 +257,8 @@ fn durable_write_promises_nothing_after_a_lost_write() {
         let lost = driver.write_request(0, 4096, 1, 1);
         assert_eq!(driver.run(lost).result, Err(EIO));
         for driver in [driver, &mut other] {
-            let (write, offset) = durable(driver, 4096);
-            assert_eq!(driver.result(write, offset), Err(Fault::Latched));
+            let write = durable(driver, 4096);
+            assert_eq!(driver.result(write), Err(Fault::Latched));
         }
     });
 }
@@ -298,7 +296,7 @@ fn short_transfers(fresh: &Fresh, setup: Setup, limit: usize) {
     }
     for completion in short.drain() {
         assert_eq!(completion.result, Ok(()));
-        let Operation::Read(buffer) = &completion.request.operation else { panic!("another operation came back") };
+        let buffer = completion.request.data.as_ref().expect("another operation came back");
         model.check(completion.request.offset, buffer).unwrap();
     }
 }
@@ -336,7 +334,7 @@ fn transfer_that_was_begun_goes_on_when_the_ring_has_a_place_again() {
         assert!(done.iter().any(|done| done.request.token == 0));
         for completion in done {
             assert_eq!(completion.result, Ok(()));
-            let Operation::Read(buffer) = &completion.request.operation else { panic!("another operation came back") };
+            let buffer = completion.request.data.as_ref().expect("another operation came back");
             model.check(completion.request.offset, buffer).unwrap();
         }
     }
@@ -350,9 +348,7 @@ fn durable_write_in_pieces_is_whole() {
         driver.channel.ring_mut().limit_transfer(700);
         let mut data = driver.buffer(8192);
         data.fill(3);
-        let durable = true;
-        let write = Operation::Write { data, durable };
-        assert_eq!(driver.result(write, 512), Ok(()));
+        assert_eq!(driver.result(Request::write(512, data, true, 0)), Ok(()));
         assert!(driver.read(512, 8192).unwrap().iter().all(|&byte| byte == 3));
     }
 }
@@ -395,16 +391,16 @@ fn read_past_the_cut_fails_and_everything_after_it() {
         assert_eq!(driver.read(0, 4096), Err(Fault::Truncated));
         let write = driver.write_request(0, 4096, 1, 1);
         assert_eq!(driver.run(write).result, Err(Fault::Truncated));
-        assert!(matches!(driver.result(Operation::Flush, 0), Err(Fault::Truncated | Fault::Latched)));
+        assert!(matches!(driver.flush(), Err(Fault::Truncated | Fault::Latched)));
     });
 }
 
 #[test]
 fn flush_notices_the_cut_by_itself() {
     cuts(|fresh, driver, _| {
-        assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Truncated));
+        assert_eq!(driver.flush(), Err(Fault::Truncated));
         assert!(fresh.gate.is_latched());
-        assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
+        assert_eq!(driver.flush(), Err(Fault::Latched));
     });
 }
 
@@ -483,6 +479,6 @@ fn requests_refused_because_the_queue_is_full_do_not_latch() {
         }
         assert!(!fresh.gate.is_latched());
         let mut other = Driver::new(&fresh.gate, Setup::ALL[0]);
-        assert_eq!(other.result(Operation::Flush, 0), Ok(()));
+        assert_eq!(other.flush(), Ok(()));
     }
 }

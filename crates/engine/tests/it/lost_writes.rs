@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use cryptline_engine::base::{DirectMode, Image, PersistentMemory, PmemDevice};
-use cryptline_engine::{Fault, Gate, Operation, Request};
+use cryptline_engine::{Fault, Gate, Request};
 use cryptline_testkit::peer;
 use cryptline_testkit::suite::{Driver, Setup};
 use rustix::fs::FallocateFlags;
@@ -262,13 +262,12 @@ fn overlay_in(place: &Path) -> PathBuf {
 fn durable_write(driver: &mut Driver, offset: u64) -> Result<(), Fault> {
     let mut data = driver.buffer(4096);
     data.fill(3);
-    let durable = true;
-    driver.result(Operation::Write { data, durable }, offset)
+    driver.result(Request::write(offset, data, true, 0))
 }
 
 fn no_flush_succeeds(driver: &mut Driver) {
     for _ in 0..3 {
-        assert!(driver.result(Operation::Flush, 0).is_err(), "a flush of what was lost said yes");
+        assert!(driver.flush().is_err(), "a flush of what was lost said yes");
     }
 }
 
@@ -279,7 +278,7 @@ fn durable_write_that_is_told_of_earlier_ones_leaves_no_flush_to_succeed() {
         let gate = place.gate();
         let mut driver = Driver::new(&gate, setup);
         assert_eq!(durable_write(&mut driver, 0), Ok(()));
-        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+        assert_eq!(driver.flush(), Ok(()));
         write_what_will_be_lost(&mut driver);
         // Writes it out.
         assert!(somebody.sync_data().is_err(), "nothing was lost");
@@ -310,12 +309,12 @@ fn durable_write_for_which_there_is_no_room_is_made_once_there_is() {
             while file.write_all(&[1; 4096]).is_ok() {}
             for _ in 0..2 {
                 assert_eq!(durable_write(&mut driver, MIB), Err(Fault::NoSpace));
-                assert_eq!(driver.result(Operation::Flush, 0), Ok(()), "what was written has its room");
+                assert_eq!(driver.flush(), Ok(()), "what was written has its room");
             }
             std::fs::remove_file(&filler).unwrap();
             drop(file);
             assert_eq!(durable_write(&mut driver, MIB), Ok(()));
-            assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+            assert_eq!(driver.flush(), Ok(()));
             assert!(!gate.is_latched());
             if proc == "without" {
                 run("umount", &["/proc"]);
@@ -344,11 +343,11 @@ fn write_without_room_through_the_only_open_file_leaves_no_flush_to_succeed() {
             run("mount", &["-t", "tmpfs", "none", "/proc"]);
             let mut driver = Driver::new(&gate, setup);
             assert_eq!(driver.run(driver.write_request(0, 65536, 9, 1)).result, Ok(()));
-            assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+            assert_eq!(driver.flush(), Ok(()));
             let mut file = File::create(folder.path().join("filler")).unwrap();
             while file.write_all(&[1; 4096]).is_ok() {}
             let data = driver.buffer(4096);
-            let full = driver.result(Operation::Write { data, durable }, MIB);
+            let full = driver.result(Request::write(MIB, data, durable, 0));
             assert_eq!(full, Err(Fault::Io(Errno::NOSPC)));
             no_flush_succeeds(&mut driver);
             assert!(durable_write(&mut driver, 0).is_err());
@@ -365,7 +364,7 @@ fn flush_of_a_queue_opened_after_somebody_was_told_fails() {
         let somebody = place.somebody();
         let gate = place.gate();
         let mut first = Driver::new(&gate, setup);
-        assert_eq!(first.result(Operation::Flush, 0), Ok(()));
+        assert_eq!(first.flush(), Ok(()));
         write_what_will_be_lost(&mut first);
         drop(first);
         assert!(somebody.sync_data().is_err(), "nothing was lost");
@@ -430,9 +429,9 @@ fn what_others_sync_takes_no_flush_from_us_while_nothing_is_lost() {
             let write = driver.write_request(offset, 65536, token, token);
             assert_eq!(driver.run(write).result, Ok(()));
             somebody.sync_data().unwrap();
-            assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+            assert_eq!(driver.flush(), Ok(()));
             assert_eq!(durable_write(&mut driver, offset), Ok(()));
-            assert_eq!(Driver::new(&gate, setup).result(Operation::Flush, 0), Ok(()));
+            assert_eq!(Driver::new(&gate, setup).flush(), Ok(()));
         }
     });
 }
@@ -450,7 +449,7 @@ fn mapped_file_that_failed_to_sync_fails_everything_on_every_thread() {
         let mut early = Driver::new(gate, setup);
         let write = early.write_request(0, 4096, 1, 1);
         assert_eq!(early.run(write).result, Ok(()));
-        assert_eq!(early.result(Operation::Flush, 0), Ok(()));
+        assert_eq!(early.flush(), Ok(()));
         write_what_will_be_lost(&mut early);
         let together = std::sync::Barrier::new(4);
         std::thread::scope(|scope| {

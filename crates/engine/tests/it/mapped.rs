@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use cryptline_engine::{Fault, Operation};
+use cryptline_engine::{Fault, Request};
 use cryptline_testkit::suite::devices;
 use cryptline_testkit::suite::{Driver, Fresh, Setup};
 use tempfile::TempDir;
@@ -35,19 +35,18 @@ fn mapped_file_that_lost_a_page_fails_everything_also_when_it_has_grown_back() {
         let mut driver = Driver::new(&fresh.gate, setup);
         let write = driver.write_request(0, 4096, 1, 1);
         assert_eq!(driver.run(write).result, Ok(()));
-        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+        assert_eq!(driver.flush(), Ok(()));
         let early = Driver::new(&fresh.gate, setup);
         lose_a_page(&mut driver, &path);
         for mut driver in [driver, early, Driver::new(&fresh.gate, setup)] {
-            assert!(driver.result(Operation::Flush, 0).is_err());
+            assert!(driver.flush().is_err());
             assert!(driver.read(0, 4096).is_err());
             let write = driver.write_request(4096, 4096, 1, 1);
             assert!(driver.run(write).result.is_err());
             let data = driver.buffer(4096);
-            let durable = Operation::Write { data, durable: true };
-            assert!(driver.result(durable, 4096).is_err());
+            assert!(driver.result(Request::write(4096, data, true, 0)).is_err());
             for _ in 0..2 {
-                assert!(driver.result(Operation::Flush, 0).is_err());
+                assert!(driver.flush().is_err());
             }
         }
     }
@@ -63,9 +62,9 @@ fn mapped_file_whose_flush_found_it_cut_short_stays_so_when_it_has_grown_back() 
         let whole = std::fs::metadata(&path).unwrap().len();
         let file = File::options().write(true).open(&path).unwrap();
         file.set_len(whole - 1).unwrap();
-        assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Truncated));
+        assert_eq!(driver.flush(), Err(Fault::Truncated));
         file.set_len(whole).unwrap();
         assert!(driver.read(0, 4096).is_err());
-        assert!(driver.result(Operation::Flush, 0).is_err());
+        assert!(driver.flush().is_err());
     }
 }

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cryptline_engine::{Completion, Operation, Request};
+use cryptline_engine::{Completion, Op, Request};
 use cryptline_testkit::model::ModelDisk;
 use cryptline_testkit::suite::{Driver, Fresh, Setup, Watchdog, fill, noise};
 use proptest::prelude::*;
@@ -78,7 +78,7 @@ impl Bench {
                 let (offset, len) = self.range(place);
                 self.settle(offset, len)?;
                 let buffer = self.driver.buffer(len);
-                self.submit(Operation::Read(buffer), offset, len);
+                self.submit(Request::read(offset, buffer, 0));
             }
             Step::Write(place, seed, durable) => {
                 let (offset, len) = self.range(place);
@@ -86,21 +86,21 @@ impl Bench {
                 let mut data = self.driver.buffer(len);
                 fill(&mut data, offset, seed);
                 self.model.write(offset, &data);
-                self.submit(Operation::Write { data, durable }, offset, len);
+                self.submit(Request::write(offset, data, durable, 0));
             }
             Step::Discard(place) if geometry.discard => {
                 let (offset, len) = self.range(place);
                 self.settle(offset, len)?;
                 self.model.discard(offset, len);
-                self.submit(Operation::Discard { len }, offset, len);
+                self.submit(Request::new(Op::Discard, offset, len, 0));
             }
             Step::WriteZeroes(place, may_unmap) if geometry.write_zeroes => {
                 let (offset, len) = self.range(place);
                 self.settle(offset, len)?;
                 self.model.zero(offset, len);
-                self.submit(Operation::WriteZeroes { len, may_unmap }, offset, len);
+                self.submit(Request::new(Op::zero(may_unmap), offset, len, 0));
             }
-            Step::Flush => self.submit(Operation::Flush, 0, 0),
+            Step::Flush => self.submit(Request::flush(0)),
             Step::Drain => self.drain()?,
             Step::Limit(pages) => {
                 let limit = usize::from(pages) * 4096;
@@ -121,11 +121,11 @@ impl Bench {
         Ok(())
     }
 
-    fn submit(&mut self, operation: Operation, offset: u64, len: u64) {
+    fn submit(&mut self, request: Request) {
         let token = self.next_token;
         self.next_token += 1;
-        self.ranges.push((token, offset, offset + len));
-        self.driver.submit(Request { operation, offset, token });
+        self.ranges.push((token, request.offset, request.offset + request.len));
+        self.driver.submit(Request { token, ..request });
     }
 
     fn complete_one(&mut self) -> Result<(), TestCaseError> {
@@ -145,7 +145,7 @@ impl Bench {
         let request = &completion.request;
         prop_assert_eq!(completion.result, Ok(()), "{:?}", request);
         self.ranges.retain(|range| range.0 != request.token);
-        if let Operation::Read(buffer) = &request.operation {
+        if let (Op::Read, Some(buffer)) = (request.op, &request.data) {
             let checked = self.model.check(request.offset, buffer);
             prop_assert_eq!(checked, Ok(()), "{:?}", request);
         }

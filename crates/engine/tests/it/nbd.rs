@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cryptline_engine::base::NbdDevice;
 use cryptline_engine::blocking::Blocking;
-use cryptline_engine::{BackendChoice, Channel, Fault, Gate, Operation, Request, Submitted};
+use cryptline_engine::{BackendChoice, Channel, Fault, Gate, Op, Request, Submitted};
 use cryptline_nbd::NbdUri;
 use cryptline_nbd::uri::{Address, TlsOptions};
 use cryptline_testkit::conformance;
@@ -333,13 +333,11 @@ fn errors_of_a_failing_server_reach_the_request_and_latch_where_something_is_los
     suite::run(make, |fresh: &Fresh, setup: Setup| {
         let mut driver = Driver::new(&fresh.gate, setup);
         let data = driver.buffer(4096);
-        let write = Operation::Write { data, durable: false };
-        assert_eq!(driver.result(write, 0), Err(Fault::NoSpace));
+        assert_eq!(driver.result(Request::write(0, data, false, 0)), Err(Fault::NoSpace));
         assert!(driver.read(0, 4096).is_ok());
-        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
-        let discard = Operation::Discard { len: 4096 };
-        assert_eq!(driver.result(discard, 0), Err(Fault::Io(Errno::IO)));
-        assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
+        assert_eq!(driver.flush(), Ok(()));
+        assert_eq!(driver.result(Request::new(Op::Discard, 0, 4096, 0)), Err(Fault::Io(Errno::IO)));
+        assert_eq!(driver.flush(), Err(Fault::Latched));
     });
 }
 

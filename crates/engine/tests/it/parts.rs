@@ -1,7 +1,7 @@
 //! Requests of which two parts end differently, over every layer that cuts requests: the worse end is told, and a refusal
 //! only where nothing was changed.
 
-use cryptline_engine::Fault;
+use cryptline_engine::{Fault, Op};
 use cryptline_testkit::suite::devices::{self, AES_4096, AUTO, CBC_4096, INLINE, QUEUE, QUEUE_FLAGS, QUICK};
 use cryptline_testkit::suite::{Driver, Fresh, Setup};
 
@@ -40,9 +40,7 @@ fn write_over(layer: Layer, rules: &[&str], setup: Setup, durable: bool) -> (Res
     let mut driver = Driver::new(&fresh.gate, setup);
     let block = driver.block();
     let mut request = driver.write_request(BORDER - 5 * block, 1 << 17, 3, 1);
-    if let cryptline_engine::Operation::Write { durable: is, .. } = &mut request.operation {
-        *is = durable;
-    }
+    request.op = Op::write(durable);
     (driver.run(request).result, below.is_latched())
 }
 

@@ -28,7 +28,7 @@ use std::time::Duration;
 use cryptline_engine::base::NbdDevice;
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::layer::Exclusion;
-use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Gate, Operation, Request, Submitted};
+use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Gate, Request, Submitted};
 use cryptline_testkit::alloc::{self, CountingAllocator};
 use cryptline_testkit::suite::Fresh;
 use cryptline_testkit::suite::devices::{self, AES_512, AES_4096, CBC_4096};
@@ -407,9 +407,7 @@ impl Load {
 
     fn take_back(&mut self, completion: Completion) {
         completion.result.unwrap();
-        if let Operation::Read(buffer) | Operation::Write { data: buffer, .. } = completion.request.operation {
-            self.buffers.push(buffer);
-        }
+        self.buffers.extend(completion.request.data);
     }
 }
 

@@ -1,9 +1,7 @@
 //! Zones: between `submit` and the completion there is no heap allocation, whoever waits for whom.
 
 use cryptline_engine::dispatch::Mode;
-use cryptline_engine::{
-    Arena, BackendChoice, Buffer, Channel, Completion, Gate, Operation, Request, Submitted, ZoneAction,
-};
+use cryptline_engine::{Arena, BackendChoice, Buffer, Channel, Completion, Gate, Request, Submitted, ZoneAction};
 use cryptline_testkit::alloc;
 
 use crate::common::*;
@@ -55,12 +53,7 @@ impl Load {
     fn take_back(&mut self, completion: Completion) {
         completion.result.unwrap();
         self.in_flight -= 1;
-        if let Operation::Read(buffer)
-        | Operation::Write { data: buffer, .. }
-        | Operation::ZoneAppend { data: buffer, .. } = completion.request.operation
-        {
-            self.buffers.push(buffer);
-        }
+        self.buffers.extend(completion.request.data);
     }
 
     fn round(&mut self) {

@@ -10,7 +10,7 @@
 
 use std::time::Instant;
 
-use cryptline_engine::{Combined, Fault, Operation};
+use cryptline_engine::{Combined, Fault, Op};
 
 use super::wire::{Asked, Work};
 use crate::stats::OperationKind;
@@ -138,15 +138,15 @@ impl<T> Job<T> {
     }
 
     /// Returns what is still to be done before the end, once all chunks are: a flush, asked for or owed, or the action.
-    pub fn last(&self) -> Option<Operation> {
+    pub fn last(&self) -> Option<Op> {
         let flush = match self.asked.work {
             Work::Flush | Work::Discard { durable: true } => true,
             Work::Zero { durable, .. } => durable && (!self.transfers || self.flush_owed),
             _ => false,
         };
         let last = match self.asked.work {
-            Work::Zone(action) => Some(Operation::Zone(action)),
-            _ => flush.then_some(Operation::Flush),
+            Work::Zone(action) => Some(action.into()),
+            _ => flush.then_some(Op::Flush),
         };
         last.filter(|_| !self.outcome.has_failed() && !self.is_last_begun)
     }

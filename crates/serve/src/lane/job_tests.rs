@@ -176,8 +176,8 @@ fn refusal_of_a_part_is_a_refusal_of_the_whole_only_where_nothing_was_changed() 
 fn last_of(job: &Job<()>) -> &'static str {
     match job.last() {
         None => "nothing",
-        Some(Operation::Flush) => "flush",
-        Some(Operation::Zone(ZoneAction::Reset)) => "reset",
+        Some(Op::Flush) => "flush",
+        Some(Op::ZoneReset) => "reset",
         Some(other) => panic!("{other:?}"),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use cryptline_engine::{Buffer, Completion, Fault, Operation, Request, Submitted};
+use cryptline_engine::{Buffer, Completion, Fault, Op, Request, Submitted};
 use rustix::io::Errno;
 
 use super::Lane;
@@ -15,7 +15,8 @@ const CHUNKS_UNWATCHED: u32 = 8;
 
 /// Result of preparing a chunk.
 enum Begin {
-    With(Operation),
+    /// With this request, whose place and token are still to be set.
+    With(Request),
     /// The wire will have its bytes, or has said that they never come.
     Later,
     NoRoom,
@@ -75,8 +76,8 @@ impl<W: Wire> Lane<W> {
         let durable = job.writes_durably();
         match data {
             Some(data) => {
-                let operation = payload(job.asked.work, data, durable);
-                self.begin_chunk(index, operation);
+                let request = payload(job.asked.work, data, durable);
+                self.begin_chunk(index, request);
                 self.continue_write(index);
             }
             None => {
@@ -183,7 +184,7 @@ impl<W: Wire> Lane<W> {
                 return true;
             }
             match self.prepare(index, len) {
-                Begin::With(operation) => self.begin_chunk(index, operation),
+                Begin::With(request) => self.begin_chunk(index, request),
                 Begin::Later => return true,
                 Begin::NoRoom => return false,
             }
@@ -197,10 +198,10 @@ impl<W: Wire> Lane<W> {
             return Begin::Later;
         };
         let durable = job.writes_durably();
-        let operation = match job.asked.work {
-            Work::Discard { .. } => Operation::Discard { len: len.into() },
-            Work::Zero { may_unmap, .. } if !job.transfers => Operation::WriteZeroes { len: len.into(), may_unmap },
-            Work::Cache if !job.transfers => Operation::Cache { len: len.into() },
+        let request = match job.asked.work {
+            Work::Discard { .. } => Request::new(Op::Discard, 0, len.into(), 0),
+            Work::Zero { may_unmap, .. } if !job.transfers => Request::new(Op::zero(may_unmap), 0, len.into(), 0),
+            Work::Cache if !job.transfers => Request::new(Op::Cache, 0, len.into(), 0),
             work if work.has_payload() => {
                 let chunk = Chunk { job: JobId(index), at: job.begun, len: len as usize };
                 match self.wire.bring(job.asked.tag, chunk, &self.room) {
@@ -231,27 +232,27 @@ impl<W: Wire> Lane<W> {
                 match work {
                     Work::Zero { .. } => {
                         buffer.fill(0);
-                        Operation::Write { data: buffer, durable }
+                        Request::write(0, buffer, durable, 0)
                     }
-                    _ => Operation::Read(buffer),
+                    _ => Request::read(0, buffer, 0),
                 }
             }
         };
-        Begin::With(operation)
+        Begin::With(request)
     }
 
-    fn begin_chunk(&mut self, index: usize, operation: Operation) {
+    fn begin_chunk(&mut self, index: usize, request: Request) {
         let Some(job) = self.jobs.get_mut(index) else {
             return;
         };
-        let request = Request { operation, offset: job.asked.offset + job.begun, token: index as u64 };
+        let request = Request { offset: job.asked.offset + job.begun, token: index as u64, ..request };
         debug_assert!(job.begun == 0 || !matches!(job.asked.work, Work::Append { .. }), "an append in one piece");
-        if request.len() > job.asked.length - job.begun {
+        if request.len > job.asked.length - job.begun {
             // A wire that brings more than it was asked for must not write behind the request.
             job.cut_short(Fault::Io(Errno::IO));
             return self.advance(index);
         }
-        job.begun += request.len();
+        job.begun += request.len;
         // What ends soon needs no look for the peer.
         self.begun_unwatched += u32::from(job.begun < job.asked.length);
         self.submit(index, request);
@@ -279,31 +280,28 @@ impl<W: Wire> Lane<W> {
             return;
         };
         job.in_flight -= 1;
-        match (&request.operation, result) {
+        match (request.op, result) {
             (_, Ok(())) => job.outcome.add(Ok(())),
             // Advice: a file system that cannot punch holes keeps the data.
-            (Operation::Discard { .. }, Err(Fault::NotSupported | Fault::Partly)) => {
+            (Op::Discard, Err(Fault::NotSupported | Fault::Partly)) => {
                 job.begun = job.asked.length;
             }
-            (
-                Operation::WriteZeroes { len, .. } | Operation::Cache { len },
-                Err(fault @ (Fault::NotSupported | Fault::Partly)),
-            ) => {
+            (Op::Zero | Op::ZeroUnmap | Op::Cache, Err(fault @ (Fault::NotSupported | Fault::Partly))) => {
                 // One step is in flight at a time, so this one is the last that has begun.
-                job.begun -= len;
+                job.begun -= request.len;
                 if job.transfer_instead(fault) {
                     return self.wait_for_turn(index);
                 }
             }
             (_, Err(fault)) => job.fail(fault),
         }
-        match (request.operation, result) {
-            (Operation::Read(data), Ok(())) if matches!(job.asked.work, Work::Read { .. }) => {
+        match (request.op, request.data, result) {
+            (Op::Read, Some(data), Ok(())) if matches!(job.asked.work, Work::Read { .. }) => {
                 let last = job.is_done() && !job.outcome.has_failed();
                 let at = request.offset - job.asked.offset;
                 self.wire.give(job.asked.tag, at, data, last);
             }
-            (Operation::ZoneAppend { .. }, Ok(())) => {
+            (Op::Append | Op::AppendFua, _, Ok(())) => {
                 self.wire.placed(job.asked.tag, request.offset);
             }
             _ => {}
@@ -319,14 +317,10 @@ impl<W: Wire> Lane<W> {
         if !job.is_done() {
             return;
         }
-        if let Some(operation) = job.last() {
+        if let Some(op) = job.last() {
             job.is_last_begun = true;
-            let offset = match operation {
-                Operation::Flush => 0,
-                _ => job.asked.offset,
-            };
-            let token = index as u64;
-            return self.submit(index, Request { operation, offset, token });
+            let offset = if op == Op::Flush { 0 } else { job.asked.offset };
+            return self.submit(index, Request::new(op, offset, 0, index as u64));
         }
         if let Some(job) = self.jobs.remove(index) {
             self.room.jobs_left += 1;
@@ -356,10 +350,10 @@ impl<W: Wire> Lane<W> {
     }
 }
 
-/// Returns the operation that writes the bytes that a wire has brought.
-fn payload(work: Work, data: Buffer, durable: bool) -> Operation {
+/// Returns the request that writes the bytes that a wire has brought.
+fn payload(work: Work, data: Buffer, durable: bool) -> Request {
     match work {
-        Work::Append { .. } => Operation::ZoneAppend { data, durable },
-        _ => Operation::Write { data, durable },
+        Work::Append { .. } => Request::zone_append(0, data, durable, 0),
+        _ => Request::write(0, data, durable, 0),
     }
 }

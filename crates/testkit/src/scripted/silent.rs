@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cryptline_engine::{
-    Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring, Submitted,
+    Completion, Device, Extent, Fault, Gate, Geometry, Op, OpenError, Queue, Request, Ring, Submitted,
 };
 
 use super::geometry;
@@ -107,13 +107,13 @@ struct SilentQueue {
 
 impl Queue for SilentQueue {
     fn submit(&mut self, _ring: &mut Ring, mut request: Request) -> Submitted {
-        let call = if matches!(request.operation, Operation::Flush) { Call::Flush } else { Call::Transfer };
+        let call = if request.op == Op::Flush { Call::Flush } else { Call::Transfer };
         if self.disk.is_silent_in(call) {
             self.disk.shared.taken.fetch_add(1, Ordering::Relaxed);
             self.kept.push(request);
             return Submitted::Pending;
         }
-        if let Operation::Read(buffer) = &mut request.operation {
+        if let (Op::Read, Some(buffer)) = (request.op, &mut request.data) {
             buffer.fill(0);
         }
         Submitted::Done(request.complete(Ok(())))

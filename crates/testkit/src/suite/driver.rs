@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use cryptline_engine::{Arena, Buffer, Channel, Completion, Fault, Gate, Operation, Request, Submitted};
+use cryptline_engine::{Arena, Buffer, Channel, Completion, Fault, Gate, Request, Submitted};
 
 use super::{Setup, fill};
 use crate::model::ModelDisk;
@@ -119,20 +119,25 @@ impl Driver {
 
     /// Submits one request with nothing else in flight, and checks that the very same comes back.
     pub fn run(&mut self, request: Request) -> Completion {
-        let (offset, len, token) = (request.offset, request.len(), request.token);
+        let (offset, len, token) = (request.offset, request.len, request.token);
         self.submit(request);
         let completion = self.next_completion().expect("a completion");
         let back = &completion.request;
-        assert_eq!((back.offset, back.len(), back.token), (offset, len, token));
+        assert_eq!((back.offset, back.len, back.token), (offset, len, token));
         assert!(self.next_completion().is_none(), "one request, two completions");
         completion
     }
 
-    /// Runs an operation and gives its result.
-    pub fn result(&mut self, operation: Operation, offset: u64) -> Result<(), Fault> {
+    /// Runs a request, with a token of the driver's own, and gives its result.
+    pub fn result(&mut self, request: Request) -> Result<(), Fault> {
         self.next_token += 1;
         let token = self.next_token;
-        self.run(Request { operation, offset, token }).result
+        self.run(Request { token, ..request }).result
+    }
+
+    /// Runs a flush and gives its result.
+    pub fn flush(&mut self) -> Result<(), Fault> {
+        self.result(Request::flush(0))
     }
 
     /// Reads a range.
@@ -145,7 +150,7 @@ impl Driver {
     /// Writes the pattern of `seed` to device and model.
     pub fn write(&mut self, model: &mut ModelDisk, offset: u64, len: u64, seed: u64) {
         let request = self.write_request(offset, len, seed, 0);
-        let Operation::Write { data, .. } = &request.operation else { unreachable!("a write was made") };
+        let data = request.data.as_ref().expect("a write was made");
         model.write(offset, data);
         self.run(request).result.expect("a write in range succeeds");
     }
@@ -187,8 +192,5 @@ impl Driver {
 /// Where it was no transfer.
 #[must_use]
 pub fn data_of(completion: &Completion) -> &[u8] {
-    match &completion.request.operation {
-        Operation::Read(buffer) | Operation::Write { data: buffer, .. } => buffer,
-        other => panic!("{other:?} carries no data"),
-    }
+    completion.request.data.as_ref().expect("it carries data")
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use cryptline::size;
 use cryptline_engine::base::{PersistentMemory, PmemDevice, RamDevice};
 use cryptline_engine::btt::{Btt, BttDevice, Medium, NewTable};
-use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Fault, Gate, Operation, Submitted};
+use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Fault, Gate, Submitted};
 use cryptline_sys::SharedMemory;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -164,10 +164,7 @@ fn requests<const HEAP: bool>(gate: &Gate) -> Result<Walk> {
                 return Err(Fault::NotSupported);
             };
             result?;
-            buffer = match request.operation {
-                Operation::Read(buffer) | Operation::Write { data: buffer, .. } => buffer,
-                _ => return Err(Fault::NotSupported),
-            };
+            buffer = request.data.ok_or(Fault::NotSupported)?;
             black_box(&mut *buffer);
         }
         *slot = Some(buffer);

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::liar::{Liar, SIZE, Script};
 use cryptline_engine::base::NbdDevice;
-use cryptline_engine::{Buffer, Channel, Fault, Gate, Operation, Request, Submitted};
+use cryptline_engine::{Buffer, Channel, Fault, Gate, Op, Request, Submitted};
 use cryptline_nbd::NbdUri;
 use cryptline_nbd::uri::{Address, TlsOptions};
 
@@ -124,8 +124,8 @@ impl User<'_> {
         let len = (1 + u64::from(len) % most).min(blocks - at) * block;
         let offset = at * block;
         let buffer = |len: u64| Buffer::alloc(len as usize).expect("memory");
-        let operation = match what % 8 {
-            0 | 1 => Operation::Read(buffer(len)),
+        let request = match what % 8 {
+            0 | 1 => Request::read(offset, buffer(len), token),
             2 | 3 => {
                 let mut data = buffer(len);
                 data.iter_mut().zip(0_u32..).for_each(|(byte, at)| {
@@ -134,13 +134,12 @@ impl User<'_> {
                 if alone && let Some(known) = self.known(offset, len) {
                     known.copy_from_slice(&data);
                 }
-                let durable = what & 8 != 0;
-                Operation::Write { data, durable }
+                Request::write(offset, data, what & 8 != 0, token)
             }
-            4 => Operation::Flush,
-            5 => Operation::Discard { len },
-            6 => Operation::WriteZeroes { len, may_unmap: what & 8 != 0 },
-            _ if what & 8 != 0 => Operation::Cache { len },
+            4 => Request::flush(token),
+            5 => Request::new(Op::Discard, offset, len, token),
+            6 => Request::new(Op::zero(what & 8 != 0), offset, len, token),
+            _ if what & 8 != 0 => Request::new(Op::Cache, offset, len, token),
             _ => {
                 let extent = self.gate.extent(offset, len);
                 if let Ok(extent) = extent {
@@ -149,14 +148,13 @@ impl User<'_> {
                 return None;
             }
         };
-        let offset = if matches!(operation, Operation::Flush) { 0 } else { offset };
-        if let (true, Operation::Discard { .. } | Operation::WriteZeroes { .. }) = (alone, &operation)
+        if let (true, Op::Discard | Op::Zero | Op::ZeroUnmap) = (alone, request.op)
             && !geometry.read_only
             && let Some(known) = self.known(offset, len)
         {
             known.fill(0);
         }
-        Some(Request { operation, offset, token })
+        Some(request)
     }
 
     fn known(&mut self, offset: u64, len: u64) -> Option<&mut [u8]> {
@@ -165,15 +163,16 @@ impl User<'_> {
 
     fn judge(&mut self, request: &Request, result: Result<(), Fault>, alone: bool) {
         self.has_lost |= result == Err(Fault::Lost);
-        match (&request.operation, result) {
-            (Operation::Flush, Ok(())) => assert!(!self.has_lost, "something was lost"),
-            (Operation::Read(found), Ok(())) if alone && !self.server.has_lied() => {
+        match (request.op, result) {
+            (Op::Flush, Ok(())) => assert!(!self.has_lost, "something was lost"),
+            (Op::Read, Ok(())) if alone && !self.server.has_lied() => {
+                let found = request.data.as_ref().expect("a read comes back with its data");
                 let (offset, len) = (request.offset, found.len() as u64);
                 if let Some(known) = self.known(offset, len) {
                     assert!(known == &found[..], "another disk at {offset}");
                 }
             }
-            (Operation::Read(_) | Operation::Flush, _) => {}
+            (Op::Read | Op::Flush, _) => {}
             // What it has now is not known.
             (_, Err(_)) if alone => self.model.clear(),
             _ => {}

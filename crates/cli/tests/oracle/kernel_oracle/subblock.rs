@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 use cryptline_engine::base::{DirectMode, Image};
 use cryptline_engine::layer::{CryptDevice, CryptOptions, Exclusion, SubBlockDevice, SubBlockOptions, Zeroes};
-use cryptline_engine::{BackendChoice, Gate, Operation, Request};
+use cryptline_engine::{BackendChoice, Gate, Request};
 use cryptline_testkit::oracle::{Oracle, Outcomes, pattern};
 use cryptline_testkit::suite::{Driver, Setup, noise};
 
@@ -157,7 +157,7 @@ impl Case {
                 done.result.expect("a write");
             }
         }
-        driver.result(Operation::Flush, 0).expect("a flush");
+        driver.flush().expect("a flush");
     }
 
     fn read_in_pieces(&self) -> Vec<u8> {

@@ -11,7 +11,7 @@ use cryptline_sys::{Backend, BackendChoice, Io, Ring, Waker, lock};
 use rustix::io::Errno;
 
 use super::shared::Shared;
-use crate::{Fault, Operation, Request};
+use crate::{Fault, Op, Request};
 
 /// Question about a sync that was made.
 pub(super) struct Question {
@@ -34,7 +34,7 @@ pub(super) struct Answer {
 impl Question {
     /// Tells if the file must have its size.
     pub fn checks_size(&self) -> bool {
-        matches!(self.request.operation, Operation::Flush)
+        self.request.op == Op::Flush
     }
 }
 

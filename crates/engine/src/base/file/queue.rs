@@ -13,7 +13,7 @@ use super::shared::Shared;
 use super::transfer::{self, Files, Origin};
 use crate::base::host_zones;
 use crate::base::syncs::Syncs;
-use crate::{Completion, Fault, Operation, Queue, Request, Submitted};
+use crate::{Completion, Fault, Op, Queue, Request, Submitted};
 
 /// Losses that the queue's own open file may not have been told of, so that the keeper must be asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,26 +68,26 @@ impl Queue for FileQueue {
         if self.shared.truncated.load(Ordering::Relaxed) {
             return Submitted::Done(request.complete(Err(Fault::Truncated)));
         }
-        if let (Operation::Zone(action), Some(model)) = (&request.operation, &self.shared.zones) {
+        if let (Some(action), Some(model)) = (request.op.zone_action(), &self.shared.zones) {
             // There is no such thing in io_uring: this thread waits for it.
-            let result = host_zones::act(&*self.fd, model, self.shared.size(), request.offset, *action);
+            let result = host_zones::act(&*self.fd, model, self.shared.size(), request.offset, action);
             return Submitted::Done(request.complete(result));
         }
         if self.shared.cannot_zero(&request) {
             return Submitted::Done(request.complete(Err(Fault::NotSupported)));
         }
-        if request.is_sync() && self.shared.keeper.is_lost() {
+        if request.op.is_sync() && self.shared.keeper.is_lost() {
             return Submitted::Done(request.complete(Err(Fault::Latched)));
         }
         if self.in_flight >= ring.depth() {
             return Submitted::Done(request.complete(Err(Fault::Busy)));
         }
-        if let (Operation::Flush, Doubt::Shared) = (&request.operation, self.doubt) {
+        if let (Op::Flush, Doubt::Shared) = (request.op, self.doubt) {
             self.in_flight += 1;
             let question = Question { request, sync: None, keeper: true, then: Ok(()), doubts: self.doubts };
             return self.ask(ring, question).map_or(Submitted::Pending, Submitted::Done);
         }
-        let is_own_sync = request.is_sync() && self.doubt != Doubt::Shared;
+        let is_own_sync = request.op.is_sync() && self.doubt != Doubt::Shared;
         let sync = is_own_sync.then(|| self.syncs.begin());
         let files = Files { own: self.file, keeper: self.keeper.0 };
         let begun = transfer::begin(request, files, sync).map_err(|request| request.complete(Err(Fault::NotSupported)));
@@ -184,7 +184,7 @@ impl FileQueue {
             return None;
         };
         let request = transfer::end(origin, io);
-        if asks || request.is_sync() && result.is_ok() {
+        if asks || request.op.is_sync() && result.is_ok() {
             let keeper = asks || self.is_in_doubt(&request);
             let question = Question { request, sync: origin.sync, keeper, then: result, doubts: self.doubts };
             return self.ask(ring, question);
@@ -195,7 +195,7 @@ impl FileQueue {
     /// Ends a request. A sync that was good waits for those beside it.
     fn end(&mut self, sync: Option<u64>, request: Request, result: Result<(), Fault>) -> Option<Completion> {
         self.in_flight -= 1;
-        if !request.is_sync() {
+        if !request.op.is_sync() {
             return Some(request.complete(result));
         }
         if let Some(number) = sync {
@@ -281,7 +281,7 @@ impl FileQueue {
     fn is_in_doubt(&self, request: &Request) -> bool {
         match self.doubt {
             Doubt::None => false,
-            Doubt::OfFlushes => matches!(request.operation, Operation::Flush),
+            Doubt::OfFlushes => request.op == Op::Flush,
             Doubt::OfAll | Doubt::Shared => true,
         }
     }

@@ -9,7 +9,7 @@ use rustix::fs::{FsWord, SeekFrom};
 use super::questions::Asker;
 use crate::base::syncs::Keeper;
 use crate::zone::ZoneModel;
-use crate::{Fault, Geometry, Operation, Request};
+use crate::{Fault, Geometry, Op, Request};
 
 /// State common to all queues of one file.
 pub(super) struct Shared {
@@ -81,12 +81,11 @@ impl Shared {
         let Some(device) = self.block_device else {
             return false;
         };
-        let (len, unmaps) = match request.operation {
-            Operation::Discard { len } => (len, true),
-            Operation::WriteZeroes { len, may_unmap } => (len, may_unmap),
-            _ => return false,
-        };
-        let is_whole = (request.offset | len).is_multiple_of(u64::from(device.block));
+        if !matches!(request.op, Op::Discard | Op::Zero | Op::ZeroUnmap) {
+            return false;
+        }
+        let unmaps = request.op != Op::Zero;
+        let is_whole = (request.offset | request.len).is_multiple_of(u64::from(device.block));
         !is_whole || (unmaps && !device.zeroes)
     }
 

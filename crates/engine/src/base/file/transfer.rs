@@ -5,44 +5,26 @@
 
 use cryptline_sys::{Allocate, Done, FileId, Io, Mark};
 
-use crate::{Operation, Request};
+use crate::{Op, Request};
 
 /// Parts of a request that its [`Io`] does not hold.
 #[derive(Clone, Copy)]
 pub(super) struct Origin {
     token: u64,
     offset: u64,
-    kind: Kind,
+    op: Op,
     /// Its number among the syncs of the queue's open file, where it is one.
     pub sync: Option<u64>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum Kind {
-    Read,
-    Write,
-    DurableWrite,
-    Flush,
-    Discard,
-    /// The range keeps its space.
-    Zero,
-    /// The range may become a hole.
-    ZeroOrUnmap,
-}
-
-impl Kind {
-    const ALL: [Self; 7] =
-        [Self::Read, Self::Write, Self::DurableWrite, Self::Flush, Self::Discard, Self::Zero, Self::ZeroOrUnmap];
-}
-
-/// Bits of a note that have the kind; the others have the number of the sync, counted from 1.
-const KIND_BITS: u32 = 3;
+/// Bits of a note that have the operation; the others have the number of the sync, counted from 1.
+const OP_BITS: u32 = 4;
+const _: () = assert!(Op::ALL.len() <= 1 << OP_BITS);
 
 impl Origin {
     pub fn mark(self) -> Mark {
         let sync = self.sync.map_or(0, |number| number + 1);
-        Mark { token: self.token, note: [self.offset, sync << KIND_BITS | self.kind as u64] }
+        Mark { token: self.token, note: [self.offset, sync << OP_BITS | self.op as u64] }
     }
 
     pub fn of(done: &Done) -> Self {
@@ -50,24 +32,24 @@ impl Origin {
         Self {
             token: done.token,
             offset,
-            kind: Kind::ALL[(word & ((1 << KIND_BITS) - 1)) as usize % Kind::ALL.len()],
-            sync: (word >> KIND_BITS).checked_sub(1),
+            op: Op::ALL[(word & ((1 << OP_BITS) - 1)) as usize % Op::ALL.len()],
+            sync: (word >> OP_BITS).checked_sub(1),
         }
     }
 
     /// Tells if it discards or zeroes, which is done through the keeper's file.
     pub fn zeroes(self) -> bool {
-        matches!(self.kind, Kind::Discard | Kind::Zero | Kind::ZeroOrUnmap)
+        matches!(self.op, Op::Discard | Op::Zero | Op::ZeroUnmap)
     }
 
     /// Tells if bytes are written.
     pub fn writes(self) -> bool {
-        matches!(self.kind, Kind::Write | Kind::DurableWrite)
+        self.op.is_write()
     }
 
     /// Tells if bytes are read.
     pub fn reads(self) -> bool {
-        self.kind == Kind::Read
+        self.op == Op::Read
     }
 }
 
@@ -84,32 +66,25 @@ pub(super) struct Files {
 ///
 /// Zones are not the ring's business: their operations come back.
 pub(super) fn begin(request: Request, files: Files, sync: Option<u64>) -> Result<(Origin, Io), Request> {
-    let Request { operation, offset, token } = request;
-    let origin = |kind| Origin { token, offset, kind, sync };
-    let allocate = |what, len| Io::Allocate { file: files.keeper, what, offset, len };
+    let Request { offset, op, data, len, token } = request;
+    let origin = Origin { token, offset, op, sync };
+    let allocate = |what| Io::Allocate { file: files.keeper, what, offset, len };
     let file = files.own;
-    Ok(match operation {
-        Operation::Read(buffer) => {
+    let io = match (op, data) {
+        (Op::Read, Some(buffer)) => {
             let len = buffer.len();
-            let read = Io::Read { file, buffer, start: 0, len, offset };
-            (origin(Kind::Read), read)
+            Io::Read { file, buffer, start: 0, len, offset }
         }
-        Operation::Write { data, durable } => {
-            let len = data.len();
-            let write = Io::Write { file, buffer: data, start: 0, len, offset, durable: sync.is_some() };
-            let kind = if durable { Kind::DurableWrite } else { Kind::Write };
-            (origin(kind), write)
+        (Op::Write | Op::WriteFua, Some(buffer)) => {
+            let len = buffer.len();
+            Io::Write { file, buffer, start: 0, len, offset, durable: sync.is_some() }
         }
-        Operation::Flush => (origin(Kind::Flush), Io::Sync { file }),
-        Operation::Discard { len } => (origin(Kind::Discard), allocate(Allocate::PunchHole, len)),
-        Operation::WriteZeroes { len, may_unmap: true } => {
-            (origin(Kind::ZeroOrUnmap), allocate(Allocate::PunchHole, len))
-        }
-        Operation::WriteZeroes { len, may_unmap: false } => (origin(Kind::Zero), allocate(Allocate::ZeroRange, len)),
-        Operation::Cache { .. } | Operation::ZoneAppend { .. } | Operation::Zone(_) => {
-            return Err(Request { operation, offset, token });
-        }
-    })
+        (Op::Flush, _) => Io::Sync { file },
+        (Op::Discard | Op::ZeroUnmap, _) => allocate(Allocate::PunchHole),
+        (Op::Zero, _) => allocate(Allocate::ZeroRange),
+        (op, data) => return Err(Request { offset, op, data, len, token }),
+    };
+    Ok((origin, io))
 }
 
 /// Moves a transfer on by the bytes that were moved. How many of its buffer are done then, and how many there are.
@@ -128,12 +103,10 @@ pub(super) fn advance(io: &mut Io, moved: usize) -> Option<(usize, usize)> {
 
 /// The request as it was submitted.
 pub(super) fn end(origin: Origin, io: Io) -> Request {
-    let operation = match (io, origin.kind) {
-        (Io::Read { buffer, .. }, _) => Operation::Read(buffer),
-        (Io::Write { buffer, .. }, kind) => Operation::Write { data: buffer, durable: kind == Kind::DurableWrite },
-        (Io::Allocate { len, .. }, Kind::Discard) => Operation::Discard { len },
-        (Io::Allocate { len, .. }, kind) => Operation::WriteZeroes { len, may_unmap: kind == Kind::ZeroOrUnmap },
-        _ => Operation::Flush,
-    };
-    Request { operation, offset: origin.offset, token: origin.token }
+    let Origin { token, offset, op, .. } = origin;
+    match io {
+        Io::Read { buffer, .. } | Io::Write { buffer, .. } => Request::transfer(op, offset, buffer, token),
+        Io::Allocate { len, .. } => Request::new(op, offset, len, token),
+        _ => Request::new(op, offset, 0, token),
+    }
 }

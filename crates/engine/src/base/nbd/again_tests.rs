@@ -12,7 +12,7 @@ use super::apart::{self, Clients, Kind};
 use super::scripted::{Client, Offer, SIZE, Server, USUAL, secure};
 use super::*;
 use crate::blocking::Blocking;
-use crate::{Channel, Gate, Operation, Request, Submitted};
+use crate::{Channel, Gate, Op, Request, Submitted};
 
 pub(super) const BLOCK: usize = 4096;
 const BACKENDS: [BackendChoice; 2] = [BackendChoice::Auto, BackendChoice::Syscalls];
@@ -116,9 +116,7 @@ fn use_disk(gate: &Gate, backend: BackendChoice, store: &Mutex<Store>) {
             let offset = at(index) as u64;
             let mut buffer = Buffer::alloc(BLOCK).unwrap();
             match (round + index) % 3 {
-                _ if index == 6 => {
-                    Request { operation: Operation::Cache { len: SIZE / 2 }, offset: 0, token: u64::from(index) }
-                }
+                _ if index == 6 => Request::new(Op::Cache, 0, SIZE / 2, u64::from(index)),
                 0 => {
                     expected[at(index)..at(index) + BLOCK].fill(16 * (round + 1) + index);
                     buffer.fill(16 * (round + 1) + index);
@@ -127,8 +125,7 @@ fn use_disk(gate: &Gate, backend: BackendChoice, store: &Mutex<Store>) {
                 1 => Request::read(offset, buffer, u64::from(index)),
                 _ => {
                     expected[at(index)..at(index) + BLOCK].fill(0);
-                    let operation = Operation::WriteZeroes { len: BLOCK as u64, may_unmap: true };
-                    Request { operation, offset, token: u64::from(index) }
+                    Request::new(Op::ZeroUnmap, offset, BLOCK as u64, u64::from(index))
                 }
             }
         });
@@ -150,7 +147,7 @@ fn finish(channel: &mut Channel, batch: Vec<Request>, expected: &[u8]) {
     }
     for end in done {
         assert_eq!(end.result, Ok(()), "{:?}", end.request);
-        if let Operation::Read(buffer) = &end.request.operation {
+        if let (Op::Read, Some(buffer)) = (end.request.op, &end.request.data) {
             let at = usize::try_from(end.request.offset).unwrap();
             assert!(buffer[..] == expected[at..at + BLOCK]);
         }

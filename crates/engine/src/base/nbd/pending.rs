@@ -7,7 +7,7 @@ use cryptline_sys::Buffer;
 use rustix::io::Errno;
 
 use super::coverage::Coverage;
-use crate::{Combined, Completion, Fault, Operation, Request};
+use crate::{Combined, Completion, Fault, Op, Request};
 
 /// Limits and abilities of the server.
 #[derive(Clone, Copy)]
@@ -25,22 +25,9 @@ const MOST_RANGE: u64 = 1 << 30;
 /// Chunks of one reply that say what failed.
 const ERRORS_MAX: u8 = 16;
 
-/// Operation to be done, without its buffer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Work {
-    Read,
-    Write { durable: bool },
-    Flush,
-    Discard,
-    Zero { may_unmap: bool },
-    Cache,
-}
-
 pub(super) struct Pending {
-    token: u64,
-    offset: u64,
-    len: u64,
-    work: Work,
+    /// As it was submitted, without its data.
+    head: Request,
     /// Of a read or a write; not here while the ring has it.
     pub buffer: Option<Buffer>,
     /// Of the part under way, once its header is in a batch and until its answer is there.
@@ -69,26 +56,13 @@ pub(super) struct Pending {
 
 impl Pending {
     /// Notes what is to be known of `request`; gives it back where no server has an operation for it.
-    pub fn new(request: Request) -> Result<Self, Request> {
-        let len = request.len();
-        let Request { operation, offset, token } = request;
-        let (work, buffer) = match operation {
-            Operation::Read(buffer) => (Work::Read, Some(buffer)),
-            Operation::Write { data, durable } => (Work::Write { durable }, Some(data)),
-            Operation::Flush => (Work::Flush, None),
-            Operation::Discard { .. } => (Work::Discard, None),
-            Operation::WriteZeroes { may_unmap, .. } => (Work::Zero { may_unmap }, None),
-            Operation::Cache { .. } => (Work::Cache, None),
-            Operation::ZoneAppend { .. } | Operation::Zone(_) => {
-                return Err(Request { operation, offset, token });
-            }
-        };
+    pub fn new(mut request: Request) -> Result<Self, Request> {
+        if request.op.is_append() || request.op.zone_action().is_some() {
+            return Err(request);
+        }
         Ok(Self {
-            token,
-            offset,
-            len,
-            work,
-            buffer,
+            buffer: request.data.take(),
+            head: request,
             cookie: None,
             is_sending: false,
             answer: None,
@@ -106,30 +80,28 @@ impl Pending {
 
     /// The header of its next part.
     pub fn begin(&mut self, cookie: u64, can: Abilities) -> RequestHeader {
-        let most = match self.work {
-            // Of a hint, too, QEMU's server takes no more at a time.
-            Work::Read | Work::Write { .. } | Work::Cache => can.most_data,
-            Work::Flush | Work::Discard | Work::Zero { .. } => MOST_RANGE,
-        };
-        let part = if self.is_syncing { 0 } else { (self.len - self.done).min(most) };
+        let op = self.head.op;
+        // Of a hint, too, QEMU's server takes no more at a time.
+        let most = if op.moves_data() || op == Op::Cache { can.most_data } else { MOST_RANGE };
+        let part = if self.is_syncing { 0 } else { (self.head.len - self.done).min(most) };
         self.cookie = Some(cookie);
         self.part = u32::try_from(part).expect("at most MOST_RANGE");
         self.coverage = Coverage::default();
         let fua = |wanted| {
             if can.fua && (wanted || can.writes_through) { cmd_flag::FUA } else { 0 }
         };
-        let (command, flags) = match self.work {
+        let (command, flags) = match op {
             _ if self.is_syncing => (cmd::FLUSH, 0),
-            Work::Read => (cmd::READ, 0),
-            Work::Write { durable } => (cmd::WRITE, fua(durable)),
-            Work::Flush => (cmd::FLUSH, 0),
-            Work::Discard => (cmd::TRIM, fua(false)),
-            Work::Cache => (cmd::CACHE, 0),
-            Work::Zero { may_unmap: true } => (cmd::WRITE_ZEROES, fua(false)),
-            Work::Zero { may_unmap: false } => (cmd::WRITE_ZEROES, fua(false) | cmd_flag::NO_HOLE),
+            Op::Read => (cmd::READ, 0),
+            Op::Write | Op::WriteFua => (cmd::WRITE, fua(op.is_sync())),
+            Op::Discard => (cmd::TRIM, fua(false)),
+            Op::Cache => (cmd::CACHE, 0),
+            Op::ZeroUnmap => (cmd::WRITE_ZEROES, fua(false)),
+            Op::Zero => (cmd::WRITE_ZEROES, fua(false) | cmd_flag::NO_HOLE),
+            _ => (cmd::FLUSH, 0),
         };
-        self.is_made_durable = flags & cmd_flag::FUA != 0 && self.work == Work::Write { durable: true };
-        let offset = if command == cmd::FLUSH { 0 } else { self.offset + self.done };
+        self.is_made_durable = flags & cmd_flag::FUA != 0 && op == Op::WriteFua;
+        let offset = if command == cmd::FLUSH { 0 } else { self.head.offset + self.done };
         RequestHeader { flags, command, cookie, offset, length: self.part }
     }
 
@@ -139,30 +111,30 @@ impl Pending {
             return false;
         }
         self.done += u64::from(self.part);
-        let owes_flush = self.work == Work::Write { durable: true } && !can.fua;
-        self.is_syncing = self.done == self.len && owes_flush;
-        self.is_syncing || self.done < self.len
+        let owes_flush = self.head.op == Op::WriteFua && !can.fua;
+        self.is_syncing = self.done == self.head.len && owes_flush;
+        self.is_syncing || self.done < self.head.len
     }
 
     /// The payload of the part under way: where it lies in the buffer, and its length. None for a read, whose
     /// data comes from the server.
     pub fn payload(&self) -> Option<(usize, usize)> {
-        let is_write = matches!(self.work, Work::Write { .. }) && !self.is_syncing;
+        let is_write = self.head.op.is_write() && !self.is_syncing;
         is_write.then(|| (index(self.done), self.part as usize))
     }
 
     pub fn is_read(&self) -> bool {
-        self.work == Work::Read
+        self.head.op == Op::Read
     }
 
     /// The part under way is a flush.
     pub fn is_flush(&self) -> bool {
-        self.work == Work::Flush || self.is_syncing
+        self.head.op == Op::Flush || self.is_syncing
     }
 
     /// Tells if it changes what the server stores.
     pub fn is_change(&self) -> bool {
-        !matches!(self.work, Work::Read | Work::Flush | Work::Cache)
+        self.head.op.changes()
     }
 
     /// Forgets the part under way, which begins again; how often that was counted.
@@ -182,7 +154,7 @@ impl Pending {
     /// Where in the buffer `length` bytes that the server has at `offset` belong. `None` where they are not part
     /// of the read, or have come already.
     pub fn place(&mut self, offset: u64, length: u32) -> Option<usize> {
-        let start = offset.checked_sub(self.offset + self.done)?;
+        let start = offset.checked_sub(self.head.offset + self.done)?;
         let start = u32::try_from(start).ok()?;
         let end = start.checked_add(length).filter(|&end| end <= self.part)?;
         let is_new = self.is_read() && self.coverage.add(start, end);
@@ -191,7 +163,7 @@ impl Pending {
 
     /// Where a simple reply's data belongs.
     pub fn place_all(&mut self) -> Option<usize> {
-        self.place(self.offset + self.done, self.part)
+        self.place(self.head.offset + self.done, self.part)
     }
 
     /// Notes that the server has said what went wrong. `false` where it says so without end.
@@ -213,34 +185,24 @@ impl Pending {
 
     /// Tells if the ring has its buffer.
     pub fn is_away(&self) -> bool {
-        self.buffer.is_none() && matches!(self.work, Work::Read | Work::Write { .. })
+        self.buffer.is_none() && self.head.op.moves_data()
     }
 
     /// The request as it was submitted, at its end. `result` is that of its last part; those before have ended well.
-    pub fn complete(self, result: Result<(), Fault>) -> Completion {
+    pub fn complete(mut self, result: Result<(), Fault>) -> Completion {
         let mut outcome = Combined::new(self.is_change());
         if self.done > 0 {
             outcome.add(Ok(()));
         }
         outcome.add(result);
-        let operation = match (self.work, self.buffer) {
-            (Work::Read, Some(buffer)) => Operation::Read(buffer),
-            (Work::Write { durable }, Some(data)) => Operation::Write { data, durable },
-            (Work::Discard, _) => Operation::Discard { len: self.len },
-            (Work::Cache, _) => Operation::Cache { len: self.len },
-            (Work::Zero { may_unmap }, _) => Operation::WriteZeroes { len: self.len, may_unmap },
-            (Work::Flush, _) => Operation::Flush,
-            (Work::Read | Work::Write { .. }, None) => {
-                unreachable!("a request ends when its buffer is back")
-            }
-        };
-        let request = Request { operation, offset: self.offset, token: self.token };
-        request.complete(outcome.result())
+        debug_assert!(!self.is_away(), "a request ends when its buffer is back");
+        self.head.data = self.buffer;
+        self.head.complete(outcome.result())
     }
 
     /// A discard, zeroing or hint that the server does not want has lost nothing; zeros can be written, and bytes read.
     fn fault(&self, error: NbdError) -> Fault {
-        let is_optional = matches!(self.work, Work::Discard | Work::Zero { .. } | Work::Cache);
+        let is_optional = !self.head.op.moves_data() && self.head.op != Op::Flush;
         match error {
             // The server may have been told so by a sync that was to make earlier writes durable. Nothing in the protocol tells
             // that from a write for which there is no room, and the sync's report is used up: a second flush would succeed.

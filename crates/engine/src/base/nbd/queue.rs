@@ -19,7 +19,7 @@ use super::pending::{Abilities, Pending};
 use super::pool::{Left, Link};
 use super::replies::Intake;
 use crate::slab::Slab;
-use crate::{Completion, Fault, Operation, Queue, Request, Submitted};
+use crate::{Completion, Fault, Op, Queue, Request, Submitted};
 
 /// Operations of the ring, as tokens.
 pub(super) const SEND: u64 = 1;
@@ -148,13 +148,13 @@ impl NbdQueue {
 
     /// How a request ends that needs no server.
     fn known(&self, request: &Request) -> Option<Result<(), Fault>> {
-        if request.is_sync() && self.shared.is_lost() {
+        if request.op.is_sync() && self.shared.is_lost() {
             return Some(Err(Fault::Latched));
         }
         if self.is_broken {
             return Some(Err(Fault::Lost));
         }
-        let is_flush = matches!(request.operation, Operation::Flush);
+        let is_flush = request.op == Op::Flush;
         (is_flush && !self.shared.needs_flush()).then_some(Ok(()))
     }
 
@@ -329,7 +329,7 @@ impl NbdQueue {
             return;
         };
         let mut completion = pending.complete(result);
-        if completion.result.is_ok() && completion.request.is_sync() && self.shared.is_lost() {
+        if completion.result.is_ok() && completion.request.op.is_sync() && self.shared.is_lost() {
             completion.result = Err(Fault::Latched);
         }
         done.push(completion);

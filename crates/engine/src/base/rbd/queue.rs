@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::{PATIENCE, Shared};
 use crate::slab::Slab;
-use crate::{Completion, Fault, Operation, Queue, Request, Submitted};
+use crate::{Completion, Fault, Op, Queue, Request, Submitted};
 
 /// Longest range of one discard or zeroing: the library turns each into a request for every object of it, at once.
 const MOST_RANGE: u64 = 1 << 30;
@@ -28,20 +28,10 @@ pub(super) struct ImageQueue {
     shared: Arc<Shared>,
 }
 
-/// A range that is worked on from its start to its end; none for a flush.
+/// A request without data that is worked on from the start of its range to the end; a flush has none.
 struct Ranged {
-    token: u64,
-    offset: u64,
-    len: u64,
+    head: Request,
     done: u64,
-    work: Work,
-}
-
-#[derive(Clone, Copy)]
-enum Work {
-    Flush,
-    Discard,
-    Zero { may_unmap: bool },
 }
 
 impl ImageQueue {
@@ -149,23 +139,16 @@ impl ImageQueue {
     fn next_part(&mut self, token: u64) -> Option<RbdIo> {
         let ranged = self.ranges.get_mut(place(token))?;
         ranged.done += ranged.part();
-        (ranged.done < ranged.len).then(|| ranged.io())
+        (ranged.done < ranged.head.len).then(|| ranged.io())
     }
 
     /// The request as it was submitted, at its end.
     fn end(&mut self, io: RbdIo, token: u64, result: Result<(), Fault>) -> Option<Completion> {
-        let (operation, offset, token) = match io {
-            RbdIo::Read { offset, buffer } => (Operation::Read(buffer), offset, token),
-            RbdIo::Write { offset, buffer, durable } => {
-                let data = buffer;
-                (Operation::Write { data, durable }, offset, token)
-            }
-            RbdIo::Flush | RbdIo::Discard { .. } | RbdIo::Zero { .. } => {
-                let ranged = self.ranges.remove(place(token))?;
-                (ranged.operation(), ranged.offset, ranged.token)
-            }
+        let request = match io {
+            RbdIo::Read { offset, buffer } => Request::read(offset, buffer, token),
+            RbdIo::Write { offset, buffer, durable } => Request::write(offset, buffer, durable, token),
+            RbdIo::Flush | RbdIo::Discard { .. } | RbdIo::Zero { .. } => self.ranges.remove(place(token))?.head,
         };
-        let request = Request { operation, offset, token };
         Some(request.complete(result))
     }
 
@@ -187,48 +170,44 @@ impl ImageQueue {
         }
     }
 
-    fn range(&mut self, request: &Request, work: Work) -> Option<(RbdIo, u64)> {
-        let ranged = Ranged { token: request.token, offset: request.offset, len: request.len(), done: 0, work };
+    /// Notes a request without data; gives it back where there is no place.
+    fn range(&mut self, head: Request) -> Result<(RbdIo, u64), Request> {
+        let ranged = Ranged { head, done: 0 };
         let io = ranged.io();
-        let place = self.ranges.insert(ranged).ok()?;
-        Some((io, place as u64))
+        let place = self.ranges.insert(ranged).map_err(|ranged| ranged.head)?;
+        Ok((io, place as u64))
     }
 }
 
 impl Queue for ImageQueue {
-    fn submit(&mut self, _ring: &mut Ring, request: Request) -> Submitted {
-        if request.is_sync() && self.shared.watched.is_lost() {
+    fn submit(&mut self, _ring: &mut Ring, mut request: Request) -> Submitted {
+        if request.op.is_sync() && self.shared.watched.is_lost() {
             return Submitted::Done(request.complete(Err(Fault::Latched)));
         }
-        if self.shared.is_gone() && !matches!(request.operation, Operation::Flush) {
+        if self.shared.is_gone() && request.op != Op::Flush {
             return Submitted::Done(request.complete(Err(Fault::Gone)));
         }
         if self.requests.as_ref().is_none_or(RbdQueue::is_full) {
             return Submitted::Done(request.complete(Err(Fault::Busy)));
         }
-        let range = match request.operation {
-            Operation::Flush => self.range(&request, Work::Flush),
-            Operation::Discard { .. } => self.range(&request, Work::Discard),
-            Operation::WriteZeroes { may_unmap, .. } => self.range(&request, Work::Zero { may_unmap }),
-            _ => None,
+        let offset = request.offset;
+        let begun = match (request.op, request.data.take()) {
+            (Op::Read, Some(buffer)) => Ok((RbdIo::Read { offset, buffer }, request.token)),
+            (op @ (Op::Write | Op::WriteFua), Some(buffer)) => {
+                Ok((RbdIo::Write { offset, buffer, durable: op.is_sync() }, request.token))
+            }
+            (Op::Flush | Op::Discard | Op::Zero | Op::ZeroUnmap, None) => {
+                self.range(request).map_err(|request| request.complete(Err(Fault::Busy)))
+            }
+            // None of them is an operation of the library.
+            (_, data) => {
+                request.data = data;
+                Err(request.complete(Err(Fault::NotSupported)))
+            }
         };
-        let Request { operation, offset, token } = request;
-        let (io, token) = match (operation, range) {
-            (_, Some(range)) => range,
-            (Operation::Read(buffer), _) => (RbdIo::Read { offset, buffer }, token),
-            (Operation::Write { data, durable }, _) => {
-                let buffer = data;
-                let io = RbdIo::Write { offset, buffer, durable };
-                (io, token)
-            }
-            // None of them has a place here, or an operation of the library.
-            (operation, None) => {
-                let is_unknown =
-                    matches!(operation, Operation::Cache { .. } | Operation::ZoneAppend { .. } | Operation::Zone(_));
-                let fault = if is_unknown { Fault::NotSupported } else { Fault::Busy };
-                let request = Request { operation, offset, token };
-                return Submitted::Done(request.complete(Err(fault)));
-            }
+        let (io, token) = match begun {
+            Ok(begun) => begun,
+            Err(completion) => return Submitted::Done(completion),
         };
         match self.start(io, token) {
             None => Submitted::Pending,
@@ -276,25 +255,18 @@ impl Drop for ImageQueue {
 impl Ranged {
     /// Bytes of the part that is next.
     fn part(&self) -> u64 {
-        (self.len - self.done).min(MOST_RANGE)
+        (self.head.len - self.done).min(MOST_RANGE)
     }
 
     fn io(&self) -> RbdIo {
-        let (offset, len) = (self.offset + self.done, self.part());
-        match self.work {
-            Work::Flush => RbdIo::Flush,
-            Work::Discard => RbdIo::Discard { offset, len },
-            Work::Zero { may_unmap } => {
-                RbdIo::Zero { offset, len: usize::try_from(len).expect("at most MOST_RANGE"), thick: !may_unmap }
+        let (offset, len) = (self.head.offset + self.done, self.part());
+        match self.head.op {
+            Op::Discard => RbdIo::Discard { offset, len },
+            op @ (Op::Zero | Op::ZeroUnmap) => {
+                let len = usize::try_from(len).expect("at most MOST_RANGE");
+                RbdIo::Zero { offset, len, thick: op == Op::Zero }
             }
-        }
-    }
-
-    fn operation(&self) -> Operation {
-        match self.work {
-            Work::Flush => Operation::Flush,
-            Work::Discard => Operation::Discard { len: self.len },
-            Work::Zero { may_unmap } => Operation::WriteZeroes { len: self.len, may_unmap },
+            _ => RbdIo::Flush,
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use cryptline_sys::{Buffer, Ring};
+use cryptline_sys::Ring;
 
 use super::Shared;
 use crate::gate::GatedQueue;
 use crate::in_flight::InFlight;
 use crate::zone::{Saved, ZoneAction};
-use crate::{Combined, Completion, Fault, Operation, Queue, Request, Submitted};
+use crate::{Combined, Completion, Fault, Op, Queue, Request, Submitted};
 
 /// The token of the flush that this queue itself makes.
 const FLUSH: u64 = u64::MAX;
@@ -35,14 +35,14 @@ enum Kind {
     /// Nothing is to be done when it comes back.
     Plain,
     /// A read of a zone of which so many bytes of the buffer are behind the data.
-    Read { zeros: usize },
+    Read { zeros: u64 },
     /// A write to a sequential zone.
     Write {
         index: u32,
-        len: u64,
         /// The zone's start, where it was an append.
         append: Option<u64>,
-        durable: bool,
+        /// As it was submitted.
+        op: Op,
     },
     /// A reset of this zone, whose data are being freed.
     Reset { index: u32 },
@@ -115,21 +115,20 @@ impl ZonedQueue {
         let (index, in_zone) = self.shared.place_of(request.offset);
         let layout = *self.shared.table.layout();
         let is_sequential = layout.is_sequential(index);
-        let kind = match &request.operation {
-            Operation::Flush => {
+        if let Some(action) = request.op.zone_action() {
+            return self.act(ring, request, action);
+        }
+        let kind = match request.op {
+            Op::Flush => {
                 self.waiting.push(request);
                 self.flush(ring);
                 return Ok(());
             }
-            Operation::Zone(action) => {
-                let action = *action;
-                return self.act(ring, request, action);
-            }
-            Operation::Read(buffer) => match self.shared.table.readable(index) {
+            Op::Read => match self.shared.table.readable(index) {
                 Err(fault) => return Err((request, fault)),
                 Ok(readable) => {
-                    let zeros = beyond(readable, in_zone, buffer);
-                    if zeros == buffer.len() {
+                    let zeros = beyond(readable, in_zone, request.len);
+                    if zeros == request.len {
                         let completion = clear_tail(request.complete(Ok(())), zeros);
                         self.ended.push(completion);
                         return Ok(());
@@ -137,21 +136,10 @@ impl ZonedQueue {
                     Kind::Read { zeros }
                 }
             },
-            Operation::Discard { .. } if is_sequential => {
-                return Err((request, Fault::NotSupported));
-            }
-            Operation::Write { durable, .. } | Operation::ZoneAppend { durable, .. } if is_sequential => {
-                let durable = *durable;
-                return self.write(ring, request, index, in_zone, durable);
-            }
-            Operation::WriteZeroes { .. } if is_sequential => {
-                return self.write(ring, request, index, in_zone, false);
-            }
-            Operation::ZoneAppend { .. } => return Err((request, Fault::ZoneCondition)),
-            Operation::Discard { .. }
-            | Operation::Write { .. }
-            | Operation::WriteZeroes { .. }
-            | Operation::Cache { .. } => Kind::Plain,
+            Op::Discard if is_sequential => return Err((request, Fault::NotSupported)),
+            op if is_sequential && op.changes() => return self.write(ring, request, index, in_zone),
+            op if op.is_append() => return Err((request, Fault::ZoneCondition)),
+            _ => Kind::Plain,
         };
         self.send(ring, request, kind);
         Ok(())
@@ -164,12 +152,10 @@ impl ZonedQueue {
         mut request: Request,
         index: u32,
         in_zone: u64,
-        durable: bool,
     ) -> Result<(), (Request, Fault)> {
-        let len = request.len();
+        let Request { op, len, .. } = request;
         let granularity = u64::from(self.shared.table.layout().write_granularity);
-        let append = matches!(request.operation, Operation::ZoneAppend { .. });
-        let at = (!append).then_some(in_zone);
+        let at = (!op.is_append()).then_some(in_zone);
         let begun = if len.is_multiple_of(granularity) {
             (self.shared.may_write()).and_then(|()| self.shared.table.begin_write(index, at, len))
         } else {
@@ -179,16 +165,11 @@ impl ZonedQueue {
             Ok(at) => at,
             Err(fault) => return Err((request, fault)),
         };
-        let append = append.then_some(request.offset);
+        let append = op.is_append().then_some(request.offset);
         request.offset = self.shared.table.layout().start_of(index) + at;
         // Durable is the pointer too: that takes a flush, when the data are written.
-        request.operation = match request.operation {
-            Operation::ZoneAppend { data, .. } | Operation::Write { data, .. } => {
-                Operation::Write { data, durable: false }
-            }
-            other => other,
-        };
-        let kind = Kind::Write { index, len, append, durable };
+        request.op = if op.moves_data() { Op::Write } else { op };
+        let kind = Kind::Write { index, append, op };
         self.send(ring, request, kind);
         Ok(())
     }
@@ -274,7 +255,7 @@ impl ZonedQueue {
     /// Gives the space of a zone that was reset back.
     fn free(&self, token: u64, index: u32) -> Request {
         let layout = self.shared.table.layout();
-        Request { operation: Operation::Discard { len: layout.zone_size }, offset: layout.start_of(index), token }
+        Request::new(Op::Discard, layout.start_of(index), layout.zone_size, token)
     }
 
     /// Passes a request down, and what follows from it, until something takes time or all is over.
@@ -302,12 +283,12 @@ impl ZonedQueue {
         match kind {
             Kind::Plain => self.ended.push(completion),
             Kind::Read { zeros } => self.ended.push(clear_tail(completion, zeros)),
-            Kind::Write { index, len, append, durable } => {
-                let written = if completion.result.is_ok() { len } else { 0 };
+            Kind::Write { index, append, op } => {
+                let written = if completion.result.is_ok() { completion.request.len } else { 0 };
                 self.shared.table.end_write(index, written);
-                let mut completion = as_submitted(completion, append, durable);
+                let mut completion = as_submitted(completion, append, op);
                 match completion.result {
-                    Ok(()) if durable => {
+                    Ok(()) if op.is_sync() => {
                         self.waiting.push(completion.request);
                         self.flush(ring);
                     }
@@ -367,16 +348,15 @@ impl ZonedQueue {
     }
 }
 
-/// How many bytes of a read at `in_zone` lie behind the first `readable` bytes of its zone.
-fn beyond(readable: u64, in_zone: u64, buffer: &Buffer) -> usize {
-    let end = in_zone + buffer.len() as u64;
-    let zeros = end.saturating_sub(readable.max(in_zone));
-    usize::try_from(zeros).unwrap_or(buffer.len())
+/// How many bytes of a read of `len` at `in_zone` lie behind the first `readable` bytes of its zone.
+fn beyond(readable: u64, in_zone: u64, len: u64) -> u64 {
+    (in_zone + len).saturating_sub(readable.max(in_zone))
 }
 
-fn clear_tail(mut completion: Completion, zeros: usize) -> Completion {
-    if let Operation::Read(buffer) = &mut completion.request.operation {
-        let start = buffer.len() - zeros;
+fn clear_tail(mut completion: Completion, zeros: u64) -> Completion {
+    if let Some(buffer) = &mut completion.request.data {
+        let zeros = usize::try_from(zeros).unwrap_or(usize::MAX);
+        let start = buffer.len().saturating_sub(zeros);
         buffer[start..].fill(0);
     }
     completion
@@ -384,16 +364,11 @@ fn clear_tail(mut completion: Completion, zeros: usize) -> Completion {
 
 /// Gives a write the shape again that it was submitted in. An append keeps the offset it was given,
 /// unless it failed.
-fn as_submitted(mut completion: Completion, append: Option<u64>, durable: bool) -> Completion {
+fn as_submitted(mut completion: Completion, append: Option<u64>, op: Op) -> Completion {
     let request = &mut completion.request;
     if let (Some(zone_start), Err(_)) = (append, &completion.result) {
         request.offset = zone_start;
     }
-    let operation = std::mem::replace(&mut request.operation, Operation::Flush);
-    request.operation = match (operation, append) {
-        (Operation::Write { data, .. }, Some(_)) => Operation::ZoneAppend { data, durable },
-        (Operation::Write { data, .. }, None) => Operation::Write { data, durable },
-        (other, _) => other,
-    };
+    request.op = op;
     completion
 }

@@ -21,13 +21,13 @@ use cryptline_sys::{Buffer, Ring};
 
 use super::policy::{Plan, Policy};
 use super::queue::TURN;
-use super::split::{Cut, Kind, PARTS_MAX, Split, next_part};
+use super::split::{Cut, PARTS_MAX, Split, next_part};
 use crate::cipher_map::CipherMap;
 use crate::dispatch::job::{Direction, Job, SharedSlots};
 use crate::dispatch::{Dispatch, Helpers, Pace, Workers};
 use crate::gate::{Gate, GatedQueue};
 use crate::slab::Slab;
-use crate::{Completion, Fault, OpenError, Operation, Request, Submitted};
+use crate::{Completion, Fault, Op, OpenError, Request, Submitted};
 
 /// Requests in pieces at a time.
 const SPLITS_MAX: usize = 64;
@@ -138,7 +138,7 @@ impl Exchange {
         &mut self,
         ring: &mut Ring,
         lower: &mut GatedQueue,
-        request: Request,
+        mut request: Request,
         under_way: usize,
     ) -> Result<Submitted, Request> {
         if self.splits.is_full() {
@@ -151,15 +151,10 @@ impl Exchange {
             return Err(request);
         };
         let by_parts = self.may_split && (self.answers_at_once || matches!(plan, Plan::Queue(_)));
-        let Request { operation, offset, token } = request;
-        let (kind, buffer) = match operation {
-            Operation::Read(buffer) => (Kind::Read, buffer),
-            Operation::Write { data, durable } => (Kind::Write { durable, by_parts }, data),
-            operation => {
-                return Err(Request { operation, offset, token });
-            }
+        let Some(buffer) = request.data.take() else {
+            return Err(request);
         };
-        let (index, serial) = self.open_split(kind, offset, token, cut);
+        let (index, serial) = self.open_split(request, by_parts, cut);
         let calls = match plan {
             Plan::Share(_) | Plan::Defer(_) => true,
             Plan::Ahead(_) => self.policy.is_worth_calling(buffer.len()),
@@ -192,10 +187,10 @@ impl Exchange {
             }
             // Nothing goes back from here: what is shared is counted from the start of the clear
             // disk, and what lies in `reaped` from that of the lower device.
-            let Completion { request, .. } = reaped.swap_remove(index);
-            let Operation::Read(buffer) = request.operation else { unreachable!("only a read has a length here") };
-            let (offset, cut) = (request.offset - self.start, Cut::whole(buffer.len()));
-            let (index, _) = self.open_split(Kind::Read, offset, request.token, cut);
+            let Completion { mut request, .. } = reaped.swap_remove(index);
+            let Some(buffer) = request.data.take() else { unreachable!("only a read has a length here") };
+            request.offset -= self.start;
+            let (index, _) = self.open_split(request, false, Cut::whole(buffer.len()));
             self.offer(self.job(index, 0, buffer));
         }
         self.policy.call(&self.slots, self.lent - before);
@@ -255,9 +250,9 @@ impl Exchange {
     }
 
     /// Makes an entry for a transfer whose buffer goes its own ways; its place and serial number.
-    fn open_split(&mut self, kind: Kind, offset: u64, token: u64, cut: Cut) -> (usize, u64) {
+    fn open_split(&mut self, head: Request, by_parts: bool, cut: Cut) -> (usize, u64) {
         self.serial += 1;
-        let split = Split::new(kind, offset, token, cut, self.serial);
+        let split = Split::new(head, by_parts, cut, self.serial);
         self.extra += self.extra_of(&split);
         let Ok(index) = self.splits.insert(split) else { unreachable!("the callers have looked for a free place") };
         (index, self.serial)
@@ -284,7 +279,7 @@ impl Exchange {
                 unreachable!("the number of parts was made from the length")
             };
             let Some(split) = self.splits.get(index) else { unreachable!("a part was still to be sent") };
-            let is_read = split.kind() == Kind::Read;
+            let is_read = split.op() == Op::Read;
             if is_read {
                 let offset = split.offset_of(part) + self.start;
                 let request = Request::read(offset, data, token(index, part));
@@ -382,9 +377,9 @@ impl Exchange {
         let Some(split) = self.splits.get(index) else { unreachable!("a part is away, so its request is here") };
         Job {
             cipher_map: Arc::clone(&self.cipher_map),
-            direction: match split.kind() {
-                Kind::Read => Direction::Decrypt,
-                Kind::Write { durable, .. } => Direction::Encrypt { durable },
+            direction: match split.op() {
+                Op::Read => Direction::Decrypt,
+                op => Direction::Encrypt { durable: op.is_sync() },
             },
             offset: split.offset_of(part),
             data: Some(data),
@@ -405,14 +400,10 @@ impl Exchange {
             debug_assert!(false, "a job for nothing");
             return;
         };
-        let (durable, by_parts) = match split.kind() {
-            Kind::Write { durable, by_parts } => (durable, by_parts),
-            Kind::Read => (false, false),
-        };
         match job.result {
-            None if by_parts => {
+            None if split.is_written_by_parts() => {
                 let offset = split.offset_of(job.part) + self.start;
-                let request = Request::write(offset, data, durable, token(job.split, job.part));
+                let request = Request::transfer(split.op(), offset, data, token(job.split, job.part));
                 if let Submitted::Done(piece) = self.pieces.submit(ring, request) {
                     self.piece_back(ring, lower, piece);
                 }
@@ -428,19 +419,18 @@ impl Exchange {
     fn piece_back(&mut self, ring: &mut Ring, lower: &mut GatedQueue, piece: Completion) {
         let Completion { request, result } = piece;
         let (index, part) = place_of(request.token);
-        match (request.operation, result) {
-            (Operation::Read(data), Ok(())) => {
-                let job = self.job(index, part, data);
-                self.hand_out(ring, lower, job);
-            }
-            (Operation::Read(data) | Operation::Write { data, .. }, result) => {
-                if let Some(split) = self.splits.get_mut(index) {
-                    split.put(part, data, result);
-                }
-                self.end_if_whole(ring, lower, index);
-            }
-            _ => debug_assert!(false, "only transfers are cut"),
+        let Some(data) = request.data else {
+            debug_assert!(false, "only transfers are cut");
+            return;
+        };
+        if let (Op::Read, Ok(())) = (request.op, result) {
+            let job = self.job(index, part, data);
+            return self.hand_out(ring, lower, job);
         }
+        if let Some(split) = self.splits.get_mut(index) {
+            split.put(part, data, result);
+        }
+        self.end_if_whole(ring, lower, index);
     }
 
     /// Ends a request whose parts are all back; one that was only encrypted in parts is written now.
@@ -462,8 +452,8 @@ impl Exchange {
             }
             completion.request.offset -= self.start;
         }
-        if let (Operation::Write { data, .. }, Err(Fault::Busy)) =
-            (&mut completion.request.operation, completion.result)
+        if let (true, Err(Fault::Busy), Some(data)) =
+            (completion.request.op.is_write(), completion.result, &mut completion.request.data)
         {
             // It may come again, with what it came with before.
             self.cipher_map.decrypt(completion.request.offset, data);
@@ -488,8 +478,8 @@ fn place_of(token: u64) -> (usize, usize) {
 
 /// Bytes of a successful read, else 0.
 fn read_len(completion: &Completion) -> usize {
-    match (&completion.request.operation, completion.result) {
-        (Operation::Read(buffer), Ok(())) => buffer.len(),
+    match (completion.request.op, &completion.request.data, completion.result) {
+        (Op::Read, Some(buffer), Ok(())) => buffer.len(),
         _ => 0,
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use super::split::{Cut, UNIT};
 use crate::dispatch::job::SharedSlots;
 use crate::dispatch::{Dispatch, Helpers, Mode, Pace};
-use crate::{Operation, Request};
+use crate::{Op, Request};
 
 /// Parts under `queue`, in bytes: dm-crypt's `max_read_size` and `max_write_size`.
 const QUEUE_PART: usize = 128 * 1024;
@@ -118,9 +118,9 @@ impl Policy {
     /// Decides on a request that may use `most` operations on the medium. `under_way` is the number of other requests
     /// in flight.
     pub fn plan(&mut self, request: &Request, most: usize, under_way: usize) -> Plan {
-        let (len, mode, is_read) = match &request.operation {
-            Operation::Read(buffer) => (buffer.len(), self.dispatch.read, true),
-            Operation::Write { data, .. } => (data.len(), self.dispatch.write, false),
+        let (len, mode, is_read) = match (request.op, &request.data) {
+            (Op::Read, Some(buffer)) => (buffer.len(), self.dispatch.read, true),
+            (Op::Write | Op::WriteFua, Some(data)) => (data.len(), self.dispatch.write, false),
             _ => return Plan::Inline,
         };
         match mode {

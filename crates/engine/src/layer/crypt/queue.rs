@@ -15,7 +15,7 @@ use cryptline_sys::Ring;
 use crate::cipher_map::CipherMap;
 use crate::gate::GatedQueue;
 use crate::queue::AtOnce;
-use crate::{Completion, Fault, Operation, Queue, Request, Submitted};
+use crate::{Completion, Fault, Op, Queue, Request, Submitted};
 
 /// A read of more bytes than this is decrypted after the smaller ones.
 const LARGE: usize = 64 * 1024;
@@ -67,7 +67,7 @@ impl Queue for InlineQueue {
     }
 
     fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {
-        let is_write = matches!(request.operation, Operation::Write { .. });
+        let is_write = request.op.is_write();
         // A write that is not answered would have been encrypted for nothing.
         if self.at_once == AtOnce::None || (is_write && self.at_once != AtOnce::All) {
             return None;
@@ -141,7 +141,7 @@ impl InlineQueue {
             && let Some(ripe) = self.ripe.front_mut()
         {
             let request = &mut ripe.completion.request;
-            let Operation::Read(buffer) = &mut request.operation else { unreachable!("only reads ripen") };
+            let Some(buffer) = &mut request.data else { unreachable!("only reads ripen") };
             let part = left.min(buffer.len() - ripe.clear);
             let offset = request.offset + ripe.clear as u64;
             let range = ripe.clear..ripe.clear + part;
@@ -163,7 +163,7 @@ impl InlineQueue {
 impl Cipher {
     /// Encrypts and shifts on the way down.
     fn descend(&mut self, request: &mut Request) {
-        if let Operation::Write { data, .. } = &mut request.operation {
+        if let (Op::Write | Op::WriteFua, Some(data)) = (request.op, &mut request.data) {
             let started = self.clock();
             self.cipher_map.encrypt(request.offset, data);
             self.note(started);
@@ -175,12 +175,11 @@ impl Cipher {
     /// Undoes on the way up what `descend` did on the way down.
     fn ascend(&mut self, request: &mut Request, result: Result<(), Fault>) {
         self.shift_back(request);
-        match (&mut request.operation, result) {
-            // Who found no place may come again, with what it came with before.
-            (Operation::Read(data), Ok(())) | (Operation::Write { data, .. }, Err(Fault::Busy)) => {
-                self.decrypt(request.offset, data);
-            }
-            _ => {}
+        // Who found no place may come again, with what it came with before.
+        let is_to_be_clear =
+            matches!((request.op, result), (Op::Read, Ok(())) | (Op::Write | Op::WriteFua, Err(Fault::Busy)));
+        if let (true, Some(data)) = (is_to_be_clear, &mut request.data) {
+            self.decrypt(request.offset, data);
         }
     }
 
@@ -207,6 +206,6 @@ impl Cipher {
 }
 
 fn is_large(completion: &Completion) -> bool {
-    completion.result.is_ok()
-        && matches!(&completion.request.operation, Operation::Read(buffer) if buffer.len() > LARGE)
+    let request = &completion.request;
+    completion.result.is_ok() && request.op == Op::Read && request.len > LARGE as u64
 }

@@ -7,7 +7,7 @@
 
 use cryptline_sys::Buffer;
 
-use crate::{Combined, Completion, Fault, Operation, Request};
+use crate::{Combined, Completion, Fault, Op, Request};
 
 /// Pieces of one request at most.
 pub(super) const PARTS_MAX: usize = 32;
@@ -37,9 +37,10 @@ impl Cut {
 
 /// A request whose parts are away.
 pub(super) struct Split {
-    kind: Kind,
-    offset: u64,
-    token: u64,
+    /// A transfer at its place on the clear disk, without its data.
+    head: Request,
+    /// Encrypted parts are written one by one; otherwise as one request, in the end.
+    by_parts: bool,
     cut: Cut,
     serial: u64,
     /// Parts that have come back.
@@ -48,27 +49,22 @@ pub(super) struct Split {
     outcome: Combined,
 }
 
-/// Operation of a request in pieces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Read,
-    Write {
-        durable: bool,
-        /// Encrypted parts are written one by one; otherwise as one request, in the end.
-        by_parts: bool,
-    },
-}
-
 impl Split {
-    /// A transfer of `kind` at `offset` of the clear disk. Its buffer is cut by [`next_part`].
-    pub fn new(kind: Kind, offset: u64, token: u64, cut: Cut, serial: u64) -> Self {
+    /// The transfer `head`, whose buffer is cut by [`next_part`].
+    pub fn new(head: Request, by_parts: bool, cut: Cut, serial: u64) -> Self {
+        debug_assert!(head.data.is_none(), "its data are in parts");
         // Of a write whose parts are only encrypted, nothing is changed before all of them are.
-        let outcome = Combined::new(matches!(kind, Kind::Write { by_parts: true, .. }));
-        Self { kind, offset, token, cut, serial, parts: [const { None }; PARTS_MAX], left: cut.count, outcome }
+        let outcome = Combined::new(head.op.changes() && by_parts);
+        Self { head, by_parts, cut, serial, parts: [const { None }; PARTS_MAX], left: cut.count, outcome }
     }
 
-    pub fn kind(&self) -> Kind {
-        self.kind
+    pub fn op(&self) -> Op {
+        self.head.op
+    }
+
+    /// Tells if encrypted parts are written one by one.
+    pub fn is_written_by_parts(&self) -> bool {
+        self.by_parts && self.head.op.is_write()
     }
 
     pub fn serial(&self) -> u64 {
@@ -77,7 +73,7 @@ impl Split {
 
     /// Tells if it is a write whose parts were only encrypted.
     pub fn is_to_be_written(&self) -> bool {
-        matches!(self.kind, Kind::Write { by_parts: false, .. })
+        !self.by_parts && self.head.op.is_write()
     }
 
     pub fn count(&self) -> usize {
@@ -86,7 +82,7 @@ impl Split {
 
     /// Where a part begins on the clear disk.
     pub fn offset_of(&self, part: usize) -> u64 {
-        self.offset + (part * self.cut.part_len) as u64
+        self.head.offset + (part * self.cut.part_len) as u64
     }
 
     /// Takes a part back.
@@ -109,12 +105,8 @@ impl Split {
         for part in parts {
             buffer.join(part);
         }
-        let operation = match self.kind {
-            Kind::Read => Operation::Read(buffer),
-            Kind::Write { durable, .. } => Operation::Write { data: buffer, durable },
-        };
-        let request = Request { operation, offset: self.offset, token: self.token };
-        request.complete(self.outcome.result())
+        self.head.data = Some(buffer);
+        self.head.complete(self.outcome.result())
     }
 }
 
@@ -157,8 +149,8 @@ mod tests {
         }
         let before = buffer.to_vec();
         let cut = Cut::into_parts(buffer.len(), 2 * UNIT, 64);
-        let kind = Kind::Write { durable: true, by_parts: true };
-        let mut split = Split::new(kind, 1 << 20, 99, cut, 1);
+        let head = Request::new(Op::WriteFua, 1 << 20, buffer.len() as u64, 99);
+        let mut split = Split::new(head, true, cut, 1);
         let mut rest = Some(buffer);
         let mut parts: Vec<_> = std::iter::from_fn(|| next_part(&mut rest, cut.part_len)).collect();
         assert_eq!(parts.len(), split.count());
@@ -170,8 +162,8 @@ mod tests {
         assert!(split.is_whole());
         let Completion { request, result } = split.rejoin();
         assert_eq!((request.offset, request.token, result), (1 << 20, 99, Ok(())));
-        let Operation::Write { data, durable } = request.operation else { panic!("a write comes back as a write") };
-        assert!(durable && data[..] == before[..]);
+        assert!(request.is_consistent() && request.op == Op::WriteFua);
+        assert!(request.data.unwrap()[..] == before[..]);
     }
 
     #[test]
@@ -188,15 +180,13 @@ mod tests {
 
     #[test]
     fn request_in_pieces_tells_what_it_does() {
-        let kinds = [
-            Kind::Read,
-            Kind::Write { durable: true, by_parts: true },
-            Kind::Write { durable: false, by_parts: false },
-        ];
-        for (kind, is_to_be_written) in kinds.into_iter().zip([false, false, true]) {
+        let kinds = [(Op::Read, false), (Op::WriteFua, true), (Op::Write, false)];
+        for ((op, by_parts), is_to_be_written) in kinds.into_iter().zip([false, false, true]) {
             let cut = Cut::into_parts(2 * UNIT, UNIT, 64);
-            let mut split = Split::new(kind, 3 * UNIT as u64, 9, cut, 77);
-            assert_eq!((split.kind(), split.serial(), split.count()), (kind, 77, 2));
+            let head = Request::new(op, 3 * UNIT as u64, 2 * UNIT as u64, 9);
+            let mut split = Split::new(head, by_parts, cut, 77);
+            assert_eq!((split.op(), split.serial(), split.count()), (op, 77, 2));
+            assert_eq!(split.is_written_by_parts(), by_parts);
             assert_eq!(split.is_to_be_written(), is_to_be_written);
             assert_eq!([0, 1].map(|part| split.offset_of(part)), [3, 4].map(|unit| unit * UNIT as u64));
             for (part, data) in parts_of(2 * UNIT, cut).into_iter().enumerate() {
@@ -205,15 +195,11 @@ mod tests {
             }
             assert!(split.is_whole());
             let Completion { request, result } = split.rejoin();
+            assert!(request.is_consistent());
             assert_eq!(
-                (request.offset, request.token, request.len(), result),
-                (3 * UNIT as u64, 9, 2 * UNIT as u64, Ok(()))
+                (request.op, request.offset, request.token, request.len, result),
+                (op, 3 * UNIT as u64, 9, 2 * UNIT as u64, Ok(()))
             );
-            match (kind, &request.operation) {
-                (Kind::Read, Operation::Read(_)) => {}
-                (Kind::Write { durable, .. }, Operation::Write { durable: back, .. }) => assert_eq!(durable, *back),
-                other => panic!("{other:?}"),
-            }
         }
     }
 
@@ -221,7 +207,7 @@ mod tests {
     fn write_of_which_a_part_is_there_was_not_refused() {
         for (by_parts, expected) in [(true, Fault::Partly), (false, Fault::NotSupported)] {
             let cut = Cut::into_parts(2 * UNIT, UNIT, 64);
-            let mut split = Split::new(Kind::Write { durable: false, by_parts }, 0, 1, cut, 1);
+            let mut split = Split::new(Request::new(Op::Write, 0, 2 * UNIT as u64, 1), by_parts, cut, 1);
             for ((part, data), result) in
                 parts_of(2 * UNIT, cut).into_iter().enumerate().zip([Ok(()), Err(Fault::NotSupported)])
             {
@@ -235,7 +221,8 @@ mod tests {
     #[cfg(debug_assertions)]
     #[should_panic(expected = "a part came back twice")]
     fn part_that_comes_back_twice_is_our_own_bug() {
-        let mut split = Split::new(Kind::Read, 0, 1, Cut::into_parts(2 * UNIT, UNIT, 64), 1);
+        let head = Request::new(Op::Read, 0, 2 * UNIT as u64, 1);
+        let mut split = Split::new(head, false, Cut::into_parts(2 * UNIT, UNIT, 64), 1);
         for _ in 0..2 {
             split.put(0, Buffer::alloc(UNIT).unwrap(), Ok(()));
         }
@@ -245,7 +232,7 @@ mod tests {
     fn first_fault_of_any_part_is_the_fault_of_the_request() {
         let buffer = Buffer::alloc(2 * UNIT).unwrap();
         let cut = Cut::into_parts(buffer.len(), UNIT, 64);
-        let mut split = Split::new(Kind::Read, 0, 1, cut, 1);
+        let mut split = Split::new(Request::new(Op::Read, 0, 2 * UNIT as u64, 1), false, cut, 1);
         let mut rest = Some(buffer);
         let first = next_part(&mut rest, UNIT).unwrap();
         split.put(1, next_part(&mut rest, UNIT).unwrap(), Err(Fault::Truncated));

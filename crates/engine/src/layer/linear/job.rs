@@ -9,15 +9,14 @@
 use cryptline_sys::Buffer;
 
 use super::map::{Map, Way};
-use crate::{Combined, Completion, Fault, Operation, Request};
+use crate::{Combined, Completion, Fault, Op, Request};
 
 /// Pieces of one request below at a time.
 pub(super) const WINDOW: usize = 8;
 
 pub(super) struct Job {
-    kind: Kind,
-    offset: u64,
-    token: u64,
+    /// As it was submitted, without its data.
+    head: Request,
     /// In bytes; of a flush, in devices.
     len: u64,
     /// How much of it has been sent.
@@ -33,50 +32,24 @@ pub(super) struct Job {
     outcome: Combined,
 }
 
-/// Operation of a request in pieces.
-#[derive(Clone, Copy)]
-enum Kind {
-    Read,
-    Write { durable: bool },
-    Flush,
-    Discard,
-    WriteZeroes { may_unmap: bool },
-    Cache,
-}
-
 impl Job {
     /// Gives back what has neither a range nor is a flush: operations on zones.
-    pub fn new(request: Request, map: &Map) -> Result<Self, Request> {
-        let len = match &request.operation {
-            Operation::Flush => map.devices() as u64,
-            _ => request.len(),
-        };
-        let outcome = Combined::new(request.is_write());
-        let Request { operation, offset, token } = request;
-        let (kind, rest) = match operation {
-            Operation::Read(buffer) => (Kind::Read, Some(buffer)),
-            Operation::Write { data, durable } => (Kind::Write { durable }, Some(data)),
-            Operation::Flush => (Kind::Flush, None),
-            Operation::Discard { .. } => (Kind::Discard, None),
-            Operation::WriteZeroes { may_unmap, .. } => (Kind::WriteZeroes { may_unmap }, None),
-            Operation::Cache { .. } => (Kind::Cache, None),
-            operation @ (Operation::ZoneAppend { .. } | Operation::Zone(_)) => {
-                return Err(Request { operation, offset, token });
-            }
-        };
+    pub fn new(mut request: Request, map: &Map) -> Result<Self, Request> {
+        if request.op.is_append() || request.op.zone_action().is_some() {
+            return Err(request);
+        }
+        let len = if request.op == Op::Flush { map.devices() as u64 } else { request.len };
         Ok(Self {
-            kind,
-            offset,
-            token,
+            rest: request.data.take(),
             len,
             sent: 0,
             front: None,
             back: [const { None }; WINDOW],
-            rest,
             next: 0,
             joined: 0,
             below: 0,
-            outcome,
+            outcome: Combined::new(request.op.changes()),
+            head: request,
         })
     }
 
@@ -98,40 +71,26 @@ impl Job {
     /// Cuts off the next piece, if it may go now: its number, its way, and the request for it, with its
     /// place on the device below.
     pub fn next_piece(&mut self, map: &Map) -> Option<(usize, Way, Request)> {
-        let apart = match self.kind {
-            Kind::Read | Kind::Write { .. } => self.next - self.joined,
-            _ => self.below,
-        };
+        let moves_data = self.head.op.moves_data();
+        let apart = if moves_data { self.next - self.joined } else { self.below };
         if !self.has_more() || apart >= WINDOW {
             return None;
         }
         let number = self.next;
-        let (way, offset, len) = if let Kind::Flush = self.kind {
-            let way = Way { device: number, shift: 0 };
-            (way, self.offset, 1)
+        let is_flush = self.head.op == Op::Flush;
+        let (way, offset, step) = if is_flush {
+            (Way { device: number, shift: 0 }, self.head.offset, 1)
         } else {
-            let at = self.offset + self.sent;
+            let at = self.head.offset + self.sent;
             let (way, len) = map.find(at);
             (way, at.wrapping_add(way.shift), len.min(self.len - self.sent))
         };
-        let operation = self.operation(len)?;
-        self.sent += len;
+        let data = if moves_data { Some(self.cut(step)?) } else { None };
+        self.sent += step;
         self.next += 1;
         self.below += 1;
-        let request = Request { operation, offset, token: 0 };
-        Some((number, way, request))
-    }
-
-    /// Returns the operation of a piece of the next `len` bytes.
-    fn operation(&mut self, len: u64) -> Option<Operation> {
-        Some(match self.kind {
-            Kind::Read => Operation::Read(self.cut(len)?),
-            Kind::Write { durable } => Operation::Write { data: self.cut(len)?, durable },
-            Kind::Flush => Operation::Flush,
-            Kind::Discard => Operation::Discard { len },
-            Kind::WriteZeroes { may_unmap } => Operation::WriteZeroes { len, may_unmap },
-            Kind::Cache => Operation::Cache { len },
-        })
+        let len = if is_flush { 0 } else { step };
+        Some((number, way, Request { op: self.head.op, offset, data, len, token: 0 }))
     }
 
     fn cut(&mut self, len: u64) -> Option<Buffer> {
@@ -144,10 +103,10 @@ impl Job {
     }
 
     /// Takes a piece back.
-    pub fn take_back(&mut self, number: usize, operation: Operation, result: Result<(), Fault>) {
+    pub fn take_back(&mut self, number: usize, data: Option<Buffer>, result: Result<(), Fault>) {
         self.below -= 1;
         self.outcome.add(result);
-        if let Operation::Read(buffer) | Operation::Write { data: buffer, .. } = operation {
+        if let Some(buffer) = data {
             self.back[number % WINDOW] = Some(buffer);
             while let Some(buffer) = self.back[self.joined % WINDOW].take() {
                 join(&mut self.front, buffer);
@@ -162,20 +121,8 @@ impl Job {
         if let Some(rest) = self.rest.take() {
             join(&mut self.front, rest);
         }
-        let len = self.len;
-        let operation = match (self.kind, self.front) {
-            (Kind::Read, Some(buffer)) => Operation::Read(buffer),
-            (Kind::Write { durable }, Some(data)) => Operation::Write { data, durable },
-            (Kind::Discard, _) => Operation::Discard { len },
-            (Kind::WriteZeroes { may_unmap }, _) => Operation::WriteZeroes { len, may_unmap },
-            (Kind::Cache, _) => Operation::Cache { len },
-            (Kind::Flush, _) => Operation::Flush,
-            (Kind::Read | Kind::Write { .. }, None) => {
-                unreachable!("the pieces of a transfer are back")
-            }
-        };
-        let request = Request { operation, offset: self.offset, token: self.token };
-        request.complete(self.outcome.result())
+        self.head.data = self.front;
+        self.head.complete(self.outcome.result())
     }
 }
 

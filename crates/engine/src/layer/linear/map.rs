@@ -1,6 +1,6 @@
 //! Which range of the clear device lies where: sorted, without gaps, and searched by halves.
 
-use crate::{Operation, Request};
+use crate::{Op, Request};
 
 /// A range of the clear device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,12 +80,12 @@ impl Map {
     /// The way of a request that needs only one.
     #[inline]
     pub fn alone(&self, request: &Request) -> Option<Way> {
-        if let Operation::Flush = request.operation {
+        if request.op == Op::Flush {
             let only = Way { device: 0, shift: 0 };
             return (self.devices == 1).then_some(only);
         }
         let (way, len) = self.find(request.offset);
-        (request.len() <= len).then_some(way)
+        (request.len <= len).then_some(way)
     }
 }
 
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn request_goes_alone_up_to_the_border_and_not_over_it() {
         let map = Map::new([range(0, 1024, 0, 0), range(1024, 512, 1, 0)], 1);
-        let discard = |offset, len| Request { operation: Operation::Discard { len }, offset, token: 0 };
+        let discard = |offset, len| Request::new(Op::Discard, offset, len, 0);
         assert_eq!(map.alone(&discard(512, 512)).unwrap().device, 0);
         assert_eq!(map.alone(&discard(1024, 512)).unwrap().device, 1);
         assert_eq!(map.alone(&discard(512, 1024)), None);

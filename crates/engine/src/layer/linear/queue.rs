@@ -217,7 +217,7 @@ impl LinearQueue {
             return None;
         }
         let job = self.jobs.get_mut(piece.job)?;
-        job.take_back(piece.number, request.operation, result);
+        job.take_back(piece.number, request.data, result);
         self.extra -= usize::from(job.below() > 0);
         if !job.is_over() {
             return None;

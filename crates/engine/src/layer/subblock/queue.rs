@@ -22,7 +22,7 @@ use super::step::{Cover, Job, Piece, Place, Step, Work};
 use crate::gate::{Gate, GatedQueue};
 use crate::queue::AtOnce;
 use crate::slab::Slab;
-use crate::{Completion, Fault, OpenError, Operation, Queue, Request, Submitted};
+use crate::{Completion, Fault, Op, OpenError, Queue, Request, Submitted};
 
 /// Steps that one request can need at a time.
 const STEPS: usize = 3;
@@ -187,11 +187,11 @@ impl SubBlockQueue {
         if self.straight.is_none() {
             return false;
         }
-        let cut = match &request.operation {
-            Operation::Flush => return true,
+        let cut = match request.op {
+            Op::Flush => return true,
             // It waits for nobody, and nobody is to wait for it.
-            Operation::Cache { .. } => return false,
-            _ => Cut::new(request.offset, request.len(), self.shared.sector),
+            Op::Cache => return false,
+            _ => Cut::new(request.offset, request.len, self.shared.sector),
         };
         if !cut.is_whole() || !self.shared.claims.is_quiet() {
             return false;
@@ -208,7 +208,7 @@ impl SubBlockQueue {
     }
 
     fn came_straight(&mut self, request: &Request) {
-        if matches!(request.operation, Operation::Flush) {
+        if request.op == Op::Flush {
             return;
         }
         self.quiet -= 1;

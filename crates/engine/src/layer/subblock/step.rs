@@ -10,7 +10,7 @@
 use cryptline_sys::Buffer;
 
 use super::member::Claim;
-use crate::{Combined, Completion, Fault, Operation, Request};
+use crate::{Combined, Completion, Fault, Op, Request};
 
 /// One step.
 pub(super) struct Step {
@@ -110,10 +110,8 @@ const ALIGNMENT: u64 = 512;
 
 /// A request that is cut at sectors.
 pub(super) struct Job {
-    kind: Kind,
-    offset: u64,
-    len: u64,
-    token: u64,
+    /// The caller's request, without its data.
+    head: Request,
     /// The caller's buffer, cut.
     pieces: [Option<Buffer>; PARTS],
     count: usize,
@@ -127,30 +125,17 @@ pub(super) struct Job {
     flushed: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Read,
-    Write { durable: bool },
-    Zero { may_unmap: bool },
-}
-
 impl Job {
     /// A job for a read, a write or a zeroing; `lens` are the lengths of its parts.
     ///
     /// Where whole sectors would be at an odd place in memory, the first part goes behind them.
-    pub fn new(request: Request, lens: impl Iterator<Item = u64> + Clone) -> Self {
-        let (offset, len, token) = (request.offset, request.len(), request.token);
-        let outcome = Combined::new(request.is_write());
-        let (kind, mut rest) = match request.operation {
-            Operation::Read(buffer) => (Kind::Read, Some(buffer)),
-            Operation::Write { data, durable } => (Kind::Write { durable }, Some(data)),
-            Operation::WriteZeroes { may_unmap, .. } => (Kind::Zero { may_unmap }, None),
-            _ => unreachable!("nothing else is cut"),
-        };
+    pub fn new(mut request: Request, lens: impl Iterator<Item = u64> + Clone) -> Self {
+        debug_assert!(matches!(request.op, Op::Read | Op::Write | Op::WriteFua | Op::Zero | Op::ZeroUnmap));
+        let mut rest = request.data.take();
         let turned = turned(lens.clone());
         let mut order = [0, 1, 2];
         if let (Some((first, second)), Some(buffer)) = (turned, &mut rest) {
-            if kind != Kind::Read {
+            if request.op != Op::Read {
                 buffer[..first + second].rotate_left(first);
             }
             order = [1, 0, 2];
@@ -168,28 +153,25 @@ impl Job {
             });
         }
         Self {
-            kind,
-            offset,
-            len,
-            token,
             pieces,
             count,
             turned: turned.map_or(0, |(first, _)| first),
             left: count,
             held: [None; PARTS - 1],
-            outcome,
+            outcome: Combined::new(request.op.changes()),
             flushed: false,
+            head: request,
         }
     }
 
     pub fn is_read(&self) -> bool {
-        self.kind == Kind::Read
+        self.head.op == Op::Read
     }
 
     /// Tells if its whole sectors come first, and parts of sectors only once these have ended well: the device below
     /// may refuse to zero, and what is refused has changed nothing.
     pub fn asks_body_first(&self) -> bool {
-        matches!(self.kind, Kind::Zero { .. })
+        self.head.op.is_zero()
     }
 
     /// Keeps a step until the body has ended.
@@ -210,25 +192,19 @@ impl Job {
 
     /// Tells if its only part must be durable by itself.
     pub fn is_durable_alone(&self) -> bool {
-        self.count == 1 && self.kind == Kind::Write { durable: true }
+        self.count == 1 && self.head.op == Op::WriteFua
     }
 
     /// The request for whole sectors of it.
     pub fn body(&mut self, part: usize, offset: u64, len: u64) -> Request {
-        let operation = match (self.kind, self.pieces[part].take()) {
-            (Kind::Read, Some(buffer)) => Operation::Read(buffer),
-            (Kind::Write { .. }, Some(data)) => Operation::Write { data, durable: self.is_durable_alone() },
-            (Kind::Zero { may_unmap }, _) => Operation::WriteZeroes { len, may_unmap },
-            _ => unreachable!("a part has its piece until it is passed on"),
-        };
-        Request { operation, offset, token: 0 }
+        // Of several parts a flush makes the write durable.
+        let op = if self.head.op == Op::WriteFua { Op::write(self.is_durable_alone()) } else { self.head.op };
+        Request { op, offset, data: self.pieces[part].take(), len, token: 0 }
     }
 
     /// Takes the buffer of a body back.
     pub fn put_back(&mut self, part: usize, request: Request) {
-        if let Operation::Read(buffer) | Operation::Write { data: buffer, .. } = request.operation {
-            self.pieces[part] = Some(buffer);
-        }
+        self.pieces[part] = request.data;
     }
 
     /// Puts a part of a write into its sector.
@@ -255,7 +231,7 @@ impl Job {
 
     /// Tells if a flush is still to come.
     pub fn wants_flush(&mut self) -> bool {
-        let is_durable = self.kind == Kind::Write { durable: true };
+        let is_durable = self.head.op == Op::WriteFua;
         let wants = is_durable && self.count > 1 && !self.outcome.has_failed() && !self.flushed;
         if wants {
             self.flushed = true;
@@ -265,26 +241,19 @@ impl Job {
     }
 
     /// The caller's request again, and how it went.
-    pub fn end(self) -> Completion {
+    pub fn end(mut self) -> Completion {
         let [first, second, third] = self.pieces;
         let body = second.as_ref().map_or(0, |body| body.len());
         let in_memory = if self.turned > 0 { [second, first, third] } else { [first, second, third] };
         let mut pieces = in_memory.into_iter().flatten();
-        let buffer = pieces.next().map(|mut buffer| {
+        self.head.data = pieces.next().map(|mut buffer| {
             pieces.for_each(|piece| buffer.join(piece));
-            if self.kind == Kind::Read && self.turned > 0 {
+            if self.head.op == Op::Read && self.turned > 0 {
                 buffer[..body + self.turned].rotate_right(self.turned);
             }
             buffer
         });
-        let operation = match (self.kind, buffer) {
-            (Kind::Read, Some(buffer)) => Operation::Read(buffer),
-            (Kind::Write { durable }, Some(data)) => Operation::Write { data, durable },
-            (Kind::Zero { may_unmap }, _) => Operation::WriteZeroes { len: self.len, may_unmap },
-            _ => unreachable!("every piece came back"),
-        };
-        let request = Request { operation, offset: self.offset, token: self.token };
-        request.complete(self.outcome.result())
+        self.head.complete(self.outcome.result())
     }
 }
 
@@ -351,9 +320,8 @@ mod tests {
                 assert!(len < 512 || part != 1 || odd == 0, "{lens:?}");
                 at += len;
             }
-            let Operation::Write { .. } = job.end().request.operation else {
-                panic!("another operation");
-            };
+            let request = job.end().request;
+            assert!(request.op == Op::Write && request.is_consistent());
             let buffer = Buffer::alloc(usize::try_from(len).unwrap()).unwrap();
             job = Job::new(Request::read(5, buffer, 1), lens.clone().into_iter());
             let mut at = 0;
@@ -363,9 +331,7 @@ mod tests {
                 piece.copy_from_slice(&bytes[at..at + len]);
                 at += len;
             }
-            let Operation::Read(read) = job.end().request.operation else {
-                panic!("another operation");
-            };
+            let read = job.end().request.data.unwrap();
             assert!(read[..] == bytes[..], "{lens:?}");
         }
     }

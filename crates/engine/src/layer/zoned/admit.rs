@@ -11,7 +11,7 @@ use super::state::{May, Member, ZoneStates};
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
 use crate::zone::{Zone, ZoneAction};
-use crate::{Combined, Completion, Device, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted};
+use crate::{Combined, Completion, Device, Fault, Geometry, Op, OpenError, Queue, Request, Submitted};
 
 /// The device above the cipher.
 pub(super) struct Admission {
@@ -144,9 +144,7 @@ enum Tried {
 impl Queue for AdmissionQueue {
     fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
         let tried = match self.zone_of(&request) {
-            None if matches!(request.operation, Operation::ZoneAppend { .. }) => {
-                Tried::Ended(request.complete(Err(Fault::ZoneCondition)))
-            }
+            None if request.op.is_append() => Tried::Ended(request.complete(Err(Fault::ZoneCondition))),
             Some(index) => self.enter(ring, request, index),
             None => self.send(ring, request, Kind::Plain),
         };
@@ -184,9 +182,9 @@ impl AdmissionQueue {
     /// The sequential zones whose order a request takes part in: `Some(None)` is all of them.
     fn zone_of(&self, request: &Request) -> Option<Option<usize>> {
         let index = self.zones.start + self.states.place_of(request.offset).0;
-        match &request.operation {
-            Operation::Read(_) | Operation::Flush | Operation::Discard { .. } | Operation::Cache { .. } => None,
-            Operation::Zone(ZoneAction::ResetAll) => Some(None),
+        match request.op {
+            Op::Read | Op::Flush | Op::Discard | Op::Cache => None,
+            Op::ZoneResetAll => Some(None),
             _ => self.states.is_sequential(index).then_some(Some(index)),
         }
     }
@@ -207,14 +205,14 @@ impl AdmissionQueue {
         let Some(index) = parked.index else {
             return self.begin_all(ring, parked);
         };
-        match parked.request.operation {
-            Operation::Zone(action) => self.act(ring, parked, index, action),
-            _ => self.write(ring, parked, index),
+        match parked.request.op.zone_action() {
+            Some(action) => self.act(ring, parked, index, action),
+            None => self.write(ring, parked, index),
         }
     }
 
     fn write(&mut self, ring: &mut Ring, parked: Parked, index: usize) -> Tried {
-        let (len, offset) = (parked.request.len(), parked.request.offset);
+        let Request { op, len, offset, .. } = parked.request;
         let (_, in_zone) = self.states.place_of(offset);
         if !len.is_multiple_of(u64::from(self.states.model.write_granularity)) {
             return Tried::Ended(parked.request.complete(Err(Fault::Misaligned)));
@@ -222,24 +220,19 @@ impl AdmissionQueue {
         if self.below.is_full() {
             return Tried::Ended(busy(parked.request));
         }
-        let append = matches!(parked.request.operation, Operation::ZoneAppend { .. });
-        let wanted = (!append).then_some(in_zone);
+        let wanted = (!op.is_append()).then_some(in_zone);
         let may = self.states.lock(index).admit(wanted, len, &self.member);
         let at = match may {
             May::Go(at) => at,
             May::Wait => return Tried::NotYet(parked),
             May::Not(fault) => return Tried::Ended(parked.request.complete(Err(fault))),
         };
-        let Request { operation, token, .. } = parked.request;
-        let request = Request {
-            operation: match operation {
-                Operation::ZoneAppend { data, durable } => Operation::Write { data, durable },
-                other => other,
-            },
-            offset: offset - in_zone + at,
-            token,
-        };
-        let append = append.then_some(offset);
+        let mut request = parked.request;
+        request.offset = offset - in_zone + at;
+        let append = op.is_append().then_some(offset);
+        if op.is_append() {
+            request.op = Op::write(op.is_sync());
+        }
         self.send(ring, request, Kind::Write { index, at, append })
     }
 
@@ -430,11 +423,7 @@ fn as_submitted(completion: &mut Completion, append: Option<u64>) {
     if completion.result.is_err() {
         request.offset = zone_start;
     }
-    let operation = std::mem::replace(&mut request.operation, Operation::Flush);
-    request.operation = match operation {
-        Operation::Write { data, durable } => Operation::ZoneAppend { data, durable },
-        other => other,
-    };
+    request.op = Op::append(request.op.is_sync());
 }
 
 /// As `file` answers more requests than the ring has places for.

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::state::{May, Member, ZoneStates};
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
-use crate::{Completion, Device, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted};
+use crate::{Completion, Device, Fault, Geometry, OpenError, Queue, Request, Submitted};
 
 /// A zoned medium, written in order.
 pub(super) struct Release {
@@ -117,12 +117,12 @@ impl ReleaseQueue {
             return Sent::Ended(request.complete(Err(Fault::Busy)));
         }
         let mut write = None;
-        if let Operation::Write { .. } | Operation::WriteZeroes { .. } = request.operation {
+        if request.op.is_write() || request.op.is_zero() {
             let (index, at) = self.states.place_of(request.offset);
             if self.states.is_sequential(index) {
                 let may = self.states.lock(index).release(at, &self.member);
                 match may {
-                    May::Go(_) => write = Some((index, at, request.len())),
+                    May::Go(_) => write = Some((index, at, request.len)),
                     May::Wait => return Sent::NotYet(request),
                     May::Not(fault) => return Sent::Ended(request.complete(Err(fault))),
                 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::spec::{DelaySpec, Time};
-use crate::{Operation, Request};
+use crate::{Op, Request};
 
 /// Times are nanoseconds since `origin`.
 pub(super) struct Medium {
@@ -62,19 +62,18 @@ impl Medium {
 
     /// As [`take`](Self::take), in nanoseconds since the origin.
     fn take_at(&self, request: &Request, now: u64) -> u64 {
-        let carries =
-            matches!(request.operation, Operation::Read(_) | Operation::Write { .. } | Operation::ZoneAppend { .. });
-        let time = match request.operation {
-            Operation::Read(_) | Operation::Cache { .. } => self.spec.read,
-            Operation::Write { .. } | Operation::ZoneAppend { .. } => self.spec.write,
-            Operation::Flush => self.spec.flush,
-            Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::Zone(_) => self.spec.discard,
+        let carries = request.op.moves_data();
+        let time = match request.op {
+            Op::Read | Op::Cache => self.spec.read,
+            Op::Flush => self.spec.flush,
+            op if op.moves_data() => self.spec.write,
+            _ => self.spec.discard,
         };
         let mut service = self.draw(time);
         let mut earliest = now;
         if carries {
             service = service.saturating_add(self.seek_to(request));
-            let cable_time = self.cable_time(request.len());
+            let cable_time = self.cable_time(request.len);
             service = service.saturating_add(cable_time);
             if cable_time > 0 {
                 earliest = reserve(&self.cable, now, cable_time);
@@ -105,7 +104,7 @@ impl Medium {
         let Some((shortest, longest)) = self.spec.seek else {
             return 0;
         };
-        let end = request.offset.saturating_add(request.len());
+        let end = request.offset.saturating_add(request.len);
         let distance = self.head.swap(end, Ordering::Relaxed).abs_diff(request.offset);
         match distance {
             0 => 0,

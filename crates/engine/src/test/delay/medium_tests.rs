@@ -21,14 +21,13 @@ fn write(offset: u64, len: usize) -> Request {
 #[test]
 fn each_kind_of_operation_has_its_own_time() {
     let medium = medium("read=1us,write=2us,flush=3us,discard=4us");
-    let range = |operation| Request { operation, offset: 0, token: 0 };
-    let zeroes = Operation::WriteZeroes { len: 512, may_unmap: true };
+    let range = |op| Request::new(op, 0, 512, 0);
     for (request, time) in [
         (read(0, 512), 1000),
         (write(0, 512), 2000),
         (Request::flush(0), 3000),
-        (range(Operation::Discard { len: 512 }), 4000),
-        (range(zeroes), 4000),
+        (range(Op::Discard), 4000),
+        (range(Op::ZeroUnmap), 4000),
     ] {
         assert_eq!(medium.take_at(&request, 7), 7 + time, "{request:?}");
     }

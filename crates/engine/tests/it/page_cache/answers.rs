@@ -1,6 +1,6 @@
 //! Answers of a kernel that are easily taken for something else, one by one.
 
-use cryptline_engine::{Buffer, Fault, Gate, Operation, Request};
+use cryptline_engine::{Buffer, Fault, Gate, Op, Request};
 use cryptline_testkit::cache::{FileOf, Temper};
 use rustix::io::Errno;
 
@@ -42,7 +42,7 @@ impl Used {
 
     fn read(&mut self) -> u8 {
         match self.client.finish(Request::read(0, Buffer::alloc(4096).unwrap(), 0)) {
-            Ok(Operation::Read(bytes)) => bytes[0],
+            Ok(Some(bytes)) => bytes[0],
             other => panic!("{other:?}"),
         }
     }
@@ -102,18 +102,12 @@ fn flush_or_durable_write_whose_sync_is_refused_is_a_failure_for_good() {
 
 #[test]
 fn punching_and_zeroing_that_worked_and_is_then_refused_changes_and_loses_nothing() {
-    let operations: [fn() -> Operation; 3] = [
-        || Operation::Discard { len: 4096 },
-        || Operation::WriteZeroes { len: 4096, may_unmap: true },
-        || Operation::WriteZeroes { len: 4096, may_unmap: false },
-    ];
     let mut count = 0;
     for stack in [Some(stacks::file(Habits::QUIET)), stacks::direct_file(Habits::QUIET)].into_iter().flatten() {
         let mut used = Used::new(stack, Temper { refused: 1, ..Temper::default() });
         assert!(used.gate.geometry().write_zeroes, "the machine's files can do it");
-        for operation in operations {
-            let ask =
-                |used: &mut Used| used.client.finish(Request { operation: operation(), offset: 0, token: 0 }).map(drop);
+        for op in [Op::Discard, Op::ZeroUnmap, Op::Zero] {
+            let ask = |used: &mut Used| used.client.finish(Request::new(op, 0, 4096, 0)).map(drop);
             used.be_calm();
             used.write(1, false).unwrap();
             assert_eq!((ask(&mut used), used.read()), (Ok(()), 0));

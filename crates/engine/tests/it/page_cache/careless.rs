@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cryptline_engine::{
-    Buffer, Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring, Submitted,
+    Buffer, Completion, Device, Extent, Fault, Gate, Geometry, Op, OpenError, Queue, Request, Ring, Submitted,
 };
 use cryptline_sys::{Done, FileId, Io, Source};
 use rustix::io::Errno;
@@ -114,40 +114,20 @@ struct CarelessQueue {
 
 #[derive(Clone, Copy)]
 struct Flying {
-    kind: Kind,
+    op: Op,
     offset: u64,
     token: u64,
     done: usize,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Read,
-    Write,
-    Durable,
-    Flush,
-}
-
-impl Kind {
-    fn is_sync(self) -> bool {
-        matches!(self, Self::Durable | Self::Flush)
-    }
-}
-
 impl Queue for CarelessQueue {
     fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
-        let (offset, token) = (request.offset, request.token);
-        let (kind, buffer) = match request.operation {
-            Operation::Flush if self.mistake == Mistake::FlushesNothing => {
-                return Submitted::Done(request.complete(Ok(())));
-            }
-            Operation::Read(buffer) => (Kind::Read, Some(buffer)),
-            Operation::Write { data, durable: true } => (Kind::Durable, Some(data)),
-            Operation::Write { data, .. } => (Kind::Write, Some(data)),
-            _ => (Kind::Flush, None),
-        };
-        let flying = Flying { kind, offset, token, done: 0 };
-        self.go(ring, flying, buffer);
+        if request.op == Op::Flush && self.mistake == Mistake::FlushesNothing {
+            return Submitted::Done(request.complete(Ok(())));
+        }
+        let Request { op, offset, data, token, .. } = request;
+        let flying = Flying { op, offset, token, done: 0 };
+        self.go(ring, flying, data);
         Submitted::Pending
     }
 
@@ -155,7 +135,7 @@ impl Queue for CarelessQueue {
         while let Some(finished) = ring.next_done(self.source) {
             self.finish(ring, finished, done);
         }
-        let is_clear = !self.flying.values().any(|flying| flying.kind.is_sync());
+        let is_clear = !self.flying.values().any(|flying| flying.op.is_sync());
         if is_clear || self.mistake == Mistake::BelievesTheFirst {
             for mut completion in self.held.drain(..) {
                 if self.lost.load(Ordering::Relaxed) {
@@ -176,14 +156,14 @@ impl Queue for CarelessQueue {
 impl CarelessQueue {
     fn go(&mut self, ring: &mut Ring, flying: Flying, buffer: Option<Buffer>) {
         let (file, start, offset) = (self.file, flying.done, flying.offset + flying.done as u64);
-        let io = match (flying.kind, buffer) {
-            (Kind::Flush, _) | (_, None) => Io::Sync { file },
-            (Kind::Read, Some(buffer)) => {
+        let io = match (flying.op, buffer) {
+            (_, None) => Io::Sync { file },
+            (Op::Read, Some(buffer)) => {
                 let len = buffer.len() - start;
                 Io::Read { file, buffer, start, len, offset }
             }
-            (kind, Some(buffer)) => {
-                let (len, durable) = (buffer.len() - start, kind == Kind::Durable);
+            (op, Some(buffer)) => {
+                let (len, durable) = (buffer.len() - start, op.is_sync());
                 Io::Write { file, buffer, start, len, offset, durable }
             }
         };
@@ -200,37 +180,36 @@ impl CarelessQueue {
         };
         let result = match finished.result {
             Err(Errno::INTR) => {
-                self.in_doubt |= flying.kind.is_sync() && self.mistake != Mistake::BelievesTheNext;
+                self.in_doubt |= flying.op.is_sync() && self.mistake != Mistake::BelievesTheNext;
                 return self.go(ring, flying, buffer);
             }
-            Err(errno) => Err(self.judge(flying.kind, errno)),
+            Err(errno) => Err(self.judge(flying.op, errno)),
             Ok(moved) => {
                 flying.done += moved;
                 if buffer.as_ref().is_some_and(|buffer| flying.done < buffer.len()) {
                     return self.go(ring, flying, buffer);
                 }
-                if flying.kind.is_sync() { self.ask_keeper(ring) } else { Ok(()) }
+                if flying.op.is_sync() { self.ask_keeper(ring) } else { Ok(()) }
             }
         };
-        let operation = match (flying.kind, buffer) {
-            (Kind::Read, Some(buffer)) => Operation::Read(buffer),
-            (kind, Some(data)) => Operation::Write { data, durable: kind == Kind::Durable },
-            _ => Operation::Flush,
+        let Flying { op, offset, token, .. } = flying;
+        let request = match buffer {
+            Some(data) => Request::transfer(op, offset, data, token),
+            None => Request::new(op, offset, 0, token),
         };
-        let (offset, token) = (flying.offset, flying.token);
-        let completion = Request { offset, operation, token }.complete(result);
-        if flying.kind.is_sync() && result.is_ok() { self.held.push(completion) } else { done.push(completion) }
+        let completion = request.complete(result);
+        if flying.op.is_sync() && result.is_ok() { self.held.push(completion) } else { done.push(completion) }
     }
 
     /// Fault for a failure. A refusal for want of room is what the gate forgets.
-    fn judge(&self, kind: Kind, errno: Errno) -> Fault {
-        match (self.mistake, kind, errno) {
-            (Mistake::ForgivesNoSpace, Kind::Durable, Errno::NOSPC) => return Fault::NoSpace,
+    fn judge(&self, op: Op, errno: Errno) -> Fault {
+        match (self.mistake, op, errno) {
+            (Mistake::ForgivesNoSpace, Op::WriteFua, Errno::NOSPC) => return Fault::NoSpace,
             (Mistake::RemembersNothing, ..) => {}
-            (_, Kind::Durable | Kind::Flush, _) => self.lost.store(true, Ordering::Relaxed),
+            (_, Op::WriteFua | Op::Flush, _) => self.lost.store(true, Ordering::Relaxed),
             _ => {}
         }
-        if kind.is_sync() { Fault::Io(errno) } else { Fault::from(errno) }
+        if op.is_sync() { Fault::Io(errno) } else { Fault::from(errno) }
     }
 
     fn ask_keeper(&mut self, ring: &mut Ring) -> Result<(), Fault> {
@@ -242,6 +221,6 @@ impl CarelessQueue {
         }
         ring.submit_at_once(inbox, 0, Io::Sync { file });
         let answer = ring.next_done(inbox).expect("it was answered at once");
-        answer.result.map(drop).map_err(|errno| self.judge(Kind::Flush, errno))
+        answer.result.map(drop).map_err(|errno| self.judge(Op::Flush, errno))
     }
 }

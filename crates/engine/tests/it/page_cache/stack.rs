@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Fault, Gate, Operation, Request, Submitted};
+use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Fault, Gate, Request, Submitted};
 use cryptline_testkit::cache::{FileContent, FileOf, Machine, Survivors, Temper};
 use tempfile::TempDir;
 
@@ -252,7 +252,7 @@ impl Stack {
         let mut tries = 0;
         loop {
             match client.finish(Request::read(0, Buffer::alloc(self.size).unwrap(), 0)) {
-                Ok(Operation::Read(bytes)) => return Ok(bytes),
+                Ok(bytes) => return Ok(bytes.expect("a read comes back with its data")),
                 Err(fault) if tries == 3 => return Err(fault),
                 _ => tries += 1,
             }
@@ -271,14 +271,14 @@ impl Client {
         Self { channel: Channel::open(gate, backend, DEPTH).unwrap(), done: Vec::new() }
     }
 
-    /// Carries out a request with nothing else in flight.
-    pub fn finish(&mut self, request: Request) -> Result<Operation, Fault> {
+    /// Carries out a request with nothing else in flight; its data.
+    pub fn finish(&mut self, request: Request) -> Result<Option<Buffer>, Fault> {
         if let Submitted::Done(done) = self.channel.submit(request) {
             self.done.push(done);
         }
         self.settle();
         let Completion { request, result } = self.done.pop().unwrap();
-        result.map(|()| request.operation)
+        result.map(|()| request.data)
     }
 
     pub fn poll(&mut self) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use cryptline_engine::{Buffer, Completion, Fault, Gate, Operation, Request, Submitted};
+use cryptline_engine::{Buffer, Completion, Fault, Gate, Op, Request, Submitted};
 use cryptline_testkit::cache::{FileContent, FileOf};
 
 use super::history::{CLIENTS, History, Move, Place, Step};
@@ -104,11 +104,11 @@ impl<'a> World<'a> {
                 let number = self.promises.begin_write(first, count, Content::Pattern);
                 let mut data = Buffer::alloc(count * SECTOR).unwrap();
                 promises::fill(&mut data, number, first);
-                let operation = Operation::Write { data, durable };
+                let request = Request::write((first * SECTOR) as u64, data, durable, 0);
                 let how = if durable { " durable" } else { "" };
                 let what = format!("{how} write #{number} of {}", span(first, count));
                 let kind = Kind::Write { number, durable };
-                self.submit(client, operation, what.trim_start().to_owned(), first, kind)?;
+                self.submit(client, request, what.trim_start().to_owned(), first, kind)?;
             }
             Step::Read(client, place) => {
                 let (first, count) = self.surroundings.sectors(place);
@@ -116,11 +116,12 @@ impl<'a> World<'a> {
                 let since = self.promises.tick();
                 let what = format!("read of {}", span(first, count));
                 let kind = Kind::Read { since };
-                self.submit(client, Operation::Read(buffer), what, first, kind)?;
+                let request = Request::read((first * SECTOR) as u64, buffer, 0);
+                self.submit(client, request, what, first, kind)?;
             }
             Step::Flush(client) => {
                 let what = "flush".to_owned();
-                self.submit(client, Operation::Flush, what, 0, Kind::Flush)?;
+                self.submit(client, Request::flush(0), what, 0, Kind::Flush)?;
             }
             Step::Discard(client, place) | Step::Zero(client, place) => {
                 self.unmap(client, place, matches!(step, Step::Zero(..)))?;
@@ -152,23 +153,22 @@ impl<'a> World<'a> {
         }
         let (first, count) = self.surroundings.sectors(place);
         let len = (count * SECTOR) as u64;
-        let (content, operation, name) = if zero {
+        let (content, op, name) = if zero {
             let may_unmap = place.at.is_multiple_of(2);
-            let operation = Operation::WriteZeroes { len, may_unmap };
-            (Content::Zeros, operation, "zeroing")
+            (Content::Zeros, Op::zero(may_unmap), "zeroing")
         } else {
-            (Content::Unknown, Operation::Discard { len }, "discard")
+            (Content::Unknown, Op::Discard, "discard")
         };
         let number = self.promises.begin_write(first, count, content);
         let what = format!("{name} #{number} of {}", span(first, count));
         let kind = Kind::Write { number, durable: false };
-        self.submit(client, operation, what, first, kind)
+        self.submit(client, Request::new(op, (first * SECTOR) as u64, len, 0), what, first, kind)
     }
 
     fn submit(
         &mut self,
         client: usize,
-        operation: Operation,
+        request: Request,
         what: String,
         first: usize,
         kind: Kind,
@@ -181,14 +181,10 @@ impl<'a> World<'a> {
         if let Kind::Flush = kind {
             self.promises.begin_flush(token);
         }
-        let offset = match kind {
-            Kind::Flush => 0,
-            _ => (first * SECTOR) as u64,
-        };
         self.log.push(format!("client {client} submits {what}"));
         let comes_after_loss = self.surroundings.has_lost();
         self.flying.insert(token, Flying { client, what, first, kind, comes_after_loss });
-        let request = Request { operation, offset, token };
+        let request = Request { token, ..request };
         if let Submitted::Done(completion) = channel.submit(request) {
             done.push(completion);
         }
@@ -257,9 +253,7 @@ impl<'a> World<'a> {
                     self.promises.end_write(number, end_of(result), durable);
                 }
                 Kind::Read { since } => {
-                    let Operation::Read(bytes) = &request.operation else {
-                        unreachable!("a read comes back as a read")
-                    };
+                    let bytes = request.data.as_ref().expect("a read comes back as a read");
                     let lost = self.surroundings.has_lost();
                     let checked = match result {
                         Ok(()) => self.promises.check_read(flying.first, bytes, since, lost),

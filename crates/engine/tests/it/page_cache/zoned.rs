@@ -12,7 +12,7 @@ use cryptline_engine::layer::{CryptOptions, zoned};
 use cryptline_engine::zone::journal::{self, Journal, StateStore};
 use cryptline_engine::zone::state::{Block, file_len};
 use cryptline_engine::zone::{ZoneLayout, ZoneTable};
-use cryptline_engine::{Buffer, Completion, Gate, Operation, Request, Submitted, Zone, ZoneAction};
+use cryptline_engine::{Buffer, Completion, Gate, Request, Submitted, Zone, ZoneAction};
 use cryptline_testkit::cache::{Chance, FileContent, FileOf, Foreign, Machine, Survivors, Temper};
 use cryptline_testkit::suite::devices::{self, Layout};
 use rustix::io::Errno;
@@ -211,9 +211,8 @@ impl Zoned {
                 continue;
             }
             let read = Request::read(report.start, Buffer::alloc(pointer).unwrap(), 0);
-            let Operation::Read(bytes) = client.finish(read).map_err(|fault| fault.to_string())? else {
-                unreachable!("a read comes back as a read")
-            };
+            let bytes = client.finish(read).map_err(|fault| fault.to_string())?;
+            let bytes = bytes.expect("a read comes back with its data");
             for (sector, bytes) in bytes.chunks_exact(SECTOR).enumerate() {
                 let number = known.sectors[sector];
                 if !promises::holds(bytes, number, zone * ZONE / SECTOR + sector) {

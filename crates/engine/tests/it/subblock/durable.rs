@@ -5,7 +5,7 @@ use cryptline_testkit::suite::Driver;
 use cryptline_testkit::suite::devices::CBC_4096;
 
 use super::{BLOCK, SECTOR, Scene, durably, each_backend_and_medium, settle, small, write};
-use cryptline_testkit::scripted::Op::{DurableWrite, Flush, Read, Write};
+use cryptline_testkit::scripted::Op::{Flush, Read, Write, WriteFua};
 use cryptline_testkit::scripted::{Entry, Scripted};
 
 /// Plays over every backend, on media that answer at once and later.
@@ -55,7 +55,7 @@ fn durable_write_in_one_sector_is_one_durable_write() {
         driver.submit(durably(driver.write_request(3 * SECTOR + BLOCK, BLOCK, 2, 1)));
         assert_eq!(settle(&mut [driver]), [1]);
         let place = (3 * SECTOR, SECTOR);
-        let begun = [(Read, place.0, place.1), (DurableWrite, place.0, place.1)];
+        let begun = [(Read, place.0, place.1), (WriteFua, place.0, place.1)];
         assert_eq!(stage.begun(), begun);
     });
 }
@@ -65,7 +65,7 @@ fn durable_write_of_whole_sectors_passes_as_it_is() {
     scenes(|stage, driver| {
         driver.submit(durably(driver.write_request(3 * SECTOR, SECTOR, 2, 1)));
         assert_eq!(settle(&mut [driver]), [1]);
-        assert_eq!(stage.begun(), [(DurableWrite, 3 * SECTOR, SECTOR)]);
+        assert_eq!(stage.begun(), [(WriteFua, 3 * SECTOR, SECTOR)]);
     });
 }
 
@@ -82,7 +82,7 @@ fn rewrite_for_several_writes_is_durable_where_one_of_them_is() {
         stage.release();
         assert_eq!(settle(&mut [driver]), [1, 2, 3, 4]);
         let begun: Vec<_> = stage.begun().iter().map(|begun| begun.0).collect();
-        assert_eq!(begun, [Read, Write, Read, DurableWrite]);
+        assert_eq!(begun, [Read, Write, Read, WriteFua]);
         driver.verify_all(&model);
     });
 }
@@ -97,7 +97,7 @@ fn part_of_a_durable_write_put_into_anothers_rewrite_is_flushed_too() {
         driver.submit(edge);
         stage.release();
         assert_eq!(settle(&mut [driver]), [1, 2, 3]);
-        assert_eq!((stage.count(DurableWrite), stage.count(Flush)), (0, 1));
+        assert_eq!((stage.count(WriteFua), stage.count(Flush)), (0, 1));
         let last_write = stage.record().iter().rposition(|entry| matches!(entry, Entry::Ended(Write, ..)));
         let flush = stage.record().iter().position(|entry| entry == &Entry::Begun(Flush, 0, 0));
         assert!(last_write < flush);

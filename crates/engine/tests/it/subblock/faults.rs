@@ -1,13 +1,13 @@
 //! A part that fails fails its request, once; nobody else; and leaves no claim behind.
 
 use cryptline_engine::layer::{Exclusion, Zeroes};
-use cryptline_engine::{Completion, Fault, Operation};
+use cryptline_engine::{Completion, Fault};
 use cryptline_testkit::suite::devices::CBC_4096;
 use rustix::io::Errno;
 
 use super::{BLOCK, SECTOR, SETUPS, Scene, durably, settle, settle_all, small, write, zero};
 use cryptline_testkit::scripted::Manner;
-use cryptline_testkit::scripted::Op::{self, DurableWrite, Flush, Read, Write};
+use cryptline_testkit::scripted::Op::{self, Flush, Read, Write, WriteFua};
 
 const EIO: Fault = Fault::Io(Errno::IO);
 
@@ -101,12 +101,12 @@ fn failing_part_of_a_read_fails_it_once_and_nobody_else() {
                 let (back, bytes) = (&end.request, super::data_of(end));
                 match end.result {
                     Ok(()) => model.check(back.offset, bytes).unwrap(),
-                    Err(_) => assert_eq!((back.offset, back.len()), CUT),
+                    Err(_) => assert_eq!((back.offset, back.len), CUT),
                 }
             }
             assert_eq!(stage.faults_left(), 0);
             // A failed read is no lost write.
-            assert_eq!(one.result(Operation::Flush, 0), Ok(()));
+            assert_eq!(one.flush(), Ok(()));
             scene.assert_nothing_is_claimed();
         });
     }
@@ -222,7 +222,7 @@ fn durable_write_with_a_failing_part_is_not_flushed() {
             let (offset, len) = CUT;
             one.submit(durably(one.write_request(offset, len, 2, 1)));
             assert_eq!(failures(&settle_all(&mut [one])), [(1, EIO)]);
-            assert_eq!((stage.count(Flush), stage.count(DurableWrite)), (0, 0));
+            assert_eq!((stage.count(Flush), stage.count(WriteFua)), (0, 0));
             scene.model.discard(offset, len);
             scene.assert_nothing_is_claimed();
         });
@@ -238,7 +238,7 @@ fn failing_flush_fails_the_durable_write_it_ends() {
         assert_eq!(failures(&settle_all(&mut [one])), [(1, EIO)]);
         assert_eq!(stage.count(Flush), 1);
         // Nor is a later flush believed.
-        assert_eq!(one.result(Operation::Flush, 0), Err(Fault::Latched));
+        assert_eq!(one.flush(), Err(Fault::Latched));
         scene.model.discard(offset, len);
         scene.assert_nothing_is_claimed();
     });

@@ -25,7 +25,7 @@ mod ranges;
 mod stamps;
 
 use cryptline_engine::layer::{CryptDevice, CryptOptions, Exclusion, SubBlockDevice, SubBlockOptions, Zeroes};
-use cryptline_engine::{Completion, Gate, Operation, Request};
+use cryptline_engine::{Completion, Gate, Op, Request};
 use cryptline_testkit::model::ModelDisk;
 use cryptline_testkit::scripted::{Manner, Scripted};
 use cryptline_testkit::suite::devices::{self, INLINE, Layout};
@@ -99,29 +99,25 @@ const SETUPS: [Setup; 2] = [Setup::ALL[0], Setup::ALL[2]];
 /// A write of the pattern of `seed`, entered in the model too.
 fn write(driver: &Driver, model: &mut ModelDisk, (offset, len): (u64, u64), seed: u64, token: u64) -> Request {
     let request = driver.write_request(offset, len, seed, token);
-    if let Operation::Write { data, .. } = &request.operation {
-        model.write(offset, data);
-    }
+    model.write(offset, request.data.as_ref().expect("a write has data"));
     request
 }
 
 /// The same write, durable.
 fn durably(request: Request) -> Request {
-    let Operation::Write { data, .. } = request.operation else { unreachable!("only writes are durable") };
-    Request::write(request.offset, data, true, request.token)
+    Request { op: Op::WriteFua, ..request }
 }
 
 fn discard(offset: u64, len: u64, token: u64) -> Request {
-    Request { operation: Operation::Discard { len }, offset, token }
+    Request::new(Op::Discard, offset, len, token)
 }
 
 fn cache(offset: u64, len: u64, token: u64) -> Request {
-    Request { operation: Operation::Cache { len }, offset, token }
+    Request::new(Op::Cache, offset, len, token)
 }
 
 fn zero(offset: u64, len: u64, token: u64) -> Request {
-    let may_unmap = true;
-    Request { operation: Operation::WriteZeroes { len, may_unmap }, offset, token }
+    Request::new(Op::ZeroUnmap, offset, len, token)
 }
 
 /// The bytes of `seed`'s pattern.
@@ -133,10 +129,7 @@ fn pattern(offset: u64, len: u64, seed: u64) -> Vec<u8> {
 
 /// The bytes of a finished transfer.
 fn data_of(completion: &Completion) -> &[u8] {
-    match &completion.request.operation {
-        Operation::Read(data) | Operation::Write { data, .. } => data,
-        other => panic!("{other:?} carries no data"),
-    }
+    completion.request.data.as_ref().expect("it carries data")
 }
 
 /// Turns until nothing more happens by itself; what ended meanwhile.

@@ -53,7 +53,7 @@ fn hint_is_of_whole_sectors_and_waits_for_no_rewrite() {
             driver.submit(cache(offset, len, 2));
             let done = driver.next_completion().expect("its end");
             assert_eq!((done.request.token, done.result), (2, Ok(())));
-            assert_eq!((done.request.offset, done.request.len()), (offset, len));
+            assert_eq!((done.request.offset, done.request.len), (offset, len));
         }
         let hints = stage.begun();
         let hints = hints.iter().filter(|(op, ..)| *op == Cache);

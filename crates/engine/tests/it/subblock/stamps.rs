@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use cryptline_engine::dispatch::Dispatch;
 use cryptline_engine::layer::Exclusion;
-use cryptline_engine::{Gate, Operation, Request};
+use cryptline_engine::{Gate, Request};
 use cryptline_testkit::suite::devices::{self, AES_4096, AUTO, CBC_4096, INLINE, Layout, QUEUE, QUEUE_FLAGS, QUICK};
 use cryptline_testkit::suite::{Driver, Fresh, Setup, Watchdog, noise};
 
@@ -180,8 +180,7 @@ impl<'a> Player<'a> {
             let mut data = self.driver.buffer(count * BLOCK);
             stamp(&mut data, first, id);
             let durable = self.dice.below(16) == 0;
-            let write = Operation::Write { data, durable };
-            self.send(write, (id, first, count));
+            self.send(Request::write(0, data, durable, 0), (id, first, count));
             if self.dice.below(4) == 0 {
                 let first = self.dice.below(BLOCKS - 3);
                 self.read(first, 1 + self.dice.0 % 3);
@@ -201,17 +200,17 @@ impl<'a> Player<'a> {
 
     fn read(&mut self, first: u64, count: u64) {
         let buffer = self.driver.buffer(count * BLOCK);
-        self.send(Operation::Read(buffer), (0, first, count));
+        self.send(Request::read(0, buffer, 0), (0, first, count));
     }
 
-    fn send(&mut self, operation: Operation, (id, first, count): (Id, u64, u64)) {
+    fn send(&mut self, request: Request, (id, first, count): (Id, u64, u64)) {
         while self.in_flight.len() >= DEPTH {
             self.take_one();
         }
         self.next_token += 1;
         let entry = WriteEntry { id, began: self.clock.tick(), ended: 0, first, count };
         self.in_flight.insert(self.next_token, entry);
-        self.driver.submit(Request { operation, offset: first * BLOCK, token: self.next_token });
+        self.driver.submit(Request { offset: first * BLOCK, token: self.next_token, ..request });
     }
 
     fn take_one(&mut self) {
@@ -296,8 +295,7 @@ fn play(gate: &Gate, setup: Setup, mixes_in_place: bool, ground: Ground, seed: u
     let mut data = first.driver.buffer(BLOCKS * BLOCK);
     let everything = (1, 0, BLOCKS);
     stamp(&mut data, 0, everything.0);
-    let durable = false;
-    first.send(Operation::Write { data, durable }, everything);
+    first.send(Request::write(0, data, false, 0), everything);
     history.add(first.end());
     std::thread::scope(|scope| {
         let clock = &clock;

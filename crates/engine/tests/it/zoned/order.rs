@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use cryptline_engine::dispatch::Mode;
 use cryptline_engine::layer::zoned;
-use cryptline_engine::{Fault, Gate, Operation, Request, ZoneAction, ZoneCondition};
+use cryptline_engine::{Fault, Gate, Request, ZoneAction, ZoneCondition};
 use cryptline_testkit::model::ModelDisk;
 use cryptline_testkit::suite::{Driver, Fresh, Setup, fill, noise};
 
@@ -88,7 +88,7 @@ impl Run {
 
     fn submit_write(&mut self, request: Request, index: u32, place: u64, len: u64, fits: bool) {
         if fits {
-            if let Operation::Write { data, .. } | Operation::ZoneAppend { data, .. } = &request.operation {
+            if let (true, Some(data)) = (request.op.changes(), &request.data) {
                 self.model.write(place, data);
             }
             let zone = &mut self.zones[index as usize];
@@ -296,7 +296,7 @@ fn what_is_written_is_what_the_cipher_makes_of_its_place() {
     done.iter().for_each(|it| it.result.unwrap());
     let append = &done.iter().find(|it| it.request.token == 2).unwrap().request;
     assert_eq!(append.offset, start(5) + 4096 * 3);
-    assert!(matches!(append.operation, Operation::ZoneAppend { .. }));
+    assert!(append.op.is_append());
     let mut medium = Driver::new(&below, Setup::ALL[0]);
     let place = start(5) + 4096 * 3;
     let mut expected = vec![7; 8192];

@@ -2,7 +2,7 @@
 
 use cryptline_engine::dispatch::Mode;
 use cryptline_engine::layer::{CryptOptions, zoned};
-use cryptline_engine::{Fault, Operation, Request, ZoneAction, ZoneCondition};
+use cryptline_engine::{Fault, Request, ZoneAction, ZoneCondition};
 use cryptline_testkit::suite::devices::{self, Layout};
 use cryptline_testkit::suite::{Driver, Fresh, Setup};
 
@@ -35,8 +35,7 @@ fn append_and_action_name_a_zone_by_its_start() {
         {
             let append = Request::zone_append(offset, driver.buffer(4096), false, 1);
             assert_eq!(driver.run(append).result, Err(fault));
-            let reset = Operation::Zone(ZoneAction::Reset);
-            assert_eq!(driver.result(reset, offset), Err(fault));
+            assert_eq!(driver.result(Request::zone(offset, ZoneAction::Reset, 0)), Err(fault));
         }
         for (len, fault) in [(0, Fault::Misaligned), (100, Fault::Misaligned), (2 * ZONE, Fault::OutOfRange)] {
             let append = Request::zone_append(start(3), driver.buffer(len), false, 1);
@@ -55,9 +54,9 @@ fn conventional_zone_takes_writes_anywhere_and_nothing_of_zones() {
         let append = Request::zone_append(start(1), driver.buffer(4096), false, 2);
         assert_eq!(driver.run(append).result, refused);
         for action in [ZoneAction::Open, ZoneAction::Close, ZoneAction::Finish, ZoneAction::Reset] {
-            assert_eq!(driver.result(Operation::Zone(action), start(1)), refused);
+            assert_eq!(driver.result(Request::zone(start(1), action, 0)), refused);
         }
-        assert_eq!(driver.result(Operation::Zone(ZoneAction::ResetAll), 0), Ok(()));
+        assert_eq!(driver.result(Request::zone(0, ZoneAction::ResetAll, 0)), Ok(()));
         assert_eq!(report(&fresh.gate)[1].condition, ZoneCondition::NotWritePointer);
     }
 }
@@ -68,10 +67,9 @@ fn device_without_zones_has_no_operations_of_theirs() {
     let mut driver = Driver::new(&fresh.gate, Setup::ALL[0]);
     let append = Request::zone_append(0, driver.buffer(4096), false, 1);
     assert_eq!(driver.run(append).result, Err(Fault::NotSupported));
-    let reset = Operation::Zone(ZoneAction::ResetAll);
-    assert_eq!(driver.result(reset, 0), Err(Fault::NotSupported));
+    assert_eq!(driver.result(Request::zone(0, ZoneAction::ResetAll, 0)), Err(Fault::NotSupported));
     assert_eq!(fresh.gate.report_zones(0, &mut []), Err(Fault::NotSupported));
-    assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+    assert_eq!(driver.flush(), Ok(()));
 }
 
 #[test]
@@ -103,8 +101,7 @@ fn clear_disk_begins_with_a_zone_of_its_own_and_sees_no_other() {
     assert_eq!(report(&gate).len(), 3);
     assert_eq!(report(&gate)[1].write_pointer, start(1) + 4096);
     assert_eq!(report(&below)[3].write_pointer, start(3) + 4096);
-    let all = Operation::Zone(ZoneAction::ResetAll);
-    assert_eq!(driver.result(all, 0), Ok(()));
+    assert_eq!(driver.result(Request::zone(0, ZoneAction::ResetAll, 0)), Ok(()));
     assert_eq!(report(&below)[3].condition, ZoneCondition::Empty);
     assert_eq!(report(&below)[6].write_pointer, start(6) + 4096);
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use cryptline_engine::base::{DirectMode, FileDevice, Image, RamDevice};
 use cryptline_engine::dispatch::{Dispatch, Mode};
-use cryptline_engine::{Gate, Geometry, Operation, Request};
+use cryptline_engine::{Gate, Geometry, Op, Request};
 use cryptline_testkit::scripted::{answering, geometry};
 use cryptline_testkit::suite::Fresh;
 use cryptline_testkit::suite::devices::{self, Layout};
@@ -121,19 +121,19 @@ impl VolatileDisk {
 
     fn carry_out(&self, request: &mut Request) {
         let start = usize::try_from(request.offset).expect("inside");
-        let len = usize::try_from(request.len()).expect("inside");
+        let len = usize::try_from(request.len).expect("inside");
         let range = start..start + len;
         let mut guard = self.0.lock().expect("no panic");
         let contents = &mut *guard;
-        match &mut request.operation {
-            Operation::Read(buffer) => buffer.copy_from_slice(&contents.cached[range]),
-            Operation::Write { data, durable } => {
+        match (request.op, &mut request.data) {
+            (Op::Read, Some(buffer)) => buffer.copy_from_slice(&contents.cached[range]),
+            (op, Some(data)) => {
                 contents.cached[range.clone()].copy_from_slice(data);
-                if *durable {
+                if op.is_sync() {
                     contents.stable[range].copy_from_slice(data);
                 }
             }
-            Operation::Flush => {
+            (Op::Flush, _) => {
                 contents.flushes += 1;
                 contents.stable.copy_from_slice(&contents.cached);
             }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use cryptline_engine::{Fault, Geometry, Operation};
+use cryptline_engine::{Fault, Geometry, Op};
 use cryptline_sys::lock;
 use cryptline_testkit::scripted::{answering, geometry};
 use cryptline_testkit::suite::Fresh;
@@ -38,13 +38,13 @@ impl Turnstile {
         let disk = self.clone();
         let geometry = Geometry { cache: false, ..geometry(self.size) };
         Fresh::new(answering(geometry, move |request| {
-            match &mut request.operation {
-                Operation::Flush => disk.lock().flushes += 1,
-                Operation::Read(buffer) => {
+            match (request.op, &mut request.data) {
+                (Op::Flush, _) => disk.lock().flushes += 1,
+                (Op::Read, Some(buffer)) => {
                     disk.pass();
                     buffer.fill(0xa7);
                 }
-                Operation::WriteZeroes { .. } if !disk.zeroes() => return Some(Err(Fault::NotSupported)),
+                (Op::Zero | Op::ZeroUnmap, _) if !disk.zeroes() => return Some(Err(Fault::NotSupported)),
                 _ => disk.pass(),
             }
             Some(Ok(()))

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::mpsc;
 
-use cryptline_engine::{Gate, Operation};
+use cryptline_engine::{Gate, Op};
 
 use crate::model::ModelDisk;
 use crate::suite::driver::data_of;
@@ -30,7 +30,7 @@ pub fn deep_queue_completes_each_request_once(fresh: &Fresh, setup: Setup) {
         let offset = lane * lane_bytes + (noise(seed) % (stripe / block - blocks + 1)) * block;
         let token = round * DEPTH + lane;
         let request = driver.write_request(offset, blocks * block, seed, token);
-        let Operation::Write { data, .. } = &request.operation else { unreachable!("a write was made") };
+        let data = request.data.as_ref().expect("a write was made");
         model.write(offset, data);
         expected.insert(token, (offset, blocks * block, seed));
         driver.submit(request);
@@ -42,10 +42,10 @@ pub fn deep_queue_completes_each_request_once(fresh: &Fresh, setup: Setup) {
     while let Some(completion) = driver.next_completion() {
         assert_eq!(completion.result, Ok(()));
         let token = completion.request.token;
-        let is_read = matches!(completion.request.operation, Operation::Read(_));
+        let is_read = completion.request.op == Op::Read;
         if is_read {
             reads += 1;
-            let mut want = driver.buffer(completion.request.len());
+            let mut want = driver.buffer(completion.request.len);
             fill(&mut want, completion.request.offset, noise(token));
             assert!(data_of(&completion) == &want[..], "read of token {token}");
             if token / DEPTH + 1 < rounds {
@@ -53,7 +53,7 @@ pub fn deep_queue_completes_each_request_once(fresh: &Fresh, setup: Setup) {
             }
         } else {
             writes += 1;
-            let (offset, len) = (completion.request.offset, completion.request.len());
+            let (offset, len) = (completion.request.offset, completion.request.len);
             driver.submit(driver.read_request(offset, len, token));
         }
     }
@@ -95,7 +95,7 @@ fn take_turns(gate: &Gate, setup: Setup, half: u64, said: &mpsc::Sender<u64>, he
         fill(&mut want, at(others), round * 2 + 1 - half);
         assert!(read == want, "round {round}: a completed write is not seen");
         if round % 10 == half {
-            assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+            assert_eq!(driver.flush(), Ok(()));
         }
         // Nobody writes the next round while the other still reads this one.
         said.send(round).expect("the other thread goes on");
@@ -153,5 +153,5 @@ pub fn dropping_a_queue_with_requests_in_flight_harms_nobody(fresh: &Fresh, setu
         survivor.verify(&model, 0, STRIPE.max(200 * block).min(survivor.size()));
     }
     survivor.verify_all(&model);
-    assert_eq!(survivor.result(Operation::Flush, 0), Ok(()));
+    assert_eq!(survivor.flush(), Ok(()));
 }

@@ -1,6 +1,6 @@
 //! Checks that reads return what was written.
 
-use cryptline_engine::Operation;
+use cryptline_engine::{Op, Request};
 
 use crate::suite::{Driver, Fresh, Setup, fill};
 
@@ -48,9 +48,7 @@ pub fn durable_write_is_read_back(fresh: &Fresh, setup: Setup) {
         let mut data = driver.buffer(len);
         fill(&mut data, offset, 9);
         model.write(offset, &data);
-        let durable = true;
-        let operation = Operation::Write { data, durable };
-        assert_eq!(driver.result(operation, offset), Ok(()));
+        assert_eq!(driver.result(Request::write(offset, data, true, 0)), Ok(()));
     }
     driver.verify_all(&model);
 }
@@ -58,10 +56,10 @@ pub fn durable_write_is_read_back(fresh: &Fresh, setup: Setup) {
 /// A flush needs no writes, may be repeated, and has no range to check.
 pub fn flush_succeeds_with_and_without_writes(fresh: &Fresh, setup: Setup) {
     let mut driver = Driver::new(&fresh.gate, setup);
-    assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+    assert_eq!(driver.flush(), Ok(()));
     let model = driver.fill_device(1);
     for offset in [0, 1, driver.size(), u64::MAX] {
-        assert_eq!(driver.result(Operation::Flush, offset), Ok(()));
+        assert_eq!(driver.result(Request { offset, ..Request::flush(0) }), Ok(()));
     }
     driver.verify_all(&model);
 }
@@ -72,7 +70,7 @@ pub fn discarded_range_leaves_its_neighbours_alone(fresh: &Fresh, setup: Setup) 
     let mut model = driver.fill_device(1);
     for (offset, len) in ranges(&driver) {
         model.discard(offset, len);
-        assert_eq!(driver.result(Operation::Discard { len }, offset), Ok(()));
+        assert_eq!(driver.result(Request::new(Op::Discard, offset, len, 0)), Ok(()));
         driver.verify_all(&model);
         // And the range is as good as new.
         driver.write(&mut model, offset, len, offset + 2);
@@ -87,8 +85,7 @@ pub fn zeroed_range_reads_as_zeros_and_leaves_its_neighbours_alone(fresh: &Fresh
         let mut model = driver.fill_device(1);
         for (offset, len) in ranges(&driver) {
             model.zero(offset, len);
-            let operation = Operation::WriteZeroes { len, may_unmap };
-            assert_eq!(driver.result(operation, offset), Ok(()));
+            assert_eq!(driver.result(Request::new(Op::zero(may_unmap), offset, len, 0)), Ok(()));
             driver.verify_all(&model);
         }
     }
@@ -98,13 +95,13 @@ pub fn zeroed_range_reads_as_zeros_and_leaves_its_neighbours_alone(fresh: &Fresh
 pub fn hint_ends_well_and_changes_nothing(fresh: &Fresh, setup: Setup) {
     let mut driver = Driver::new(&fresh.gate, setup);
     let size = driver.size();
-    assert_eq!(driver.result(Operation::Cache { len: size }, 0), Ok(()), "of nothing");
+    assert_eq!(driver.result(Request::new(Op::Cache, 0, size, 0)), Ok(()), "of nothing");
     let model = driver.fill_device(1);
     for (offset, len) in ranges(&driver) {
-        assert_eq!(driver.result(Operation::Cache { len }, offset), Ok(()));
+        assert_eq!(driver.result(Request::new(Op::Cache, offset, len, 0)), Ok(()));
     }
     driver.verify_all(&model);
-    assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+    assert_eq!(driver.flush(), Ok(()));
 }
 
 /// Ranges that begin and end inside, and on the borders of, the pages and blocks below.

@@ -1,6 +1,6 @@
 //! Reports of a device's allocation, which may be vague, but never wrong.
 
-use cryptline_engine::{Fault, Gate, Operation};
+use cryptline_engine::{Fault, Gate, Op, Request};
 
 use crate::suite::{Driver, Fresh, Setup};
 
@@ -18,7 +18,7 @@ pub fn extents_cover_the_device_and_hide_no_data(fresh: &Fresh, setup: Setup) {
     }
     if driver.channel.geometry().discard {
         let (offset, len) = written.remove(2);
-        assert_eq!(driver.result(Operation::Discard { len }, offset), Ok(()));
+        assert_eq!(driver.result(Request::new(Op::Discard, offset, len, 0)), Ok(()));
         model.discard(offset, len);
         walk(gate, &mut driver, &written);
     }

@@ -1,34 +1,29 @@
 //! Refusals of the gate: what it refuses, with which fault, and that a refusal has no effect.
 
-use cryptline_engine::{Fault, Operation};
+use cryptline_engine::{Fault, Op, Request};
 
 use crate::suite::{Ability, Driver, Fresh, Setup};
 
 /// One of each operation with a range, of `len` bytes, that the device offers.
-fn offered(driver: &Driver, len: u64) -> Vec<Operation> {
+fn offered(driver: &Driver, len: u64) -> Vec<Request> {
     let geometry = *driver.channel.geometry();
-    let mut operations = vec![
-        Operation::Read(driver.buffer(len)),
-        Operation::Write { data: driver.buffer(len), durable: false },
-        Operation::Write { data: driver.buffer(len), durable: true },
+    let mut requests: Vec<_> =
+        [Op::Read, Op::Write, Op::WriteFua].map(|op| Request::transfer(op, 0, driver.buffer(len), 0)).into();
+    let others = [
+        (Op::Discard, geometry.discard),
+        (Op::Cache, geometry.cache),
+        (Op::Zero, geometry.write_zeroes),
+        (Op::ZeroUnmap, geometry.write_zeroes),
     ];
-    if geometry.discard {
-        operations.push(Operation::Discard { len });
-    }
-    if geometry.cache {
-        operations.push(Operation::Cache { len });
-    }
-    if geometry.write_zeroes {
-        operations.extend([false, true].map(|may_unmap| Operation::WriteZeroes { len, may_unmap }));
-    }
-    operations
+    requests.extend(others.into_iter().filter(|(_, is)| *is).map(|(op, _)| Request::new(op, 0, len, 0)));
+    requests
 }
 
 /// Every offered operation of this length at this offset ends with `fault`.
 fn all_refused(driver: &mut Driver, offset: u64, len: u64, fault: Fault) {
-    for operation in offered(driver, len) {
-        let text = format!("{operation:?} at {offset}");
-        assert_eq!(driver.result(operation, offset), Err(fault), "{text}");
+    for request in offered(driver, len) {
+        let text = format!("{:?} at {offset}", request.op);
+        assert_eq!(driver.result(Request { offset, ..request }), Err(fault), "{text}");
     }
 }
 
@@ -51,7 +46,7 @@ pub fn offset_that_overflows_is_refused(fresh: &Fresh, setup: Setup) {
     let block = driver.block();
     if driver.channel.geometry().discard {
         for len in [u64::MAX, u64::MAX - block + 1] {
-            let result = driver.result(Operation::Discard { len }, block);
+            let result = driver.result(Request::new(Op::Discard, block, len, 0));
             assert_eq!(result, Err(Fault::OutOfRange));
         }
     }
@@ -91,12 +86,12 @@ pub fn it_offers_what_is_listed_and_refuses_the_rest(fresh: &Fresh, setup: Setup
         let is_offered = ability.is_of(&geometry);
         assert_eq!(is_offered, listed.contains(&ability), "{ability:?} of the device, and of the list");
         let operations = match ability {
-            Ability::Discard => vec![Operation::Discard { len }],
-            Ability::Zeroes => [false, true].map(|may_unmap| Operation::WriteZeroes { len, may_unmap }).into(),
-            Ability::Hint => vec![Operation::Cache { len }],
+            Ability::Discard => vec![Op::Discard],
+            Ability::Zeroes => vec![Op::Zero, Op::ZeroUnmap],
+            Ability::Hint => vec![Op::Cache],
         };
-        for operation in operations.into_iter().filter(|_| !is_offered) {
-            assert_eq!(driver.result(operation, 0), Err(Fault::NotSupported));
+        for op in operations.into_iter().filter(|_| !is_offered) {
+            assert_eq!(driver.result(Request::new(op, 0, len, 0)), Err(Fault::NotSupported));
         }
     }
     driver.verify_all(&model);
@@ -111,7 +106,7 @@ pub fn refused_request_changes_nothing_and_latches_nothing(fresh: &Fresh, setup:
     all_refused(&mut driver, 1, block, Fault::Misaligned);
     driver.verify_all(&model);
     assert!(!fresh.gate.is_latched());
-    assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+    assert_eq!(driver.flush(), Ok(()));
 }
 
 /// A read-only device reads and flushes, and refuses every change. Not part of the ordinary
@@ -121,16 +116,13 @@ pub fn read_only_device_refuses_every_change(fresh: &Fresh, setup: Setup) {
     let (block, geometry) = (driver.block(), *driver.channel.geometry());
     assert!(geometry.read_only && !geometry.discard && !geometry.write_zeroes);
     let before = driver.read(0, geometry.size).expect("a read");
-    let (len, durable, may_unmap) = (block, false, true);
-    for operation in [
-        Operation::Write { data: driver.buffer(len), durable },
-        Operation::Discard { len },
-        Operation::WriteZeroes { len, may_unmap },
-    ] {
-        let text = format!("{operation:?}");
-        let result = driver.result(operation, 0);
+    let changes = [Op::Discard, Op::Zero, Op::ZeroUnmap].map(|op| Request::new(op, 0, block, 0));
+    let writes = [Op::Write, Op::WriteFua].map(|op| Request::transfer(op, 0, driver.buffer(block), 0));
+    for request in changes.into_iter().chain(writes) {
+        let text = format!("{:?}", request.op);
+        let result = driver.result(request);
         assert_eq!(result, Err(Fault::ReadOnly), "{text}");
     }
-    assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+    assert_eq!(driver.flush(), Ok(()));
     assert!(driver.read(0, geometry.size).expect("a read") == before);
 }

@@ -7,7 +7,7 @@ use cryptline_sys::{BackendChoice, Ring};
 use super::*;
 use crate::zone::journal::{self, StateStore};
 use crate::zone::state::{self, BLOCK, Block};
-use crate::{Completion, Operation, Request, Submitted};
+use crate::{Completion, Op, Request, Submitted};
 
 pub const K: u64 = 4096;
 pub const ZONE: u64 = 4 * K;
@@ -142,23 +142,20 @@ impl Queue for World {
     fn submit(&mut self, _ring: &mut Ring, mut request: Request) -> Submitted {
         let start = at(request.offset);
         let mut media = self.0.lock().unwrap();
-        let is_read = matches!(request.operation, Operation::Read(_));
+        let is_read = request.op == Op::Read;
         if !is_read && fails(&mut media.data_left) {
             drop(media);
             return Submitted::Done(request.complete(Err(Fault::Io(rustix::io::Errno::IO))));
         }
-        let event = match &mut request.operation {
-            Operation::Read(buffer) => {
+        let event = match (request.op, &mut request.data) {
+            (Op::Read, Some(buffer)) => {
                 let len = buffer.len();
                 buffer.copy_from_slice(&media.data[start..][..len]);
                 None
             }
-            Operation::Write { data, durable } => {
-                assert!(!*durable, "durable is more than the data");
-                Some(Event::Data(start, data.to_vec()))
-            }
-            Operation::Discard { len } => Some(Event::Data(start, vec![0; at(*len)])),
-            Operation::Flush => Some(Event::DataSync),
+            (Op::Write, Some(data)) => Some(Event::Data(start, data.to_vec())),
+            (Op::Discard, _) => Some(Event::Data(start, vec![0; at(request.len)])),
+            (Op::Flush, _) => Some(Event::DataSync),
             other => panic!("{other:?} below"),
         };
         if let Some(Event::Data(start, bytes)) = &event {

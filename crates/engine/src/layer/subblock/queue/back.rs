@@ -3,7 +3,7 @@
 use cryptline_sys::Ring;
 
 use super::{Claim, Step, SubBlockQueue, Work};
-use crate::{Completion, Fault, Operation, Request, Submitted};
+use crate::{Completion, Fault, Op, Request, Submitted};
 
 impl SubBlockQueue {
     /// Follows a completion below, until something is pending or over.
@@ -23,7 +23,8 @@ impl SubBlockQueue {
         let index = usize::try_from(request.token).unwrap_or(usize::MAX);
         if let Work::Rewrite { place, is_writing: false, .. } = &self.step(index).work
             && result.is_ok()
-            && let Operation::Read(data) = request.operation
+            && request.op == Op::Read
+            && let Some(data) = request.data
         {
             let sector = place.sector;
             return Some(self.write_sector(index, sector, data));
@@ -40,7 +41,7 @@ impl SubBlockQueue {
                 self.body_done(piece.job, result);
             }
             Work::Peek { piece, place } => {
-                if let Operation::Read(data) = request.operation {
+                if let Some(data) = request.data {
                     let found = &data[place.within..place.within + place.len];
                     self.job(piece.job).copy_out(piece.part, found);
                     self.scratch.push(data);
@@ -48,9 +49,7 @@ impl SubBlockQueue {
                 self.part_done(piece.job, result);
             }
             Work::Rewrite { piece, next, .. } => {
-                if let Operation::Read(data) | Operation::Write { data, .. } = request.operation {
-                    self.scratch.push(data);
-                }
+                self.scratch.extend(request.data);
                 self.part_done(piece.job, result);
                 self.end_those_behind(next, result);
             }
@@ -101,9 +100,6 @@ impl SubBlockQueue {
 }
 
 /// A request of ours as it was given to us.
-fn as_given(mut request: Request, (token, offset, len): (u64, u64, u64)) -> Request {
-    if let Operation::Discard { len: cut } | Operation::Cache { len: cut } = &mut request.operation {
-        *cut = len;
-    }
-    Request { offset, token, ..request }
+fn as_given(request: Request, (token, offset, len): (u64, u64, u64)) -> Request {
+    Request { offset, len, token, ..request }
 }

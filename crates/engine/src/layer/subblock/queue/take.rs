@@ -3,7 +3,7 @@
 use cryptline_sys::Ring;
 
 use super::{Claim, Cut, Job, Part, Piece, Place, STEPS, Step, SubBlockQueue, Work};
-use crate::{Operation, Request};
+use crate::{Op, Request};
 
 impl SubBlockQueue {
     /// Takes a request; gives it back where there is no place for it.
@@ -11,28 +11,28 @@ impl SubBlockQueue {
         if self.steps.len() + STEPS > self.steps.capacity() || self.jobs.is_full() {
             return Err(request);
         }
-        let (offset, len, token) = (request.offset, request.len(), request.token);
+        let (offset, len, token) = (request.offset, request.len, request.token);
         let cut = Cut::new(offset, len, self.shared.sector);
-        if let Operation::Cache { len: whole_len } = &mut request.operation {
+        if request.op == Op::Cache {
             // Nothing of it is seen or changed, so it needs no claim; only whole blocks below.
             let block = u64::from(self.lower.geometry().logical_block);
             let end = (offset + len).next_multiple_of(block);
             request.offset = offset - offset % block;
-            *whole_len = end - request.offset;
+            request.len = end - request.offset;
             self.pass(ring, Claim::None, request, (token, offset, len));
-        } else if matches!(request.operation, Operation::Flush) {
+        } else if request.op == Op::Flush {
             self.pass(ring, Claim::None, request, (token, offset, len));
         } else if cut.is_whole() {
             self.pass(ring, self.sharing(cut), request, (token, offset, len));
         } else if self.shared.overwrites {
-            let claim = if request.is_write() { self.excluding(cut) } else { self.sharing(cut) };
+            let claim = if request.op.changes() { self.excluding(cut) } else { self.sharing(cut) };
             self.pass(ring, claim, request, (token, offset, len));
-        } else if let Operation::Discard { len: inner_len } = &mut request.operation {
+        } else if request.op == Op::Discard {
             // A discard is a hint, so a part of a sector simply stays.
             match cut.inner() {
                 None => self.finished.push(request.complete(Ok(()))),
                 Some(inner) => {
-                    (request.offset, *inner_len) = (inner.offset, inner.len);
+                    (request.offset, request.len) = (inner.offset, inner.len);
                     let cut = Cut::new(inner.offset, inner.len, self.shared.sector);
                     self.pass(ring, self.sharing(cut), request, (token, offset, len));
                 }

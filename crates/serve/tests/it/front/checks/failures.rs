@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use cryptline_engine::base::DirectMode;
 use cryptline_engine::layer::Exclusion;
-use cryptline_engine::{Fault, Geometry, Operation, Request};
+use cryptline_engine::{Fault, Geometry, Op, Request};
 use cryptline_testkit::scripted::{answering, geometry};
 use cryptline_testkit::suite::{Fresh, devices};
 use rustix::io::Errno;
@@ -228,13 +228,13 @@ impl Store {
 
     fn carry_out(&self, request: &mut Request) -> Result<(), Fault> {
         let start = usize::try_from(request.offset).expect("inside");
-        let range = start..start + usize::try_from(request.len()).expect("inside");
+        let range = start..start + usize::try_from(request.len).expect("inside");
         let mut bytes = self.bytes.lock().expect("no panic");
-        match &mut request.operation {
-            Operation::Read(buffer) => buffer.copy_from_slice(&bytes[range]),
-            Operation::Write { data, .. } => bytes[range].copy_from_slice(data),
-            Operation::WriteZeroes { .. } if request.offset >= self.zeroes_before => return Err(Fault::NotSupported),
-            Operation::WriteZeroes { .. } => bytes[range].fill(0),
+        match (request.op, &mut request.data) {
+            (Op::Read, Some(buffer)) => buffer.copy_from_slice(&bytes[range]),
+            (_, Some(data)) => bytes[range].copy_from_slice(data),
+            (op, _) if op.is_zero() && request.offset >= self.zeroes_before => return Err(Fault::NotSupported),
+            (op, _) if op.is_zero() => bytes[range].fill(0),
             _ => {}
         }
         Ok(())
