@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use cryptline_sys::{Arena, BackendChoice, Ring};
+use cryptline_sys::{Arena, BackendChoice, Ring, Stopwatch};
 
 use crate::gate::{Gate, GatedQueue};
 use crate::{Completion, Geometry, OpenError, Request, Submitted};
@@ -134,22 +134,10 @@ impl Channel {
         self.queues().map(|it| it.in_flight()).sum()
     }
 
-    /// See [`Queue::measure`](crate::Queue::measure).
-    pub fn measure(&mut self, on: bool) {
-        self.queue.measure(on);
-        self.others.iter_mut().for_each(|it| it.measure(on));
-    }
-
-    /// See [`Queue::crypto_time_ns`](crate::Queue::crypto_time_ns).
+    /// Measures the ciphers that work for requests of this channel.
     #[must_use]
-    pub fn crypto_time_ns(&self) -> u64 {
-        self.queues().map(|it| it.crypto_time_ns()).sum()
-    }
-
-    /// See [`Queue::crypto_time_elsewhere_ns`](crate::Queue::crypto_time_elsewhere_ns).
-    #[must_use]
-    pub fn crypto_time_elsewhere_ns(&self) -> u64 {
-        self.queues().map(|it| it.crypto_time_elsewhere_ns()).sum()
+    pub fn stopwatch(&self) -> &Stopwatch {
+        self.ring.stopwatch()
     }
 
     fn queues(&self) -> impl Iterator<Item = &GatedQueue> {

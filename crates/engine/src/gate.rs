@@ -291,23 +291,6 @@ impl GatedQueue {
         &self.geometry
     }
 
-    /// See [`Queue::measure`].
-    pub fn measure(&mut self, on: bool) {
-        self.queue.measure(on);
-    }
-
-    /// See [`Queue::crypto_time_ns`].
-    #[must_use]
-    pub fn crypto_time_ns(&self) -> u64 {
-        self.queue.crypto_time_ns()
-    }
-
-    /// See [`Queue::crypto_time_elsewhere_ns`].
-    #[must_use]
-    pub fn crypto_time_elsewhere_ns(&self) -> u64 {
-        self.queue.crypto_time_elsewhere_ns()
-    }
-
     /// For a medium that takes time. Apart, so that one that does not has none of its preparations.
     #[inline(never)]
     fn pass(&mut self, ring: &mut Ring, request: Request) -> Submitted {

@@ -39,39 +39,7 @@ pub trait Queue: Send {
 
     /// Moves what has finished since the last call to the end of `done`, in any order.
     fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>);
-
-    /// Switches the measurement of [`crypto_time_ns`](Self::crypto_time_ns) on or off, here and
-    /// below. Off at first: reading the clock costs more than a short request's bookkeeping.
-    fn measure(&mut self, _on: bool) {}
-
-    /// Nanoseconds this queue and those below it have spent in ciphers while measuring.
-    fn crypto_time_ns(&self) -> u64 {
-        0
-    }
-
-    /// How much of [`crypto_time_ns`](Self::crypto_time_ns) other threads have spent for this one.
-    fn crypto_time_elsewhere_ns(&self) -> u64 {
-        0
-    }
 }
-
-/// The methods of a [`Queue`] that measure, for a layer that has no cipher of its own and one queue below it.
-macro_rules! measured_below {
-    ($lower:ident) => {
-        fn measure(&mut self, on: bool) {
-            self.$lower.measure(on);
-        }
-
-        fn crypto_time_ns(&self) -> u64 {
-            self.$lower.crypto_time_ns()
-        }
-
-        fn crypto_time_elsewhere_ns(&self) -> u64 {
-            self.$lower.crypto_time_elsewhere_ns()
-        }
-    };
-}
-pub(crate) use measured_below;
 
 /// Which requests end before `submit` would return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -78,7 +78,7 @@ pub use rbd::{
 pub fn exit_without_destructors() {}
 pub use ring::{
     Allocate, Backend, BackendChoice, Done, FileId, HandedOver, Io, Kernel, Mark, Next, ReceiveBatch, Ring,
-    RoamingRing, SendBatch, Simulation, Source, Waker,
+    RoamingRing, SendBatch, Simulation, Source, Stopwatch, Waker,
 };
 pub use secret::{
     GUARDED_STACK, NotStarted, SecretBox, SecretBuf, SecretThread, StackGuard, key_memory_is_locked, on_secret_stack,

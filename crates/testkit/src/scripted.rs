@@ -363,12 +363,6 @@ impl Queue for DiskQueue {
             }
         }
     }
-
-    fn measure(&mut self, _on: bool) {}
-
-    fn crypto_time_ns(&self) -> u64 {
-        0
-    }
 }
 
 impl Drop for DiskQueue {
@@ -421,10 +415,4 @@ impl Queue for Answering {
     }
 
     fn poll(&mut self, _ring: &mut Ring, _done: &mut Vec<Completion>) {}
-
-    fn measure(&mut self, _on: bool) {}
-
-    fn crypto_time_ns(&self) -> u64 {
-        0
-    }
 }

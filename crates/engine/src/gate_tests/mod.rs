@@ -49,7 +49,6 @@ struct Stub(Arc<Below>);
 struct StubQueue {
     below: Arc<Below>,
     done: Vec<Completion>,
-    measured: bool,
 }
 
 impl Below {
@@ -90,7 +89,7 @@ impl Device for Stub {
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        Ok(Box::new(StubQueue { below: Arc::clone(&self.0), done: Vec::new(), measured: false }))
+        Ok(Box::new(StubQueue { below: Arc::clone(&self.0), done: Vec::new() }))
     }
 
     fn extent(&self, _offset: u64, len: u64) -> Result<Extent, Fault> {
@@ -151,18 +150,6 @@ impl Queue for StubQueue {
 
     fn poll(&mut self, _ring: &mut Ring, done: &mut Vec<Completion>) {
         done.append(&mut self.done);
-    }
-
-    fn measure(&mut self, on: bool) {
-        self.measured = on;
-    }
-
-    fn crypto_time_ns(&self) -> u64 {
-        if self.measured { 70 } else { 0 }
-    }
-
-    fn crypto_time_elsewhere_ns(&self) -> u64 {
-        if self.measured { 30 } else { 0 }
     }
 }
 

@@ -117,8 +117,6 @@ impl Queue for DelayQueue {
             done.extend(self.held.pop().map(|held| held.completion));
         }
     }
-
-    crate::queue::measured_below!(lower);
 }
 
 impl DelayQueue {

@@ -239,8 +239,6 @@ impl Queue for FaultQueue {
         self.lower.poll(ring, done);
         done[before..].iter_mut().for_each(|completion| self.doom(completion));
     }
-
-    crate::queue::measured_below!(lower);
 }
 
 #[cfg(test)]

@@ -53,12 +53,6 @@ impl Queue for FarQueue {
             done.extend(self.request.take().map(|request| request.complete(Ok(()))));
         }
     }
-
-    fn measure(&mut self, _on: bool) {}
-
-    fn crypto_time_ns(&self) -> u64 {
-        0
-    }
 }
 
 fn far() -> (Blocking, UnixStream) {

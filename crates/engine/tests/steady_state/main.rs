@@ -231,12 +231,12 @@ fn check_default(backend: BackendChoice, lower: impl Fn() -> Option<Fresh>) {
             let Some(lower) = lower() else { return };
             let fresh = devices::dispatched(lower, &AES_512, devices::AUTO);
             let mut load = Load::with_block(&fresh.gate, backend, kind, depth, block);
-            load.channel.measure(true);
+            load.channel.stopwatch().switch(true);
             let name = format!("a helper at hand: {kind:?} of {block} at depth {depth}");
             let used = load.check(&name, false);
             if block == SMALL {
-                assert!(load.channel.crypto_time_ns() > 0, "{name}: no cipher ran");
-                assert_eq!(load.channel.crypto_time_elsewhere_ns(), 0, "{name}");
+                assert!(load.channel.stopwatch().total_ns() > 0, "{name}: no cipher ran");
+                assert_eq!(load.channel.stopwatch().elsewhere_ns(), 0, "{name}");
                 used.assert_others_slept(&name);
             }
             std::mem::forget(load);

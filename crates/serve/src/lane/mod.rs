@@ -120,7 +120,7 @@ impl<W: Wire> Lane<W> {
         open: impl FnOnce(&mut Ring) -> io::Result<W>,
     ) -> Result<Self, OpenError> {
         let mut channel = Channel::open_apart(gate, others, backend, RING_DEPTH)?;
-        channel.measure(!meters.is_empty());
+        channel.stopwatch().switch(!meters.is_empty());
         let small = channel.buffers(SMALL, JOBS_MAX).map_err(OpenError::Ring)?;
         let large = Arena::new(CHUNK as usize, LARGE_COUNT).map_err(OpenError::Ring)?;
         // Before the wire tells anybody that it is there, who may have orders for it at once.
@@ -273,9 +273,9 @@ impl<W: Wire> Lane<W> {
 
     /// Returns what the time went into, so far. Read on this thread, so no cipher is in the middle of its work.
     fn times(&self) -> Times {
-        let elsewhere = self.channel.crypto_time_elsewhere_ns();
+        let elsewhere = self.channel.stopwatch().elsewhere_ns();
         Times {
-            crypto_ns: self.channel.crypto_time_ns(),
+            crypto_ns: self.channel.stopwatch().total_ns(),
             active_ns: self.clock.active_ns().saturating_add(elsewhere),
             busy_ns: self.clock.processor_ns(),
         }

@@ -39,6 +39,7 @@ mod queues;
 mod roaming;
 mod room;
 mod simulated;
+mod stopwatch;
 mod syscalls;
 mod unbegun;
 mod unheard;
@@ -52,6 +53,7 @@ pub use done::{Done, FileId, Mark, Source};
 pub use message::ReceiveBatch;
 pub use roaming::RoamingRing;
 pub use simulated::{HandedOver, Kernel, Next, Simulation};
+pub use stopwatch::Stopwatch;
 pub use waker::Waker;
 
 use std::any::Any;
@@ -109,13 +111,8 @@ enum Engine {
     Simulated(Box<Simulated>),
 }
 
-/// One thread's ring.
-///
-/// Nothing may ever poll the descriptor of the io_uring below it, and so nobody is given it. With
-/// `IORING_SETUP_DEFER_TASKRUN` the kernel finishes work only while the thread is inside
-/// `io_uring_enter`; a poll on the descriptor can miss for good that there is some (seen on Linux
-/// 6.18). The thread waits in [`wait`](Self::wait), or in a loop of its own for
-/// [`descriptor`](Self::descriptor).
+/// One thread's ring. It waits in [`wait`](Self::wait), or in a loop of its own for [`descriptor`](Self::descriptor); nobody
+/// is given the descriptor of the io_uring below (a poll on it missed completions on Linux 6.18).
 pub struct Ring {
     engine: Engine,
     files: Vec<Arc<OwnedFd>>,
@@ -139,6 +136,7 @@ pub struct Ring {
     serves_several: bool,
     paused: Paused,
     unheard: Unheard,
+    stopwatch: Arc<Stopwatch>,
     /// Values that must live until nothing is in flight.
     kept: Vec<Arc<dyn Any + Send + Sync>>,
     /// Scratch space of `wait`.
@@ -177,6 +175,7 @@ impl Ring {
             paused: Paused::default(),
             kept: Vec::new(),
             unheard: Unheard::default(),
+            stopwatch: Arc::default(),
             not_send: PhantomData,
         })
     }

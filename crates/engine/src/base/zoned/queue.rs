@@ -101,8 +101,6 @@ impl Queue for ZonedQueue {
         self.arrived = arrived;
         done.append(&mut self.ended);
     }
-
-    crate::queue::measured_below!(lower);
 }
 
 impl ZonedQueue {

@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use cryptline_sys::{Buffer, Ring};
+use cryptline_sys::{Buffer, Ring, Stopwatch};
 
 use super::policy::{Plan, Policy};
 use super::queue::TURN;
@@ -64,10 +64,7 @@ pub(super) struct Exchange {
     /// Completions that were not given out yet, with their serial numbers.
     finished: Vec<(u64, Completion)>,
     reaped: Vec<Completion>,
-    measuring: bool,
-    crypto_time_ns: u64,
-    /// The part of it that other threads have spent.
-    elsewhere_ns: u64,
+    watch: Arc<Stopwatch>,
 }
 
 /// Parts of an exchange.
@@ -79,6 +76,7 @@ pub(super) struct Parts<'a> {
     pub cipher_map: &'a Arc<CipherMap>,
     pub start: u64,
     pub ring: &'a mut Ring,
+    pub watch: Arc<Stopwatch>,
 }
 
 impl Exchange {
@@ -114,22 +112,8 @@ impl Exchange {
             extra: 0,
             finished: Vec::with_capacity(SPLITS_MAX),
             reaped: Vec::with_capacity(SPLITS_MAX * PARTS_MAX),
-            measuring: false,
-            crypto_time_ns: 0,
-            elsewhere_ns: 0,
+            watch: parts.watch,
         })
-    }
-
-    pub fn measure(&mut self, on: bool) {
-        self.measuring = on;
-    }
-
-    pub fn crypto_time_ns(&self) -> u64 {
-        self.crypto_time_ns
-    }
-
-    pub fn crypto_time_elsewhere_ns(&self) -> u64 {
-        self.elsewhere_ns
     }
 
     /// Takes a request that is to be shared; gives back one that is not. `under_way` is the number of other requests
@@ -332,7 +316,7 @@ impl Exchange {
     fn collect(&mut self, ring: &mut Ring, lower: &mut GatedQueue) {
         while let Some(job) = self.slots.collect() {
             self.note_return(&job);
-            self.elsewhere_ns = self.elsewhere_ns.saturating_add(job.took_ns);
+            self.watch.note_elsewhere(job.took_ns);
             self.settle(ring, lower, job);
         }
     }
@@ -387,7 +371,7 @@ impl Exchange {
             part,
             result: None,
             lent: false,
-            measured: self.measuring,
+            measured: self.watch.is_on(),
             took_ns: 0,
         }
     }
@@ -395,7 +379,7 @@ impl Exchange {
     /// A part has come back from the cipher: the end of a read's, and of a write's the middle, unless
     /// the writer has written it.
     fn settle(&mut self, ring: &mut Ring, lower: &mut GatedQueue, job: Job) {
-        self.crypto_time_ns = self.crypto_time_ns.saturating_add(job.took_ns);
+        self.watch.add(job.took_ns);
         let (Some(data), Some(split)) = (job.data, self.splits.get_mut(job.split)) else {
             debug_assert!(false, "a job for nothing");
             return;

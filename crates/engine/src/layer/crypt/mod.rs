@@ -30,7 +30,7 @@ mod split;
 use std::sync::{Arc, Mutex};
 
 use cryptline_cipher::SectorCipher;
-use cryptline_sys::{Backend, BackendChoice, Ring};
+use cryptline_sys::{Backend, BackendChoice, Ring, Stopwatch};
 
 use self::exchange::Exchange;
 use self::queue::InlineQueue;
@@ -219,9 +219,10 @@ impl Device for CryptDevice {
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         // First: it reserves places on the ring, which those that follow count with.
         let exchange = self.open_exchange(ring)?;
+        let watch = self.watch(ring);
         let lower = self.lower.open_queue(ring)?;
         let (cipher_map, start) = (Arc::clone(&self.cipher_map), self.start);
-        let inline = InlineQueue::new(lower, cipher_map, start, ring.depth());
+        let inline = InlineQueue::new(lower, cipher_map, start, ring.depth(), watch);
         Ok(match exchange {
             Some(exchange) => Box::new(SharedQueue::new(inline, exchange)),
             None => Box::new(inline),
@@ -301,9 +302,15 @@ impl CryptDevice {
             lower: &self.lower,
             cipher_map: &self.cipher_map,
             start: self.start,
+            watch: self.watch(ring),
             ring,
         })?;
         Ok(Some(exchange))
+    }
+
+    /// The ring's stopwatch; where there is no cipher, one that nobody switches on.
+    fn watch(&self, ring: &Ring) -> Arc<Stopwatch> {
+        if self.cipher_map.is_null() { Arc::default() } else { Arc::clone(ring.stopwatch()) }
     }
 
     fn workers(&self, ring: &Ring) -> Result<Arc<Workers>, OpenError> {

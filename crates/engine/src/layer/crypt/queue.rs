@@ -8,9 +8,8 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
-use cryptline_sys::Ring;
+use cryptline_sys::{Ring, Stopwatch};
 
 use crate::cipher_map::CipherMap;
 use crate::gate::GatedQueue;
@@ -44,17 +43,16 @@ struct Cipher {
     cipher_map: Arc<CipherMap>,
     /// First byte of the data on the lower device.
     start: u64,
-    measuring: bool,
-    crypto_time_ns: u64,
+    watch: Arc<Stopwatch>,
 }
 
 impl InlineQueue {
     /// `depth` is how many requests may be in flight.
-    pub fn new(lower: GatedQueue, cipher_map: Arc<CipherMap>, start: u64, depth: usize) -> Self {
+    pub fn new(lower: GatedQueue, cipher_map: Arc<CipherMap>, start: u64, depth: usize, watch: Arc<Stopwatch>) -> Self {
         Self {
             at_once: lower.at_once(),
             lower,
-            cipher: Cipher { cipher_map, start, measuring: false, crypto_time_ns: 0 },
+            cipher: Cipher { cipher_map, start, watch },
             reaped: Vec::with_capacity(depth),
             ripe: VecDeque::with_capacity(depth),
         }
@@ -95,27 +93,9 @@ impl Queue for InlineQueue {
         self.decrypt_small(done);
         self.decrypt_large(ring, TURN, done);
     }
-
-    fn measure(&mut self, on: bool) {
-        self.cipher.measuring = on && !self.cipher.cipher_map.is_null();
-        self.lower.measure(on);
-    }
-
-    fn crypto_time_ns(&self) -> u64 {
-        self.cipher.crypto_time_ns + self.lower.crypto_time_ns()
-    }
-
-    fn crypto_time_elsewhere_ns(&self) -> u64 {
-        self.lower.crypto_time_elsewhere_ns()
-    }
 }
 
 impl InlineQueue {
-    /// Tells if the time of the cipher is measured.
-    pub fn is_measuring(&self) -> bool {
-        self.cipher.measuring
-    }
-
     /// Tells if large reads are still to be decrypted.
     pub fn has_ripe(&self) -> bool {
         !self.ripe.is_empty()
@@ -164,9 +144,9 @@ impl Cipher {
     /// Encrypts and shifts on the way down.
     fn descend(&mut self, request: &mut Request) {
         if let (Op::Write | Op::WriteFua, Some(data)) = (request.op, &mut request.data) {
-            let started = self.clock();
+            let started = self.watch.start();
             self.cipher_map.encrypt(request.offset, data);
-            self.note(started);
+            self.watch.stop(started);
         }
         // The gate has checked the sum for all but a flush, which has no range and any offset.
         request.offset = request.offset.wrapping_add(self.start);
@@ -188,20 +168,9 @@ impl Cipher {
     }
 
     fn decrypt(&mut self, offset: u64, data: &mut [u8]) {
-        let started = self.clock();
+        let started = self.watch.start();
         self.cipher_map.decrypt(offset, data);
-        self.note(started);
-    }
-
-    fn clock(&self) -> Option<Instant> {
-        self.measuring.then(Instant::now)
-    }
-
-    fn note(&mut self, started: Option<Instant>) {
-        if let Some(started) = started {
-            let elapsed = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.crypto_time_ns = self.crypto_time_ns.saturating_add(elapsed);
-        }
+        self.watch.stop(started);
     }
 }
 

@@ -43,17 +43,4 @@ impl Queue for SharedQueue {
         inline.decrypt_large(ring, turn, done);
         self.under_way -= done.len() - before;
     }
-
-    fn measure(&mut self, on: bool) {
-        self.inline.measure(on);
-        self.exchange.measure(self.inline.is_measuring());
-    }
-
-    fn crypto_time_ns(&self) -> u64 {
-        self.inline.crypto_time_ns() + self.exchange.crypto_time_ns()
-    }
-
-    fn crypto_time_elsewhere_ns(&self) -> u64 {
-        self.inline.crypto_time_elsewhere_ns() + self.exchange.crypto_time_elsewhere_ns()
-    }
 }

@@ -120,21 +120,6 @@ impl Queue for LinearQueue {
         }
         self.look_to_refused(ring);
     }
-
-    fn measure(&mut self, on: bool) {
-        for device in &mut self.devices {
-            device.measure(on);
-        }
-    }
-
-    fn crypto_time_ns(&self) -> u64 {
-        self.devices.iter().map(GatedQueue::crypto_time_ns).sum()
-    }
-
-    fn crypto_time_elsewhere_ns(&self) -> u64 {
-        let times = self.devices.iter();
-        times.map(GatedQueue::crypto_time_elsewhere_ns).sum()
-    }
 }
 
 impl LinearQueue {

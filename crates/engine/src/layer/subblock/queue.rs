@@ -163,21 +163,6 @@ impl Queue for SubBlockQueue {
         self.tell_of_released();
         done.append(&mut self.finished);
     }
-
-    fn measure(&mut self, on: bool) {
-        let straight = self.straight.iter_mut();
-        straight.chain([&mut self.lower]).for_each(|queue| queue.measure(on));
-    }
-
-    fn crypto_time_ns(&self) -> u64 {
-        let straight = self.straight.as_ref().map_or(0, GatedQueue::crypto_time_ns);
-        straight + self.lower.crypto_time_ns()
-    }
-
-    fn crypto_time_elsewhere_ns(&self) -> u64 {
-        let straight = self.straight.as_ref();
-        straight.map_or(0, GatedQueue::crypto_time_elsewhere_ns) + self.lower.crypto_time_elsewhere_ns()
-    }
 }
 
 /// The short way.

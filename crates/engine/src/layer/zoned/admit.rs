@@ -174,8 +174,6 @@ impl Queue for AdmissionQueue {
         self.unpark(ring);
         done.append(&mut self.ended);
     }
-
-    crate::queue::measured_below!(lower);
 }
 
 impl AdmissionQueue {

@@ -105,8 +105,6 @@ impl Queue for ReleaseQueue {
         }
         done.append(&mut self.ended);
     }
-
-    crate::queue::measured_below!(lower);
 }
 
 impl ReleaseQueue {

@@ -145,12 +145,6 @@ impl Queue for CarelessQueue {
             }
         }
     }
-
-    fn measure(&mut self, _on: bool) {}
-
-    fn crypto_time_ns(&self) -> u64 {
-        0
-    }
 }
 
 impl CarelessQueue {

@@ -49,14 +49,6 @@ impl Queue for HiddenQueue {
     fn poll(&mut self, ring: &mut Ring, done: &mut Vec<cryptline_engine::Completion>) {
         self.0.poll(ring, done);
     }
-
-    fn measure(&mut self, on: bool) {
-        self.0.measure(on);
-    }
-
-    fn crypto_time_ns(&self) -> u64 {
-        self.0.crypto_time_ns()
-    }
 }
 
 /// Encrypted zones over RAM that takes its time.

@@ -167,12 +167,6 @@ impl Queue for World {
     }
 
     fn poll(&mut self, _ring: &mut Ring, _done: &mut Vec<Completion>) {}
-
-    fn measure(&mut self, _on: bool) {}
-
-    fn crypto_time_ns(&self) -> u64 {
-        0
-    }
 }
 
 pub fn layout() -> ZoneLayout {
