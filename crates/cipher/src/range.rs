@@ -20,6 +20,9 @@ impl SectorCipher {
     /// # Panics
     /// If `offset` or the length is not a multiple of [`SectorCipher::granularity`].
     pub fn encrypt_range_in_place(&self, offset: u64, data: &mut [u8]) {
+        if self.is_whole(offset, data) {
+            return self.encrypt_in_place(offset / SECTOR_BYTES, data);
+        }
         let [head, whole, tail] = self.cut(offset, data);
         head.apply(|sector, within, data| self.encrypt_slice(sector, within, data));
         whole.apply(|sector, _, data| self.encrypt_in_place(sector, data));
@@ -31,10 +34,21 @@ impl SectorCipher {
     /// # Panics
     /// As [`SectorCipher::encrypt_range_in_place`].
     pub fn decrypt_range_in_place(&self, offset: u64, data: &mut [u8]) {
+        if self.is_whole(offset, data) {
+            return self.decrypt_in_place(offset / SECTOR_BYTES, data);
+        }
         let [head, whole, tail] = self.cut(offset, data);
         head.apply(|sector, within, data| self.decrypt_slice(sector, within, data));
         whole.apply(|sector, _, data| self.decrypt_in_place(sector, data));
         tail.apply(|sector, within, data| self.decrypt_slice(sector, within, data));
+    }
+
+    /// Tells if a range is one of whole cipher sectors, as nearly all are.
+    #[inline]
+    fn is_whole(&self, offset: u64, data: &[u8]) -> bool {
+        // A cipher sector is a power of two.
+        let mask = u64::from(self.sector_size()) - 1;
+        (offset | data.len() as u64) & mask == 0 && !data.is_empty()
     }
 
     fn cut<'a>(&self, offset: u64, data: &'a mut [u8]) -> [Run<'a>; 3] {

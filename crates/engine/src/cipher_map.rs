@@ -108,7 +108,12 @@ impl CipherMap {
     }
 
     /// Runs `run` for the bytes of each range that `data` has any of, with their offset in the range.
-    fn each(&self, offset: u64, data: &mut [u8], run: fn(&Range, u64, &mut [u8])) {
+    #[inline]
+    fn each(&self, offset: u64, data: &mut [u8], run: impl Fn(&Range, u64, &mut [u8])) {
+        // Nearly all volumes have one range.
+        if let [only] = &*self.ranges {
+            return run(only, offset, data);
+        }
         let (mut at, mut rest) = (offset, data);
         for range in &self.ranges[self.number_of(offset)..] {
             let left = usize::try_from(range.end - at).unwrap_or(usize::MAX);
