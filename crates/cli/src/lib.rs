@@ -50,8 +50,11 @@ fn parse(arguments: &[OsString]) -> Result<ArgMatches, clap::Error> {
         return Ok(matches);
     }
     let program = verb::program();
-    let program =
-        if short_help::is_asked_for(arguments) { short_help::shortened(program, arguments) } else { verb::grouped(program) };
+    let program = if short_help::is_asked_for(arguments) {
+        short_help::shortened(program, arguments)
+    } else {
+        verb::grouped(program)
+    };
     program.try_get_matches_from(arguments)
 }
 

@@ -41,6 +41,7 @@ fn what_no_helper_takes_is_encrypted_here_after_some_passes_or_when_there_is_not
         lower: &lower,
         cipher_map: &cipher_map,
         start: 0,
+        watch: Arc::default(),
         ring: &mut ring,
     })
     .unwrap();
