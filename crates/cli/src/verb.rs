@@ -47,7 +47,7 @@ impl Word {
     }
 }
 
-/// What is said of a verb.
+/// Row of a verb.
 #[derive(Debug)]
 pub struct Verb {
     /// Its words behind the program's name, which has none.
@@ -154,7 +154,7 @@ pub(crate) const FUSE: Entry = ("/etc/fuse.conf", "user_allow_other lets users o
 const PRIVATE_SOCKET: Entry =
     ("XDG_RUNTIME_DIR, TMPDIR", "Where the private socket of a server without an address of its own is made");
 
-/// What the options with some names read: variables of the environment.
+/// Variables of the environment that options with some names read.
 pub const OPTIONS: &[(&[&str], Entry)] = &[
     (&["key_file"], CPU),
     (&["unix", "socket_path"], PRIVATE_SOCKET),

@@ -135,7 +135,7 @@ pub enum Error {
     Guess {
         /// The key slot, and what is left of it.
         odd: String,
-        /// What a forced repair makes of it.
+        /// Result of a forced repair.
         would: Guess,
     },
     /// A field of the header breaks the format.

@@ -44,7 +44,7 @@ systems write what they have before a device in use goes away, and the exit code
     ..Verb::EMPTY
 };
 
-/// What goes, and how.
+/// Mount or device to take away, and how.
 #[derive(Args, Debug)]
 pub struct DetachArgs {
     /// A mount point of `cryptline mount`, or a device of `cryptline attach`
